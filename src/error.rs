@@ -1,0 +1,289 @@
+//! One error enum per stage. Each message is one lower-case sentence that names what is wrong, where, and what to do.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::tensor::{Shape, TensorDesc};
+
+/// An op refuses its inputs or cannot do what is asked of it.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum OpError {
+    /// Wrong number of inputs.
+    #[error("{op} takes {expected} inputs, got {found}")]
+    InputCount {
+        /// The op.
+        op: &'static str,
+        /// Inputs it takes.
+        expected: usize,
+        /// Inputs it was given.
+        found: usize,
+    },
+    /// An input's shape or element type does not fit.
+    #[error("{op}: `{input}` must be {expected}, found {found}")]
+    Input {
+        /// The op.
+        op: &'static str,
+        /// The input's name in the op's documentation.
+        input: &'static str,
+        /// What would fit, in words.
+        expected: String,
+        /// What was given.
+        found: TensorDesc,
+    },
+    /// A setting of the op makes no sense for these inputs.
+    #[error("{op}: {setting} = {value} is not possible: {reason}")]
+    Setting {
+        /// The op.
+        op: &'static str,
+        /// The setting's name.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The op has no backward.
+    #[error("{op} has no gradient: keep it out of the path from the parameters to the loss")]
+    NotDifferentiable {
+        /// The op.
+        op: &'static str,
+    },
+}
+
+/// Building a graph failed.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// An op refused its inputs.
+    #[error("layer `{node}`: {source}")]
+    Op {
+        /// Name of the node.
+        node: String,
+        /// What the op said.
+        source: OpError,
+    },
+    /// The loss is not one number.
+    #[error("the loss must be one number of shape [1], found {found}")]
+    LossShape {
+        /// Its shape.
+        found: Shape,
+    },
+    /// A model has no parameter that the loss depends on.
+    #[error("no parameter reaches the loss: nothing to train")]
+    NoParameters,
+    /// A layer was asked for something impossible.
+    #[error("layer `{layer}`: {reason}")]
+    Layer {
+        /// Name of the layer.
+        layer: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
+}
+
+/// A shader could not be prepared. Shaders are part of the crate, so every case is a defect of tightfit.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum ShaderError {
+    /// No such file.
+    #[error("shader file `{path}` does not exist")]
+    Missing {
+        /// Path below `shaders/`.
+        path: String,
+    },
+    /// A directive is malformed.
+    #[error("{path}:{line}: {reason}")]
+    Directive {
+        /// Path below `shaders/`.
+        path: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// naga refused the module.
+    #[error("{kernel}: {reason}")]
+    Invalid {
+        /// The kernel.
+        kernel: String,
+        /// naga's message.
+        reason: String,
+    },
+}
+
+/// No plan meets the request.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The budget is below what any plan needs.
+    #[error("{message}")]
+    Infeasible {
+        /// The budget.
+        budget_bytes: u64,
+        /// The smallest budget for which a plan was found.
+        minimum_budget_bytes: u64,
+        /// The tensors live at the peak of that plan: name and bytes, largest first.
+        blocking: Vec<(String, u64)>,
+        /// The whole story in words.
+        message: String,
+    },
+    /// A setting of the request makes no sense.
+    #[error("{0}")]
+    Request(String),
+    /// A graph could not be built at the size that the plan needs.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A tensor is larger than the device can bind.
+    #[error("`{value}` needs {size_bytes} bytes, but the device binds at most {limit_bytes}: use a smaller batch or more micro-batches")]
+    Binding {
+        /// The value.
+        value: String,
+        /// Its size.
+        size_bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// The independent checker rejected a plan.
+    #[error("the plan is not valid: {0}")]
+    Invalid(String),
+}
+
+/// The device refused or failed.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No adapter at all.
+    #[error("no GPU adapter was found: install a Vulkan, Metal or DX12 driver (on Debian without a GPU: mesa-vulkan-drivers), or use `--device cpu`")]
+    NoAdapter,
+    /// The name or index fits no adapter.
+    #[error("no device `{selector}`: choose one of {available}")]
+    Unknown {
+        /// What was asked for.
+        selector: String,
+        /// What there is.
+        available: String,
+    },
+    /// The adapter lacks something tightfit needs.
+    #[error("`{adapter}` cannot run tightfit: it lacks {missing}; choose another with `--device`")]
+    Unsupported {
+        /// The adapter.
+        adapter: String,
+        /// The missing features or limits.
+        missing: String,
+    },
+    /// Opening failed.
+    #[error("`{adapter}` could not be opened: {reason}")]
+    Open {
+        /// The adapter.
+        adapter: String,
+        /// wgpu's words.
+        reason: String,
+    },
+    /// An allocation failed.
+    #[error("the device is out of memory: `{label}` of {size_bytes} bytes could not be created; free memory on it or set a smaller `--budget`")]
+    OutOfMemory {
+        /// The buffer.
+        label: String,
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// The device is gone.
+    #[error("the device was lost ({reason}); training state up to the last completed step is kept on the host where it was saved")]
+    Lost {
+        /// The driver's words.
+        reason: String,
+    },
+    /// Work did not end in time.
+    #[error("the device did not finish within {seconds} s: it may be hung or shared with a long job")]
+    Timeout {
+        /// The limit.
+        seconds: u64,
+    },
+    /// wgpu rejected a call: a defect of tightfit.
+    #[error("wgpu rejected `{label}`: {reason}")]
+    Validation {
+        /// What was being done.
+        label: String,
+        /// wgpu's words.
+        reason: String,
+    },
+    /// A shader did not build.
+    #[error(transparent)]
+    Shader(#[from] ShaderError),
+}
+
+/// A file from outside is not what it should be.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// Reading or writing failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// A file that should be there is not.
+    #[error("{}: not found; {hint}", path.display())]
+    Missing {
+        /// The file or folder.
+        path: PathBuf,
+        /// What to do.
+        hint: String,
+    },
+    /// The contents are wrong.
+    #[error("{}: {reason}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A download failed.
+    #[error("download of {url} failed: {reason}")]
+    Download {
+        /// The address.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// Two datasets or a dataset and a model do not fit together.
+    #[error("{0}")]
+    Mismatch(String),
+}
+
+/// Training cannot go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// The loss stopped being a number.
+    #[error("the loss became {loss} at step {step}: the first value that is not finite is {place}; lower the learning rate or clip gradients (parameters are those of step {kept})")]
+    NonFinite {
+        /// The step, from 1.
+        step: u64,
+        /// The loss.
+        loss: f32,
+        /// The layer and value where it first appears.
+        place: String,
+        /// The last step whose update was applied.
+        kept: u64,
+    },
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Setting(String),
+    /// See [`GraphError`].
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// See [`PlanError`].
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// See [`DeviceError`].
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// See [`DataError`].
+    #[error(transparent)]
+    Data(#[from] DataError),
+}

@@ -1,0 +1,98 @@
+//! One kernel launch, as an op describes it: no addresses, no device.
+
+use crate::shader::{Family, Kernel};
+
+/// The most loop iterations one invocation may make in total: beyond it Mesa's lavapipe computes wrong results
+/// without a word.
+pub const MAX_LOOP_ITERATIONS: u64 = 65_535;
+
+/// Workgroups in one dimension that every device takes.
+const MAX_GRID: u64 = 65_535;
+
+/// What is bound to one binding of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// Input of the op.
+    Input(usize),
+    /// Output of the op.
+    Output(usize),
+    /// Workspace of the op.
+    Workspace(usize),
+}
+
+/// One kernel launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dispatch {
+    /// File and entry point.
+    pub kernel: Kernel,
+    /// Which body of the kernel: workgroup memory or subgroups.
+    pub family: Family,
+    /// Constants of the prelude (`const TILE_M = 32u;`).
+    pub consts: Vec<(&'static str, u32)>,
+    /// What binding 0, 1, 2… is bound to.
+    pub bindings: Vec<Slot>,
+    /// The bytes of the kernel's parameter struct.
+    pub params: Vec<u8>,
+    /// Workgroups.
+    pub grid: [u32; 3],
+}
+
+impl Dispatch {
+    /// A launch of `entry` in `shaders/<file>.wgsl` with these bindings.
+    pub fn new(file: &'static str, entry: &'static str, bindings: impl Into<Vec<Slot>>) -> Self {
+        Dispatch {
+            kernel: Kernel { file, entry },
+            family: Family::Workgroup,
+            consts: Vec::new(),
+            bindings: bindings.into(),
+            params: Vec::new(),
+            grid: [1, 1, 1],
+        }
+    }
+
+    /// Sets the kernel's parameters.
+    #[must_use]
+    pub fn params<P: bytemuck::NoUninit>(mut self, params: &P) -> Self {
+        self.params = bytemuck::bytes_of(params).to_vec();
+        self
+    }
+
+    /// Chooses the family of the kernel's body.
+    #[must_use]
+    pub fn family(mut self, family: Family) -> Self {
+        self.family = family;
+        self
+    }
+
+    /// Adds a constant to the prelude.
+    #[must_use]
+    pub fn constant(mut self, name: &'static str, value: u32) -> Self {
+        self.consts.push((name, value));
+        self
+    }
+
+    /// Launches `workgroups` in one line, folded into two dimensions where a device would refuse so many: the kernel
+    /// takes its number from `linear_workgroup` (`shared/index.wgsl`), which may run past the end.
+    #[must_use]
+    pub fn linear(mut self, workgroups: usize) -> Self {
+        let count = (workgroups as u64).max(1);
+        let rows = count.div_ceil(MAX_GRID);
+        self.grid = [count.div_ceil(rows) as u32, rows as u32, 1];
+        self
+    }
+
+    /// States the most loop iterations that one invocation makes.
+    ///
+    /// # Panics
+    /// Where that is more than [`MAX_LOOP_ITERATIONS`]: the op must split the work further.
+    #[must_use]
+    pub fn loops(self, iterations: usize) -> Self {
+        assert!(
+            iterations as u64 <= MAX_LOOP_ITERATIONS,
+            "bug: {}.{} would loop {iterations} times in one invocation",
+            self.kernel.file,
+            self.kernel.entry
+        );
+        self
+    }
+}

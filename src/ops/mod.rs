@@ -1,0 +1,195 @@
+//! Ops: shape rule, cost, what backward needs, kernels, CPU twin and test cases, one file each.
+//!
+//! An op is a trait object; no stage of the engine matches on which op it is. Adding one touches three files:
+//! `ops/foo.rs`, `shaders/foo.wgsl` and one line in the list below.
+
+mod call;
+mod case;
+mod check;
+mod dispatch;
+mod real;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use call::{Call, Input, Output};
+pub use case::{Case, Fill};
+pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
+pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
+pub use real::Real;
+
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{TensorDesc, ValueId};
+
+/// What running an op once costs, for the planner's time model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Floating-point operations (a multiply-add counts two).
+    pub flops: u64,
+    /// Bytes read from and written to device memory.
+    pub bytes_moved: u64,
+}
+
+/// What the planner must respect beyond data flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// Must run exactly once per step: it changes a value in place (updates, accumulation, running statistics).
+    pub once: bool,
+    /// Draws random numbers.
+    pub rng: bool,
+    /// Sample `i` of the outputs depends on sample `i` of the inputs only, so a batch can be split.
+    pub batch_separable: bool,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Flags { once: false, rng: false, batch_separable: true }
+    }
+}
+
+/// Adds nodes to the graph under construction, for [`Op::backward`].
+pub trait Builder {
+    /// Runs `op` on `inputs`; returns its outputs.
+    fn apply(&mut self, op: Arc<dyn Op>, inputs: &[ValueId]) -> Result<Vec<ValueId>, OpError>;
+    /// Shape and element type of a value.
+    fn desc(&self, value: ValueId) -> &TensorDesc;
+}
+
+impl dyn Builder + '_ {
+    /// Runs an op that has one output.
+    pub fn emit(&mut self, op: impl Op, inputs: &[ValueId]) -> Result<ValueId, OpError> {
+        Ok(self.apply(Arc::new(op), inputs)?[0])
+    }
+}
+
+/// A forward node as its backward sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Backward<'a> {
+    /// Inputs of the forward node.
+    pub inputs: &'a [ValueId],
+    /// Outputs of the forward node.
+    pub outputs: &'a [ValueId],
+    /// Gradient of the loss for each output; `None` where the loss does not depend on it.
+    pub grad_outputs: &'a [Option<ValueId>],
+    /// Which inputs need a gradient.
+    pub wanted: &'a [bool],
+}
+
+/// One operation of a graph, forward, backward or update.
+///
+/// `Debug` must print every setting: it is part of a graph's hash.
+pub trait Op: fmt::Debug + Send + Sync + 'static {
+    /// The kernel's name: `conv2d`, `conv2d.grad_weight`.
+    fn name(&self) -> &'static str;
+
+    /// The shape rule: outputs for these inputs, or why they do not fit.
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError>;
+
+    /// Adds the nodes that compute the gradients of `forward.inputs`, in that order. An entry may be `None` where
+    /// `wanted` is false. Values used here are what backward keeps alive.
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let _ = (graph, forward);
+        Err(OpError::NotDifferentiable { op: self.name() })
+    }
+
+    /// Flops and bytes of one run. The default is an elementwise pass.
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let bytes = |t: &[TensorDesc]| t.iter().map(TensorDesc::size_bytes).sum::<u64>();
+        Cost {
+            flops: outputs.iter().map(|t| t.numel() as u64).sum(),
+            bytes_moved: bytes(inputs) + bytes(outputs) + self.mutates().iter().map(|&i| inputs[i].size_bytes()).sum::<u64>(),
+        }
+    }
+
+    /// Scratch buffers in bytes, alive only while the op runs.
+    fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
+        let _ = (inputs, outputs);
+        Vec::new()
+    }
+
+    /// What the planner must respect beyond data flow.
+    fn flags(&self) -> Flags {
+        Flags::default()
+    }
+
+    /// Pairs (input, output): the output may take the input's place in memory when the input dies here. The kernel
+    /// then runs with `IN_PLACE_<input>` defined and that input unbound.
+    fn in_place(&self) -> &'static [(usize, usize)] {
+        &[]
+    }
+
+    /// Inputs that the op changes in place (updates). Such an op sets [`Flags::once`].
+    fn mutates(&self) -> &'static [usize] {
+        &[]
+    }
+
+    /// True where output 0 is input 0 under another shape: no kernel runs and both share memory.
+    fn is_view(&self) -> bool {
+        false
+    }
+
+    /// The kernels to run, in order.
+    fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch>;
+
+    /// The CPU twin in f32. Written once, generic, with [`twin!`](crate::twin).
+    fn run_f32(&self, call: &mut Call<'_, f32>);
+
+    /// The CPU twin in f64, for finite differences.
+    fn run_f64(&self, call: &mut Call<'_, f64>);
+}
+
+/// Implements [`Op::run_f32`] and [`Op::run_f64`] by an inherent `fn twin<T: Real>(&self, call: &mut Call<'_, T>)`.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! twin {
+    () => {
+        fn run_f32(&self, call: &mut $crate::ops::Call<'_, f32>) {
+            self.twin(call);
+        }
+        fn run_f64(&self, call: &mut $crate::ops::Call<'_, f64>) {
+            self.twin(call);
+        }
+    };
+}
+
+/// How an optimizer appears in a graph: one update node per parameter, and its state.
+///
+/// The node's inputs are `parameter, gradient, states…, hyper, guard`; it mutates the parameter and the states and has
+/// no outputs. `hyper` is a small f32 tensor that the trainer uploads each step (learning rate, bias corrections).
+/// Where `guard[0]` is not finite, the update leaves everything as it was.
+pub trait UpdateRule: fmt::Debug + Send + Sync {
+    /// The op of an update node.
+    fn op(&self) -> Arc<dyn Op>;
+    /// Names of the states kept per parameter, each of the parameter's shape: `["m", "v"]`.
+    fn states(&self) -> &'static [&'static str];
+    /// The contents of `hyper` for step `step` (from 1).
+    fn hyper(&self, step: u64) -> [f32; HYPER_LEN];
+}
+
+/// Elements of the `hyper` input of update nodes.
+pub const HYPER_LEN: usize = 4;
+
+/// An op's entry in the list of all ops.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Name of the op's file.
+    pub name: &'static str,
+    /// Its test cases.
+    pub cases: fn() -> Vec<Case>,
+}
+
+macro_rules! ops {
+    ($($name:ident),* $(,)?) => {
+        $(pub mod $name;)*
+
+        /// Every op with its test cases.
+        pub fn all() -> Vec<Entry> {
+            vec![$(Entry { name: stringify!($name), cases: $name::cases }),*]
+        }
+    };
+}
+
+ops! {
+    relu,
+}

@@ -1,0 +1,108 @@
+//! The scalar type of CPU twins.
+
+use std::fmt::{Debug, Display};
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+
+/// f32 or f64: what a CPU twin computes in.
+pub trait Real:
+    Copy
+    + Debug
+    + Display
+    + Default
+    + PartialEq
+    + PartialOrd
+    + Send
+    + Sync
+    + Sum
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + DivAssign
+    + 'static
+{
+    /// 0
+    const ZERO: Self;
+    /// 1
+    const ONE: Self;
+    /// −∞
+    const NEG_INFINITY: Self;
+    /// The nearest value of this type.
+    fn from_f64(x: f64) -> Self;
+    /// As f64.
+    fn to_f64(self) -> f64;
+    /// e to the power of self.
+    fn exp(self) -> Self;
+    /// Natural logarithm.
+    fn ln(self) -> Self;
+    /// ln(1 + self), accurate near 0.
+    fn ln_1p(self) -> Self;
+    /// Hyperbolic tangent.
+    fn tanh(self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// Absolute value.
+    fn abs(self) -> Self;
+    /// The error function.
+    fn erf(self) -> Self;
+    /// The larger of two.
+    fn max(self, other: Self) -> Self;
+    /// The smaller of two.
+    fn min(self, other: Self) -> Self;
+    /// Neither infinite nor NaN.
+    fn is_finite(self) -> bool;
+}
+
+macro_rules! real {
+    ($t:ty, $erf:path) => {
+        impl Real for $t {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const NEG_INFINITY: Self = <$t>::NEG_INFINITY;
+            fn from_f64(x: f64) -> Self {
+                x as $t
+            }
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+            fn exp(self) -> Self {
+                self.exp()
+            }
+            fn ln(self) -> Self {
+                self.ln()
+            }
+            fn ln_1p(self) -> Self {
+                self.ln_1p()
+            }
+            fn tanh(self) -> Self {
+                self.tanh()
+            }
+            fn sqrt(self) -> Self {
+                self.sqrt()
+            }
+            fn abs(self) -> Self {
+                self.abs()
+            }
+            fn erf(self) -> Self {
+                $erf(self)
+            }
+            fn max(self, other: Self) -> Self {
+                self.max(other)
+            }
+            fn min(self, other: Self) -> Self {
+                self.min(other)
+            }
+            fn is_finite(self) -> bool {
+                self.is_finite()
+            }
+        }
+    };
+}
+
+real!(f32, libm::erff);
+real!(f64, libm::erf);

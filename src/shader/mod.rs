@@ -1,0 +1,73 @@
+//! WGSL: the files of `shaders/` become checked modules, one per kernel and variant. Needs no device.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ShaderError;
+
+/// An entry point: `conv2d.grad_weight` is `grad_weight` in `shaders/conv2d.wgsl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kernel {
+    /// File name without `.wgsl`.
+    pub file: &'static str,
+    /// Entry point.
+    pub entry: &'static str,
+}
+
+/// Which body of a kernel runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Family {
+    /// Workgroup memory and barriers: runs everywhere.
+    Workgroup,
+    /// Subgroup broadcast in registers, for a fixed subgroup size: `SUBGROUPS` is defined and `SUBGROUP_SIZE` is a
+    /// constant of the prelude.
+    Subgroup {
+        /// Invocations of a subgroup.
+        size: u32,
+    },
+}
+
+/// What an op may know of the device when it describes its kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Target {
+    /// The family to use where a kernel has both.
+    pub family: Family,
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Target { family: Family::Workgroup }
+    }
+}
+
+/// Element type that `Storage` stands for in a shader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StorageType {
+    /// `alias Storage = f32`
+    F32,
+    /// `enable f16; alias Storage = f16`
+    F16,
+}
+
+/// How inputs are bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// `var<storage, read>`, as the files are written.
+    Read,
+    /// Every `var<storage, read>` becomes `read_write`: legal when an input shares a buffer with an output.
+    ReadWrite,
+}
+
+/// One way to compile a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Variant {
+    /// What `Storage` is.
+    pub storage: StorageType,
+    /// How inputs are bound.
+    pub access: Access,
+    /// The input whose memory output 0 takes over: `IN_PLACE` and `IN_PLACE_<i>` are defined.
+    pub in_place: Option<usize>,
+    /// Which body.
+    pub family: Family,
+    /// Constants of the prelude.
+    pub consts: Vec<(&'static str, u32)>,
+}
