@@ -23,6 +23,8 @@ pub enum Role {
     Accumulator,
     /// Made and used up within one run of the graph.
     Intermediate,
+    /// Made in a run of the graph and read back to the host at its end.
+    Output,
 }
 
 impl Role {
