@@ -58,6 +58,21 @@ pub enum Phase {
     Update,
 }
 
+/// Which of a step's micro-batches a graph is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Pass {
+    /// The whole batch at once: forward, backward, update.
+    Only,
+    /// The first of several: its gradients become the accumulators.
+    First,
+    /// Neither first nor last: gradients are added to the accumulators.
+    Middle,
+    /// The last: gradients are added, then parameters are updated.
+    Last,
+    /// Forward only, to a prediction that is read back.
+    Evaluate,
+}
+
 /// One execution of an op.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -170,6 +185,11 @@ impl Graph {
     /// The value of this name that exists beforehand or is persistent.
     pub fn find(&self, name: &str) -> Option<ValueId> {
         self.value_ids().find(|&id| self.value(id).role != Role::Intermediate && self.value(id).name == name)
+    }
+
+    /// Keeps `id` to the end of a run and reads it back.
+    pub(crate) fn mark_output(&mut self, id: ValueId) {
+        self.values[id.index()].role = Role::Output;
     }
 
     /// Turns an intermediate value into a persistent one.

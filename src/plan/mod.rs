@@ -7,23 +7,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::GraphError;
+pub use crate::graph::Pass;
 use crate::graph::{Graph, Role};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
-
-/// Which of a step's micro-batches a graph is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Pass {
-    /// The whole batch at once: forward, backward, update.
-    Only,
-    /// The first of several: its gradients become the accumulators.
-    First,
-    /// Neither first nor last: gradients are added to the accumulators.
-    Middle,
-    /// The last: gradients are added, then parameters are updated.
-    Last,
-    /// Forward only, to a prediction that is read back.
-    Evaluate,
-}
 
 /// Where the planner gets its graphs. Implemented by the trainer over a model, a loss and an optimizer.
 pub trait Source {
