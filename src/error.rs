@@ -136,7 +136,9 @@ pub enum PlanError {
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// A tensor is larger than the device can bind.
-    #[error("`{value}` needs {size_bytes} bytes, but the device binds at most {limit_bytes}: use a smaller batch or more micro-batches")]
+    #[error(
+        "`{value}` needs {size_bytes} bytes, but the device binds at most {limit_bytes}: use a smaller batch or more micro-batches"
+    )]
     Binding {
         /// The value.
         value: String,
@@ -155,7 +157,9 @@ pub enum PlanError {
 #[non_exhaustive]
 pub enum DeviceError {
     /// No adapter at all.
-    #[error("no GPU adapter was found: install a Vulkan, Metal or DX12 driver (on Debian without a GPU: mesa-vulkan-drivers), or use `--device cpu`")]
+    #[error(
+        "no GPU adapter was found: install a Vulkan, Metal or DX12 driver (on Debian without a GPU: mesa-vulkan-drivers), or use `--device cpu`"
+    )]
     NoAdapter,
     /// The name or index fits no adapter.
     #[error("no device `{selector}`: choose one of {available}")]
@@ -182,7 +186,9 @@ pub enum DeviceError {
         reason: String,
     },
     /// An allocation failed.
-    #[error("the device is out of memory: `{label}` of {size_bytes} bytes could not be created; free memory on it or set a smaller `--budget`")]
+    #[error(
+        "the device is out of memory: `{label}` of {size_bytes} bytes could not be created; free memory on it or set a smaller `--budget`"
+    )]
     OutOfMemory {
         /// The buffer.
         label: String,
@@ -190,7 +196,9 @@ pub enum DeviceError {
         size_bytes: u64,
     },
     /// The device is gone.
-    #[error("the device was lost ({reason}); training state up to the last completed step is kept on the host where it was saved")]
+    #[error(
+        "the device was lost ({reason}); training state up to the last completed step is kept on the host where it was saved"
+    )]
     Lost {
         /// The driver's words.
         reason: String,
@@ -260,7 +268,9 @@ pub enum DataError {
 #[non_exhaustive]
 pub enum TrainError {
     /// The loss stopped being a number.
-    #[error("the loss became {loss} at step {step}: the first value that is not finite is {place}; lower the learning rate or clip gradients (parameters are those of step {kept})")]
+    #[error(
+        "the loss became {loss} at step {step}: the first value that is not finite is {place}; lower the learning rate or clip gradients (parameters are those of step {kept})"
+    )]
     NonFinite {
         /// The step, from 1.
         step: u64,

@@ -98,7 +98,9 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         let bytes = |t: &[TensorDesc]| t.iter().map(TensorDesc::size_bytes).sum::<u64>();
         Cost {
             flops: outputs.iter().map(|t| t.numel() as u64).sum(),
-            bytes_moved: bytes(inputs) + bytes(outputs) + self.mutates().iter().map(|&i| inputs[i].size_bytes()).sum::<u64>(),
+            bytes_moved: bytes(inputs)
+                + bytes(outputs)
+                + self.mutates().iter().map(|&i| inputs[i].size_bytes()).sum::<u64>(),
         }
     }
 
