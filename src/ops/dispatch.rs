@@ -1,6 +1,6 @@
 //! One kernel launch, as an op describes it: no addresses, no device.
 
-use crate::shader::{Family, Kernel};
+use crate::shader::{Access, Family, Kernel, StorageType, Variant};
 
 /// The most loop iterations one invocation may make in total: beyond it Mesa's lavapipe computes wrong results
 /// without a word.
@@ -79,6 +79,17 @@ impl Dispatch {
         let rows = count.div_ceil(MAX_GRID);
         self.grid = [count.div_ceil(rows) as u32, rows as u32, 1];
         self
+    }
+
+    /// How the kernel must be compiled for this launch. `in_place` is the pair (input, output) of the op that shares
+    /// memory. A launch that does not bind both of the pair is compiled as usual and binds the input if it names it.
+    pub fn variant(&self, storage: StorageType, access: Access, in_place: Option<(usize, usize)>) -> Variant {
+        let in_place = in_place
+            .filter(|&(input, output)| {
+                self.bindings.contains(&Slot::Input(input)) && self.bindings.contains(&Slot::Output(output))
+            })
+            .map(|(input, _)| input);
+        Variant { storage, access, in_place, family: self.family, consts: self.consts.clone() }
     }
 
     /// States the most loop iterations that one invocation makes.

@@ -1,8 +1,15 @@
 //! WGSL: the files of `shaders/` become checked modules, one per kernel and variant. Needs no device.
 
+mod preprocess;
+mod reflect;
+mod source;
+
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::error::ShaderError;
+pub use reflect::{Binding, Checked, Reflection, module, reflect};
+pub use source::source;
 
 /// An entry point: `conv2d.grad_weight` is `grad_weight` in `shaders/conv2d.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,6 +18,12 @@ pub struct Kernel {
     pub file: &'static str,
     /// Entry point.
     pub entry: &'static str,
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.file, self.entry)
+    }
 }
 
 /// Which body of a kernel runs.

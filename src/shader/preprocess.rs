@@ -1,0 +1,241 @@
+//! The preprocessor: imports, conditions, unrolling. Everything else in a file is plain WGSL and passes through.
+//!
+//! - `#import "shared/x.wgsl"` puts a shared file here, once per module.
+//! - `#ifdef NAME`, `#else`, `#endif` keep or drop lines; they nest.
+//! - `#for i in 0..N` … `#end` repeats lines with `#i` replaced by the number; `N` is a literal or a constant of the
+//!   prelude. Loops nest under different names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::ShaderError;
+
+/// The most lines that a loop may unroll to: a mistyped bound must not fill the memory.
+const MAX_ITERATIONS: u32 = 4096;
+
+/// What conditions and loop bounds may name.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// Names for `#ifdef`.
+    pub(super) defines: BTreeSet<String>,
+    /// Constants of the prelude.
+    pub(super) consts: BTreeMap<String, u32>,
+}
+
+/// Expands the file `path` into plain WGSL. `load` finds the text of a file.
+pub(super) fn preprocess(
+    path: &str,
+    names: &Names,
+    load: &dyn Fn(&str) -> Option<&'static str>,
+) -> Result<String, ShaderError> {
+    let mut state = Expansion {
+        names,
+        load,
+        output: String::new(),
+        imported: BTreeSet::new(),
+        open: Vec::new(),
+        bound: Vec::new(),
+    };
+    state.file(path)?;
+    Ok(state.output)
+}
+
+struct Expansion<'a> {
+    names: &'a Names,
+    load: &'a dyn Fn(&str) -> Option<&'static str>,
+    output: String,
+    imported: BTreeSet<String>,
+    /// Files being expanded, the innermost last.
+    open: Vec<String>,
+    /// Loop variables and their values, the innermost last.
+    bound: Vec<(String, u32)>,
+}
+
+/// A directive at the start of a line. Other lines that start with `#` are text: `#i` may stand there in a loop.
+enum Directive<'a> {
+    Import(&'a str),
+    Ifdef(&'a str),
+    Else,
+    Endif,
+    For(&'a str),
+    End,
+}
+
+fn directive(line: &str) -> Option<Directive<'_>> {
+    let (word, rest) = line.trim().strip_prefix('#').map(|line| line.split_once(' ').unwrap_or((line, "")))?;
+    let rest = rest.trim();
+    Some(match word {
+        "import" => Directive::Import(rest),
+        "ifdef" => Directive::Ifdef(rest),
+        "else" => Directive::Else,
+        "endif" => Directive::Endif,
+        "for" => Directive::For(rest),
+        "end" => Directive::End,
+        _ => return None,
+    })
+}
+
+impl Expansion<'_> {
+    fn file(&mut self, path: &str) -> Result<(), ShaderError> {
+        let text = (self.load)(path).ok_or_else(|| ShaderError::Missing { path: path.to_owned() })?;
+        let lines: Vec<_> = text.lines().enumerate().map(|(i, line)| (i + 1, line)).collect();
+        self.open.push(path.to_owned());
+        self.block(&lines)?;
+        self.open.pop();
+        Ok(())
+    }
+
+    /// Expands lines in which every block that opens also closes.
+    fn block(&mut self, lines: &[(usize, &str)]) -> Result<(), ShaderError> {
+        let mut at = 0;
+        while at < lines.len() {
+            let (number, line) = lines[at];
+            match directive(line) {
+                None => {
+                    self.text(number, line)?;
+                    at += 1;
+                }
+                Some(Directive::Import(rest)) => {
+                    self.import(number, rest)?;
+                    at += 1;
+                }
+                Some(Directive::Ifdef(name)) => {
+                    if name.is_empty() || !is_identifier(name) {
+                        return Err(self.error(number, format!("`#ifdef` needs one name, found `{name}`")));
+                    }
+                    let (middle, end) = self.close(lines, at)?;
+                    let (then, other) = (&lines[at + 1..middle.unwrap_or(end)], middle.map(|m| &lines[m + 1..end]));
+                    if self.names.defines.contains(name) {
+                        self.block(then)?;
+                    } else if let Some(other) = other {
+                        self.block(other)?;
+                    }
+                    at = end + 1;
+                }
+                Some(Directive::For(rest)) => {
+                    let (name, range) = self.range(number, rest)?;
+                    let (_, end) = self.close(lines, at)?;
+                    for value in range {
+                        self.bound.push((name.to_owned(), value));
+                        self.block(&lines[at + 1..end])?;
+                        self.bound.pop();
+                    }
+                    at = end + 1;
+                }
+                Some(Directive::Else) => return Err(self.error(number, "`#else` without `#ifdef`")),
+                Some(Directive::Endif) => return Err(self.error(number, "`#endif` without `#ifdef`")),
+                Some(Directive::End) => return Err(self.error(number, "`#end` without `#for`")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds where the block that opens at `lines[start]` has its `#else` and where it closes.
+    fn close(&self, lines: &[(usize, &str)], start: usize) -> Result<(Option<usize>, usize), ShaderError> {
+        // One entry per open block: is it a loop, and has it an `#else` yet?
+        let mut open: Vec<(bool, Option<usize>)> = Vec::new();
+        for (at, &(number, line)) in lines.iter().enumerate().skip(start) {
+            match directive(line) {
+                Some(Directive::Ifdef(_)) => open.push((false, None)),
+                Some(Directive::For(_)) => open.push((true, None)),
+                Some(Directive::Else) => match open.last_mut() {
+                    Some((false, middle @ None)) => *middle = Some(at),
+                    Some((false, Some(_))) => return Err(self.error(number, "a second `#else` for one `#ifdef`")),
+                    _ => return Err(self.error(number, "`#else` inside `#for` without `#ifdef`")),
+                },
+                Some(closing @ (Directive::Endif | Directive::End)) => {
+                    let ends_loop = matches!(closing, Directive::End);
+                    let Some((is_loop, middle)) = open.pop() else { break };
+                    if is_loop != ends_loop {
+                        let (found, opener) = if ends_loop { ("#end", "#ifdef") } else { ("#endif", "#for") };
+                        return Err(self.error(number, format!("`{found}` closes `{opener}`")));
+                    }
+                    if open.is_empty() {
+                        return Ok((middle, at));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Err(self.error(lines[start].0, "this block is not closed"))
+    }
+
+    fn import(&mut self, number: usize, rest: &str) -> Result<(), ShaderError> {
+        let path = rest.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let Some(path) = path.filter(|path| path.starts_with("shared/")) else {
+            return Err(self.error(number, format!("`#import` needs \"shared/<file>.wgsl\", found `{rest}`")));
+        };
+        if !self.bound.is_empty() {
+            return Err(self.error(number, "`#import` inside `#for`"));
+        }
+        if self.open.iter().any(|open| open == path) {
+            return Err(self.error(number, format!("`{path}` imports itself through {}", self.open.join(", "))));
+        }
+        if (self.load)(path).is_none() {
+            return Err(self.error(number, format!("`{path}` does not exist")));
+        }
+        if self.imported.insert(path.to_owned()) { self.file(path) } else { Ok(()) }
+    }
+
+    /// Parses `i in 0..N`.
+    fn range<'t>(&self, number: usize, rest: &'t str) -> Result<(&'t str, std::ops::Range<u32>), ShaderError> {
+        let parts = rest.split_once(" in ").and_then(|(name, range)| {
+            let (start, end) = range.split_once("..")?;
+            Some((name.trim(), start.trim(), end.trim()))
+        });
+        let Some((name, start, end)) = parts.filter(|(name, ..)| is_identifier(name)) else {
+            return Err(self.error(number, format!("`#for` needs `name in first..end`, found `{rest}`")));
+        };
+        if self.bound.iter().any(|(bound, _)| bound == name) {
+            return Err(self.error(number, format!("`{name}` is the name of an outer loop too")));
+        }
+        let range = self.bound_value(number, start)?..self.bound_value(number, end)?;
+        if range.len() as u64 > u64::from(MAX_ITERATIONS) {
+            return Err(self.error(number, format!("{} repetitions are more than {MAX_ITERATIONS}", range.len())));
+        }
+        Ok((name, range))
+    }
+
+    fn bound_value(&self, number: usize, word: &str) -> Result<u32, ShaderError> {
+        let literal = word.strip_suffix('u').unwrap_or(word).parse().ok();
+        literal
+            .or_else(|| self.names.consts.get(word).copied())
+            .ok_or_else(|| self.error(number, format!("`{word}` is neither a number nor a constant of the prelude")))
+    }
+
+    /// Copies a line, with loop variables replaced.
+    fn text(&mut self, number: usize, line: &str) -> Result<(), ShaderError> {
+        let (code, comment) = line.split_at(line.find("//").unwrap_or(line.len()));
+        let mut rest = code;
+        while let Some(at) = rest.find('#') {
+            let (before, after) = (&rest[..at], &rest[at + 1..]);
+            // The longest name wins, so `#ii` is never taken for `#i`.
+            let found = self.bound.iter().filter(|(name, _)| after.starts_with(name.as_str()));
+            let Some((name, value)) = found.max_by_key(|(name, _)| name.len()) else {
+                let word: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                return Err(self.error(number, format!("`#{word}` is neither a directive nor a loop variable")));
+            };
+            self.output.push_str(before);
+            self.output.push_str(&value.to_string());
+            rest = &after[name.len()..];
+        }
+        self.output.push_str(rest);
+        self.output.push_str(comment);
+        self.output.push('\n');
+        Ok(())
+    }
+
+    fn error(&self, line: usize, reason: impl Into<String>) -> ShaderError {
+        let path = self.open.last().cloned().unwrap_or_default();
+        ShaderError::Directive { path, line, reason: reason.into() }
+    }
+}
+
+fn is_identifier(word: &str) -> bool {
+    let mut chars = word.chars();
+    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+#[cfg(test)]
+#[path = "preprocess_tests.rs"]
+mod tests;

@@ -1,0 +1,144 @@
+//! From a kernel and a variant to WGSL: the prelude, then the preprocessed file.
+
+use std::fmt::Write as _;
+
+use super::preprocess::{Names, preprocess};
+use super::{Access, Family, Kernel, StorageType, Variant};
+use crate::error::ShaderError;
+
+/// Path below `shaders/` and text of every file, listed by the build script.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shader_files.rs"));
+
+fn load(path: &str) -> Option<&'static str> {
+    FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
+}
+
+/// The complete WGSL of one variant of a kernel's file.
+///
+/// # Errors
+/// Where the file is missing or a directive in it is malformed.
+pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> {
+    let body = preprocess(&format!("{}.wgsl", kernel.file), &names(variant), &load)?;
+    let body = match variant.access {
+        Access::Read => body,
+        Access::ReadWrite => make_read_write(&body),
+    };
+    Ok(prelude(variant) + &body)
+}
+
+fn names(variant: &Variant) -> Names {
+    let mut names = Names::default();
+    if let Some(input) = variant.in_place {
+        names.defines.insert("IN_PLACE".to_owned());
+        names.defines.insert(format!("IN_PLACE_{input}"));
+    }
+    if variant.access == Access::ReadWrite {
+        names.defines.insert("READ_WRITE".to_owned());
+    }
+    if let Family::Subgroup { size } = variant.family {
+        names.defines.insert("SUBGROUPS".to_owned());
+        names.consts.insert("SUBGROUP_SIZE".to_owned(), size);
+    }
+    names.consts.extend(variant.consts.iter().map(|&(name, value)| (name.to_owned(), value)));
+    names
+}
+
+fn prelude(variant: &Variant) -> String {
+    // `enable` must stand before everything else.
+    let (enable, storage) = match variant.storage {
+        StorageType::F32 => ("", "f32"),
+        StorageType::F16 => ("enable f16;\n", "f16"),
+    };
+    let mut prelude = format!(
+        "{enable}alias Storage = {storage};\nalias Storage2 = vec2<Storage>;\nalias Storage4 = vec4<Storage>;\n\
+         alias Accum = f32;\nalias Accum2 = vec2<f32>;\nalias Accum4 = vec4<f32>;\n"
+    );
+    if let Family::Subgroup { size } = variant.family {
+        let _ = writeln!(prelude, "const SUBGROUP_SIZE = {size}u;");
+    }
+    for (name, value) in &variant.consts {
+        let _ = writeln!(prelude, "const {name} = {value}u;");
+    }
+    prelude
+}
+
+/// Turns every `var<storage, read>` into `var<storage, read_write>`.
+fn make_read_write(text: &str) -> String {
+    const START: &str = "var<storage";
+    let mut output = String::with_capacity(text.len() + 256);
+    let mut rest = text;
+    while let Some(at) = rest.find(START) {
+        let after = at + START.len();
+        let Some(close) = rest[after..].find('>') else { break };
+        let access = rest[after..after + close].trim_start_matches([',', ' ']).trim_end();
+        output.push_str(&rest[..after]);
+        // `var<storage>` alone means read too.
+        output.push_str(if access.is_empty() || access == "read" {
+            ", read_write"
+        } else {
+            &rest[after..after + close]
+        });
+        rest = &rest[after + close..];
+    }
+    output + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELU: Kernel = Kernel { file: "relu", entry: "forward" };
+
+    fn variant() -> Variant {
+        Variant {
+            storage: StorageType::F32,
+            access: Access::Read,
+            in_place: None,
+            family: Family::Workgroup,
+            consts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn prelude_starts_with_enable() {
+        let text = source(
+            RELU,
+            &Variant {
+                storage: StorageType::F16,
+                family: Family::Subgroup { size: 8 },
+                consts: vec![("TILE_M", 32)],
+                ..variant()
+            },
+        )
+        .expect("relu is well formed");
+        assert!(text.starts_with("enable f16;\nalias Storage = f16;\n"), "{text}");
+        assert!(text.contains("const SUBGROUP_SIZE = 8u;\nconst TILE_M = 32u;\n"), "{text}");
+    }
+
+    #[test]
+    fn read_write_rewrites_every_spelling() {
+        let text =
+            "var<storage> a; var<storage,read> b; var<storage, read> c; var<storage, read_write> d; var<workgroup> e;";
+        assert_eq!(
+            make_read_write(text),
+            "var<storage, read_write> a; var<storage, read_write> b; var<storage, read_write> c; \
+             var<storage, read_write> d; var<workgroup> e;"
+        );
+    }
+
+    #[test]
+    fn in_place_drops_the_input() {
+        let text = source(RELU, &Variant { in_place: Some(0), ..variant() }).expect("relu is well formed");
+        assert!(
+            !text.contains("input: array<Storage4>;\n@group(0) @binding(1) var<storage, read_write> output"),
+            "{text}"
+        );
+        assert!(text.contains("Accum4(output[i])"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error() {
+        let missing = source(Kernel { file: "nothing", entry: "forward" }, &variant());
+        assert_eq!(missing, Err(ShaderError::Missing { path: "nothing.wgsl".to_owned() }));
+    }
+}
