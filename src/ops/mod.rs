@@ -9,6 +9,8 @@ mod case;
 mod check;
 mod dispatch;
 mod real;
+mod reduce;
+mod strided;
 
 use std::fmt;
 use std::sync::Arc;
@@ -197,8 +199,12 @@ macro_rules! ops {
 ops! {
     gelu,
     leaky_relu,
+    mean,
+    permute,
     relu,
+    reshape,
     sigmoid,
     silu,
+    sum,
     tanh,
 }
