@@ -3,15 +3,19 @@
 //! An op is a trait object; no stage of the engine matches on which op it is. Adding one touches three files:
 //! `ops/foo.rs`, `shaders/foo.wgsl` and one line in the list below.
 
+mod activation;
 mod call;
 mod case;
 mod check;
 mod dispatch;
 mod real;
+mod reduce;
+mod strided;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use activation::Activation;
 pub use call::{Call, Input, Output};
 pub use case::{Case, Fill};
 pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
@@ -193,5 +197,14 @@ macro_rules! ops {
 }
 
 ops! {
+    gelu,
+    leaky_relu,
+    mean,
+    permute,
     relu,
+    reshape,
+    sigmoid,
+    silu,
+    sum,
+    tanh,
 }
