@@ -1,4 +1,4 @@
-// correct[row] = 1 where the first largest of input[row] is at labels[row], else 0 (reduce.sum counts them).
+// correct[row] = 1 where the first largest of input[row] is at labels[row], else 0 (sum.combine counts them).
 //
 // bindings   rows: input [rows, classes], labels u32 [rows], correct f32 [rows]
 // dispatch   one invocation per row, 64 per workgroup, folded

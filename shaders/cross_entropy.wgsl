@@ -1,16 +1,16 @@
 // loss = mean over rows of (ln(sum_j exp(input_j)) - input_label);
 // grad_input_j = setting * grad_loss * (softmax(input)_j - [j = label]), setting = 1 / rows.
 //
-// bindings   rows, long_rows: input [rows, classes], labels u32 [rows], losses f32 [rows] (reduce.sum makes the mean);
-//            grad_input, long_grad_input: input, labels, grad_loss [1], grad_input
+// bindings   forward: input [rows, classes], labels u32 [rows], losses f32 [rows] (sum.combine makes the mean);
+//            grad_input: input, labels, grad_loss [1], grad_input
 // in place   grad_input: input (each element is read before it is written)
-// dispatch   rows, grad_input: one invocation per row, 64 per workgroup, folded; long_*: one workgroup of 256 per row
-// workgroup  long_*: 1024 bytes
+// dispatch   LANES invocations per row, 64 per workgroup, folded
+// workgroup  256 bytes (LANES = 64)
 // source     https://pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html
 //
 // A label that is no class makes the row's loss and gradient NaN.
 #import "shared/index.wgsl"
-#import "shared/reduce.wgsl"
+#import "shared/lanes.wgsl"
 
 struct Params {
     rows: u32,
@@ -41,73 +41,43 @@ fn not_a_number() -> f32 {
     return bitcast<f32>(0x7fc00000u | (params.rows & 1u));
 }
 
-fn row_loss(row: u32, largest: f32, sum: f32) -> f32 {
-    let label = labels[row];
-    if label >= params.classes {
-        return not_a_number();
+// The largest logit of a row, and the sum of exponentials of the differences from it.
+fn largest_and_sum(row: u32, place: u32, local_index: u32) -> vec2<f32> {
+    let start = row * params.classes;
+    var largest = load(start);
+    for (var j = place; j < params.classes; j += LANES) {
+        largest = max(largest, load(start + j));
     }
-    return log(sum) + largest - load(row * params.classes + label);
+    largest = lanes_max(local_index, largest);
+    var sum = 0.0;
+    for (var j = place; j < params.classes; j += LANES) {
+        sum += exp(load(start + j) - largest);
+    }
+    return vec2<f32>(largest, lanes_sum(local_index, sum));
 }
 
 #ifdef IN_PLACE_0
 #else
 @compute @workgroup_size(64)
-fn rows(
+fn forward(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
     @builtin(local_invocation_index) local_index: u32,
 ) {
-    let row = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if row >= params.rows {
-        return;
-    }
-    let start = row * params.classes;
-    var largest = load(start);
-    for (var j = 1u; j < params.classes; j++) {
-        largest = max(largest, load(start + j));
-    }
-    var sum = 0.0;
-    for (var j = 0u; j < params.classes; j++) {
-        sum += exp(load(start + j) - largest);
-    }
-    losses[row] = row_loss(row, largest, sum);
-}
-
-@compute @workgroup_size(256)
-fn long_rows(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let row = linear_workgroup(workgroup_id, num_workgroups);
-    if row >= params.rows {
-        return;
-    }
-    let start = row * params.classes;
-    var largest = load(start);
-    for (var j = local_index; j < params.classes; j += 256u) {
-        largest = max(largest, load(start + j));
-    }
-    largest = max_workgroup(largest, local_index);
-    var sum = 0.0;
-    for (var j = local_index; j < params.classes; j += 256u) {
-        sum += exp(load(start + j) - largest);
-    }
-    sum = sum_workgroup(sum, local_index);
-    if local_index == 0u {
-        losses[row] = row_loss(row, largest, sum);
+    let number = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
+    let place = lanes_place(local_index);
+    let row = min(number, params.rows - 1u);
+    let found = largest_and_sum(row, place, local_index);
+    if place == 0u && number < params.rows {
+        let label = labels[row];
+        if label < params.classes {
+            losses[row] = log(found.y) + found.x - load(row * params.classes + label);
+        } else {
+            losses[row] = not_a_number();
+        }
     }
 }
 #endif
-
-fn gradient(row: u32, j: u32, largest: f32, sum: f32) -> f32 {
-    let label = labels[row];
-    if label >= params.classes {
-        return not_a_number();
-    }
-    let probability = exp(load(row * params.classes + j) - largest) / sum;
-    return (params.setting * Accum(grad_loss[0])) * (probability - select(0.0, 1.0, j == label));
-}
 
 @compute @workgroup_size(64)
 fn grad_input(
@@ -115,46 +85,21 @@ fn grad_input(
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
     @builtin(local_invocation_index) local_index: u32,
 ) {
-    let row = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if row >= params.rows {
+    let number = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
+    let place = lanes_place(local_index);
+    let row = min(number, params.rows - 1u);
+    let found = largest_and_sum(row, place, local_index);
+    if number >= params.rows {
         return;
     }
-    let start = row * params.classes;
-    var largest = load(start);
-    for (var j = 1u; j < params.classes; j++) {
-        largest = max(largest, load(start + j));
-    }
-    var sum = 0.0;
-    for (var j = 0u; j < params.classes; j++) {
-        sum += exp(load(start + j) - largest);
-    }
-    for (var j = 0u; j < params.classes; j++) {
-        grad[start + j] = Storage(gradient(row, j, largest, sum));
-    }
-}
-
-@compute @workgroup_size(256)
-fn long_grad_input(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let row = linear_workgroup(workgroup_id, num_workgroups);
-    if row >= params.rows {
-        return;
+    let label = labels[row];
+    var factor = params.setting * Accum(grad_loss[0]);
+    if label >= params.classes {
+        factor = not_a_number();
     }
     let start = row * params.classes;
-    var largest = load(start);
-    for (var j = local_index; j < params.classes; j += 256u) {
-        largest = max(largest, load(start + j));
-    }
-    largest = max_workgroup(largest, local_index);
-    var sum = 0.0;
-    for (var j = local_index; j < params.classes; j += 256u) {
-        sum += exp(load(start + j) - largest);
-    }
-    sum = sum_workgroup(sum, local_index);
-    for (var j = local_index; j < params.classes; j += 256u) {
-        grad[start + j] = Storage(gradient(row, j, largest, sum));
+    for (var j = place; j < params.classes; j += LANES) {
+        let probability = exp(load(start + j) - found.x) / found.y;
+        grad[start + j] = Storage(factor * (probability - select(0.0, 1.0, j == label)));
     }
 }

@@ -50,7 +50,7 @@ impl Op for Accuracy {
                 .params(&[rows as u32, classes as u32])
                 .linear(rows.div_ceil(64))
                 .loops(classes),
-            reduce::sum(Slot::Workspace(0), Slot::Output(0), rows, 1.0),
+            reduce::combine(Slot::Workspace(0), Slot::Output(0), 1, rows, 1.0),
         ]
     }
 

@@ -47,7 +47,7 @@ impl Op for BceWithLogits {
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
-        reduce::workspace(inputs[0].numel())
+        reduce::workspaces(1, inputs[0].numel())
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {

@@ -47,19 +47,11 @@ impl Op for SquaredNorm {
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
-        reduce::workspace(inputs[0].numel())
+        reduce::workspaces(1, inputs[0].numel())
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let numel = inputs[0].numel();
-        let partials = reduce::partials(numel);
-        vec![
-            Dispatch::new("clip", "squared_norm", [Slot::Input(0), Slot::Workspace(0)])
-                .params(&Params { n: numel as u32, max_norm: 0.0 })
-                .linear(partials)
-                .loops(reduce::CHUNK / 256 + 8),
-            reduce::sum(Slot::Workspace(0), Slot::Output(0), partials, 1.0),
-        ]
+        reduce::total("clip", "squared_norm", &[Slot::Input(0)], inputs[0].numel(), 1.0)
     }
 
     twin!();

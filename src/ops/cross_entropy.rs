@@ -38,17 +38,15 @@ struct Params {
     setting: f32,
 }
 
-/// The kernel for short or long rows.
-fn launch(short: &'static str, long: &'static str, bindings: &[Slot], input: &TensorDesc, passes: usize) -> Dispatch {
+/// A kernel that goes over each row so many times.
+fn launch(entry: &'static str, bindings: &[Slot], input: &TensorDesc, passes: usize) -> Dispatch {
     let (rows, classes) = (input.shape[0], input.shape[1]);
     let params = Params { rows: rows as u32, classes: classes as u32, setting: 1.0 / rows as f32 };
-    if classes < LONG_ROW {
-        let dispatch = Dispatch::new("cross_entropy", short, bindings).params(&params).linear(rows.div_ceil(64));
-        dispatch.loops(passes * classes)
-    } else {
-        let dispatch = Dispatch::new("cross_entropy", long, bindings).params(&params).linear(rows);
-        dispatch.loops(passes * classes.div_ceil(256) + 16)
-    }
+    let lanes = reduce::lanes(classes, LONG_ROW);
+    let dispatch = Dispatch::new("cross_entropy", entry, bindings)
+        .params(&params)
+        .loops(passes * classes.div_ceil(lanes) + 16);
+    reduce::over_rows(dispatch, rows, lanes)
 }
 
 /// The shape rule of ops over logits and labels.
@@ -87,8 +85,8 @@ impl Op for CrossEntropy {
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let rows = inputs[0].shape[0];
         vec![
-            launch("rows", "long_rows", &[Slot::Input(0), Slot::Input(1), Slot::Workspace(0)], &inputs[0], 2),
-            reduce::sum(Slot::Workspace(0), Slot::Output(0), rows, 1.0 / rows as f32),
+            launch("forward", &[Slot::Input(0), Slot::Input(1), Slot::Workspace(0)], &inputs[0], 2),
+            reduce::combine(Slot::Workspace(0), Slot::Output(0), 1, rows, 1.0 / rows as f32),
         ]
     }
 
@@ -137,7 +135,7 @@ impl Op for CrossEntropyGradInput {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Input(1), Slot::Input(2), Slot::Output(0)];
-        vec![launch("grad_input", "long_grad_input", &bindings, &inputs[0], 3)]
+        vec![launch("grad_input", &bindings, &inputs[0], 3)]
     }
 
     twin!();

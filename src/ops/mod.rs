@@ -8,6 +8,7 @@ mod call;
 mod case;
 mod check;
 mod dispatch;
+mod elementwise;
 mod real;
 mod reduce;
 mod strided;
@@ -197,12 +198,24 @@ macro_rules! ops {
 }
 
 ops! {
+    accumulate,
+    accuracy,
+    adam,
+    add,
+    bce_with_logits,
+    clip,
+    copy,
+    cross_entropy,
+    fill,
     gelu,
     leaky_relu,
     mean,
+    mse,
     permute,
     relu,
     reshape,
+    scale,
+    sgd,
     sigmoid,
     silu,
     sum,

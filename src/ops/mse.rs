@@ -34,22 +34,9 @@ pub(super) fn elementwise_loss(op: &'static str, inputs: &[TensorDesc]) -> Resul
     Ok(vec![TensorDesc::f32([1])])
 }
 
-/// The mean of a function of input and target: partial sums by the op's own kernel, then their sum.
+/// The mean of a function of input and target.
 pub(super) fn mean_dispatches(file: &'static str, numel: usize) -> Vec<Dispatch> {
-    #[repr(C)]
-    #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-    struct Params {
-        n: u32,
-        setting: f32,
-    }
-    let partials = reduce::partials(numel);
-    vec![
-        Dispatch::new(file, "forward", [Slot::Input(0), Slot::Input(1), Slot::Workspace(0)])
-            .params(&Params { n: numel as u32, setting: 0.0 })
-            .linear(partials)
-            .loops(reduce::CHUNK / 256 + 8),
-        reduce::sum(Slot::Workspace(0), Slot::Output(0), partials, 1.0 / numel as f32),
-    ]
+    reduce::total(file, "forward", &[Slot::Input(0), Slot::Input(1)], numel, 1.0 / numel as f32)
 }
 
 impl Op for Mse {
@@ -76,7 +63,7 @@ impl Op for Mse {
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
-        reduce::workspace(inputs[0].numel())
+        reduce::workspaces(1, inputs[0].numel())
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
