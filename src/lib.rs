@@ -2,6 +2,7 @@
 
 pub mod autodiff;
 pub mod data;
+pub mod device;
 pub mod error;
 pub mod exec;
 pub mod graph;

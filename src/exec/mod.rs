@@ -1,5 +1,10 @@
 //! Executors: they interpret a [`Plan`](crate::plan::Plan) and decide nothing.
 
+mod launch;
+mod single;
+
+pub use single::{RunOptions, run_op};
+
 use crate::error::DeviceError;
 use crate::graph::Graph;
 use crate::tensor::ValueId;
