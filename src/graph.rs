@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{GraphError, OpError};
+use crate::ops::copy::Copy;
 use crate::ops::{Builder, Op};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
@@ -228,6 +229,14 @@ impl Graph {
     }
 
     fn push_node(&mut self, op: Arc<dyn Op>, inputs: &[ValueId]) -> Result<Vec<ValueId>, OpError> {
+        let mut inputs = inputs.to_vec();
+        for i in 1..inputs.len() {
+            // One range of memory cannot be bound twice where a kernel may write to it.
+            let root = self.storage_root(inputs[i]);
+            if inputs[..i].iter().any(|&earlier| self.storage_root(earlier) == root) {
+                inputs[i] = self.push_node(Arc::new(Copy), &[inputs[i]])?[0];
+            }
+        }
         let descs: Vec<_> = inputs.iter().map(|&id| self.value(id).desc.clone()).collect();
         let id = NodeId(self.nodes.len() as u32);
         let name = if self.scope.is_empty() { op.name().to_owned() } else { self.scope.clone() };
@@ -241,7 +250,7 @@ impl Graph {
                 self.push_value(Value { name, desc, role: Role::Intermediate, producer: Some(id) })
             })
             .collect::<Vec<_>>();
-        self.nodes.push(Node { name, op, inputs: inputs.to_vec(), outputs: outputs.clone(), phase: self.phase });
+        self.nodes.push(Node { name, op, inputs, outputs: outputs.clone(), phase: self.phase });
         Ok(outputs)
     }
 }
