@@ -1,5 +1,6 @@
 //! Trains neural networks on any GPU that wgpu reaches, inside a byte budget that the user sets.
 
+pub mod data;
 pub mod error;
 pub mod graph;
 pub mod ops;
