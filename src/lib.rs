@@ -1,6 +1,7 @@
 //! Trains neural networks on any GPU that wgpu reaches, inside a byte budget that the user sets.
 
 pub mod autodiff;
+pub mod data;
 pub mod device;
 pub mod error;
 pub mod exec;

@@ -1,0 +1,35 @@
+//! Datasets: what a model is trained and tested on, how it is read from files, and in which order it is fed.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`mnist`] | MNIST and sets in its format, from a folder |
+//! | [`idx`] | the file format of MNIST |
+//! | [`download`] | fetches MNIST, resumable and checked |
+//! | [`series`] | numeric series from CSV, cut into windows |
+//! | [`loader`] | shuffled batches from a seed |
+//!
+//! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
+//! [`DataError`] that names the file and says what to do.
+
+mod dataset;
+pub mod download;
+pub mod idx;
+pub mod loader;
+pub mod mnist;
+pub mod series;
+
+pub use dataset::{Dataset, Samples, Targets};
+pub use loader::{Batches, Epoch, Order};
+
+use crate::error::DataError;
+use std::path::Path;
+
+/// An I/O error with the file it belongs to.
+fn io_error(path: &Path, source: std::io::Error) -> DataError {
+    DataError::Io { path: path.to_path_buf(), source }
+}
+
+/// Contents that are not what they should be.
+fn corrupt(path: &Path, reason: impl Into<String>) -> DataError {
+    DataError::Corrupt { path: path.to_path_buf(), reason: reason.into() }
+}
