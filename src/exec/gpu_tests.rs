@@ -1,6 +1,7 @@
 use super::*;
 use crate::device::testing::device_or_skip;
 use crate::graph::Pass;
+use crate::ops::add::Add;
 use crate::ops::relu::Relu;
 use crate::plan::{Arena, Persistent, Staging};
 
@@ -10,8 +11,8 @@ fn place(arena: u32, offset_bytes: u64) -> Place {
     Place { arena, offset_bytes, size_bytes: 4096 }
 }
 
-/// `x → relu → a → relu (in place) → b` and `w → relu → c`, where `b` and `c` are read back; all transient values
-/// share an arena.
+/// `x → relu → a → relu (in place) → b`, `w → relu → c` and `c + c → d`, where `b`, `c` and `d` are read back; all
+/// transient values share an arena.
 fn planned() -> Planned {
     let mut graph = Graph::new();
     let x = graph.input("x", TensorDesc::f32([LEN]));
@@ -19,11 +20,13 @@ fn planned() -> Planned {
     let a = graph.apply(Relu, &[x]).expect("fits");
     let b = graph.apply(Relu, &[a]).expect("fits");
     let c = graph.apply(Relu, &[w]).expect("fits");
-    graph.mark_output(b);
-    graph.mark_output(c);
+    let d = graph.apply(Add, &[c, c]).expect("fits");
+    for output in [b, c, d] {
+        graph.mark_output(output);
+    }
     let arenas = vec![
         Arena { role: ArenaRole::Parameters, size_bytes: 4096 },
-        Arena { role: ArenaRole::Transient, size_bytes: 3 * 4096 },
+        Arena { role: ArenaRole::Transient, size_bytes: 4 * 4096 },
     ];
     let staging = Staging { upload_slot_bytes: 1024, upload_slots: 2, readback_bytes: 1024 };
     let nodes: Vec<_> = graph.node_ids().collect();
@@ -36,11 +39,18 @@ fn planned() -> Planned {
             .map(|&node| Command::Dispatch { node })
             .chain([Command::Free { value: x }, Command::Free { value: a }])
             .collect(),
-        places: [(x, place(1, 0)), (a, place(1, 4096)), (b, place(1, 4096)), (w, place(0, 0)), (c, place(1, 8192))]
-            .into(),
+        places: [
+            (x, place(1, 0)),
+            (a, place(1, 4096)),
+            (b, place(1, 4096)),
+            (w, place(0, 0)),
+            (c, place(1, 8192)),
+            (d, place(1, 12288)),
+        ]
+        .into(),
         workspaces: BTreeMap::new(),
         in_place: [(nodes[1], 0)].into(),
-        live_peak_bytes: 3 * 4096,
+        live_peak_bytes: 4 * 4096,
         predicted_ns: 0,
     };
     let bytes = arenas.iter().map(|arena| arena.size_bytes).sum::<u64>() + staging.total_bytes();
@@ -89,9 +99,10 @@ fn a_plan_runs_and_its_peak_is_the_ledgers() {
 
     let (x, w) = (data(300.0), data(700.0));
     executor.write("w", bytemuck::cast_slice(&w)).expect("writes");
+    let twice_w: Vec<f32> = w.iter().map(|w| w * 2.0).collect();
     for _ in 0..3 {
         executor.run(0, &[("x", bytemuck::cast_slice(&x))]).expect("runs");
-        assert_eq!(executor.outputs(0).expect("reads"), [relu(&x), relu(&w)]);
+        assert_eq!(executor.outputs(0).expect("reads"), [relu(&x), relu(&w), relu(&twice_w)]);
     }
     assert_eq!(executor.read("w").expect("reads"), bytemuck::cast_slice::<f32, u8>(&w));
 
