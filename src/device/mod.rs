@@ -155,6 +155,11 @@ impl Device {
         self.baseline_bytes
     }
 
+    /// Offsets of bindings are multiples of this.
+    pub fn alignment_bytes(&self) -> u64 {
+        u64::from(self.raw.limits().min_storage_buffer_offset_alignment).max(ALIGNMENT_BYTES)
+    }
+
     /// Makes creations fail beyond this many bytes, as a full device would. For tests.
     pub fn set_fake_limit_bytes(&self, limit: Option<u64>) {
         self.ledger.set_limit_bytes(limit);

@@ -49,6 +49,30 @@ fn out_of_memory_is_an_error_and_leaves_the_device_usable() {
     assert!(device.create_storage("after release", 4096).is_ok());
 }
 
+/// Needs a process that may not have much memory: run it alone under `ulimit -v 4000000`.
+#[test]
+#[ignore = "would take 16 GiB of address space where no limit is set"]
+fn real_out_of_memory_is_an_error_and_leaves_the_device_usable() {
+    let Some(device) = device_or_skip() else { return };
+    let mut held = Vec::new();
+    let error = (0..64).find_map(|_| match device.create_storage("256 MiB", 256 << 20) {
+        Ok(buffer) => {
+            held.push(buffer);
+            None
+        }
+        Err(error) => Some(error),
+    });
+    println!("{} buffers fit", held.len());
+    assert!(matches!(error, Some(DeviceError::OutOfMemory { .. })), "{error:?}");
+    assert_eq!(device.ledger().current_bytes(), device.baseline_bytes() + held.len() as u64 * (256 << 20));
+    held.clear();
+    let mut upload = UploadRing::new(&device, 1, 1024).expect("there is room again");
+    let buffer = device.create_storage("after", 256 << 20).expect("there is room again");
+    upload.write(&device, &buffer, 0, &bytes(4096)).expect("the device works");
+    upload.flush(&device).expect("the device works");
+    device.synchronize().expect("the device works");
+}
+
 #[test]
 fn a_buffer_beyond_the_limits_is_an_error() {
     let Some(device) = device_or_skip() else { return };

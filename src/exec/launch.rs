@@ -32,11 +32,19 @@ pub(super) fn storage_type<'a>(descs: impl IntoIterator<Item = &'a TensorDesc>) 
 }
 
 /// How inputs must be bound: wgpu refuses a buffer that one launch both reads and writes, unless each of its bindings
-/// is `read_write`.
-pub(super) fn access<'a>(op: &dyn Op, dispatch: &Dispatch, locate: &dyn Fn(Slot) -> Location<'a>) -> Access {
+/// is `read_write`. An input
+/// that its output's binding stands for does not count.
+pub(super) fn access<'a>(
+    op: &dyn Op,
+    dispatch: &Dispatch,
+    in_place: Option<(usize, usize)>,
+    locate: &dyn Fn(Slot) -> Location<'a>,
+) -> Access {
     let is_read_only = |slot: Slot| matches!(slot, Slot::Input(i) if !op.mutates().contains(&i));
-    let shared = dispatch.bindings.iter().enumerate().any(|(i, &a)| {
-        dispatch.bindings[..i].iter().any(|&b| {
+    let unbound = dispatch.in_place_input(in_place).map(Slot::Input);
+    let bound: Vec<_> = dispatch.bindings.iter().copied().filter(|&slot| Some(slot) != unbound).collect();
+    let shared = bound.iter().enumerate().any(|(i, &a)| {
+        bound[..i].iter().any(|&b| {
             let together = std::ptr::eq(locate(a).buffer, locate(b).buffer);
             together && !(is_read_only(a) && is_read_only(b))
         })

@@ -1,8 +1,10 @@
 //! Executors: they interpret a [`Plan`](crate::plan::Plan) and decide nothing.
 
+mod gpu;
 mod launch;
 mod single;
 
+pub use gpu::GpuExecutor;
 pub use single::{RunOptions, run_op};
 
 use crate::error::DeviceError;

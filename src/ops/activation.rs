@@ -153,7 +153,8 @@ pub(super) fn cases(activation: impl Activation, prefix: &str, fill: Fill) -> Ve
     [vec![1], vec![7], vec![2, 3, 5], vec![257], vec![4, 64], vec![255], vec![1021, 3]]
         .into_iter()
         .map(|shape| {
-            let case = Case::new(format!("{prefix}{}", shape_name(&shape)), activation, [TensorDesc::f32(shape.clone())]);
+            let case =
+                Case::new(format!("{prefix}{}", shape_name(&shape)), activation, [TensorDesc::f32(shape.clone())]);
             let case = if shape.iter().product::<usize>() > 1000 { case.large() } else { case };
             case.fill(0, fill)
         })

@@ -82,14 +82,19 @@ impl Dispatch {
     }
 
     /// How the kernel must be compiled for this launch. `in_place` is the pair (input, output) of the op that shares
-    /// memory. A launch that does not bind both of the pair is compiled as usual and binds the input if it names it.
+    /// memory.
     pub fn variant(&self, storage: StorageType, access: Access, in_place: Option<(usize, usize)>) -> Variant {
-        let in_place = in_place
-            .filter(|&(input, output)| {
-                self.bindings.contains(&Slot::Input(input)) && self.bindings.contains(&Slot::Output(output))
-            })
-            .map(|(input, _)| input);
+        let in_place = self.in_place_input(in_place);
         Variant { storage, access, in_place, family: self.family, consts: self.consts.clone() }
+    }
+
+    /// The input that this launch leaves unbound, because it reads its output's memory instead. A launch that does not
+    /// bind both of the pair is compiled as usual, and binds the input if it names it.
+    pub fn in_place_input(&self, in_place: Option<(usize, usize)>) -> Option<usize> {
+        let binds = |slot| self.bindings.contains(&slot);
+        in_place
+            .filter(|&(input, output)| binds(Slot::Input(input)) && binds(Slot::Output(output)))
+            .map(|(input, _)| input)
     }
 
     /// States the most loop iterations that one invocation makes.

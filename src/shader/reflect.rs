@@ -62,7 +62,10 @@ fn capabilities(variant: &Variant) -> Capabilities {
 /// # Errors
 /// Where the file is missing, a directive is malformed or naga refuses the WGSL.
 pub fn module(kernel: Kernel, variant: &Variant) -> Result<Checked, ShaderError> {
-    let source = source(kernel, variant)?;
+    check(kernel, variant, source(kernel, variant)?)
+}
+
+fn check(kernel: Kernel, variant: &Variant, source: String) -> Result<Checked, ShaderError> {
     let path = format!("{}.wgsl after preprocessing", kernel.file);
     let invalid = |reason: String| ShaderError::Invalid { kernel: kernel.to_string(), reason };
     let module = naga::front::wgsl::parse_str(&source)
@@ -134,26 +137,68 @@ mod tests {
     use super::*;
     use crate::shader::Access;
 
-    fn variant(in_place: Option<usize>, access: Access) -> Variant {
-        Variant { storage: StorageType::F32, access, in_place, family: Family::Workgroup, consts: Vec::new() }
+    const VARIANT: Variant = Variant {
+        storage: StorageType::F32,
+        access: Access::Read,
+        in_place: None,
+        family: Family::Workgroup,
+        consts: Vec::new(),
+    };
+
+    const SOURCE: &str = "
+        struct Params { a: u32, b: f32, c: u32 }
+        var<immediate> params: Params;
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @group(0) @binding(0) var<storage, read_write> z: array<vec4<f32>>;
+        var<workgroup> tile: array<f32, 33>;
+        var<workgroup> flag: u32;
+        fn helper(i: u32) -> f32 { return x[i] * params.b; }
+        @compute @workgroup_size(8, 4)
+        fn first(@builtin(local_invocation_index) i: u32) {
+            tile[i] = helper(i);
+            workgroupBarrier();
+            y[i] = tile[31u - i];
+        }
+        @compute @workgroup_size(64)
+        fn second() { flag = 1u; z[0] = vec4(0.0); }
+    ";
+
+    fn kernel(entry: &'static str) -> Kernel {
+        Kernel { file: "inline", entry }
     }
 
-    const FORWARD: Kernel = Kernel { file: "relu", entry: "forward" };
-    const GRAD_INPUT: Kernel = Kernel { file: "relu", entry: "grad_input" };
+    fn reflected(entry: &'static str, source: &str) -> Result<Reflection, ShaderError> {
+        check(kernel(entry), &VARIANT, source.to_owned())?.reflect(kernel(entry))
+    }
 
     #[test]
-    fn reads_bindings_of_the_entry_point_only() {
-        let read = reflect(GRAD_INPUT, &variant(None, Access::Read)).expect("relu is valid");
+    fn reads_what_the_entry_point_uses_and_no_more() {
         let binding = |index, writable| Binding { index, writable };
-        assert_eq!(read.bindings, [binding(0, false), binding(1, false), binding(2, true)]);
-        assert_eq!((read.params_bytes, read.workgroup_size, read.workgroup_bytes), (4, [64, 1, 1], 0));
-        let in_place = reflect(FORWARD, &variant(Some(0), Access::ReadWrite)).expect("relu is valid");
-        assert_eq!(in_place.bindings, [binding(1, true)]);
+        let first = Reflection {
+            bindings: vec![binding(0, false), binding(1, true)],
+            params_bytes: 12,
+            workgroup_size: [8, 4, 1],
+            workgroup_bytes: 144,
+        };
+        assert_eq!(reflected("first", SOURCE), Ok(first));
+        let second = Reflection {
+            bindings: vec![binding(0, true)],
+            params_bytes: 0,
+            workgroup_size: [64, 1, 1],
+            workgroup_bytes: 16,
+        };
+        assert_eq!(reflected("second", SOURCE), Ok(second));
     }
 
     #[test]
-    fn an_unknown_entry_point_is_an_error() {
-        let error = reflect(Kernel { file: "relu", entry: "nothing" }, &variant(None, Access::Read));
-        assert!(matches!(error, Err(ShaderError::Invalid { .. })), "{error:?}");
+    fn what_a_kernel_may_not_have_is_an_error() {
+        let is_invalid = |entry, source| matches!(reflected(entry, source), Err(ShaderError::Invalid { .. }));
+        assert!(is_invalid("third", SOURCE));
+        assert!(is_invalid("main", "@compute @workgroup_size(1) fn main() { let x = y; }"));
+        let uniform = "@group(0) @binding(0) var<uniform> u: vec4<f32>;
+            @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+            @compute @workgroup_size(1) fn main() { y[0] = u.x; }";
+        assert!(is_invalid("main", uniform));
     }
 }
