@@ -17,6 +17,12 @@ pub struct Tensor {
 }
 
 impl Tensor {
+    /// The data of an input or a given gradient, which is exact in f32.
+    pub fn input<T: Scalar>(&self) -> Buf<T> {
+        self.buf().round_to_f32()
+    }
+
+    /// The data of a result, in full.
     pub fn buf<T: Scalar>(&self) -> Buf<T> {
         match (&self.data, &self.ints) {
             (Some(data), None) => Buf::Real(data.iter().map(|&x| T::from_f64(x)).collect()),

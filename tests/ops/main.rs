@@ -5,13 +5,14 @@
 //! 3. `gpu::<op>`: the twin against each kernel of the op and of its backward, in every variant.
 //!
 //! `cargo test --test ops conv2d` runs what concerns one op.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod finite_differences;
 mod golden;
+mod gpu;
 mod updates;
 
 use std::process::ExitCode;
@@ -67,11 +68,12 @@ fn main() -> ExitCode {
         Trial::test("golden::weight_recipe", golden::weight_recipe),
     ];
     for entry in tightfit::ops::all() {
-        if !updates::NAMES.contains(&entry.name) {
-            trials.push(Trial::test(format!("golden::{}", entry.name), move || golden::check(entry)));
+        let name = entry.name;
+        if !updates::NAMES.contains(&name) {
+            trials.push(Trial::test(format!("golden::{name}"), move || golden::check(entry)));
         }
-        trials
-            .push(Trial::test(format!("finite_differences::{}", entry.name), move || finite_differences::check(entry)));
+        trials.push(Trial::test(format!("finite_differences::{name}"), move || finite_differences::check(entry)));
+        trials.push(Trial::test(format!("gpu::{name}"), move || gpu::check(entry)));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
