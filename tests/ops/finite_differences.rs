@@ -62,8 +62,9 @@ fn check_case(report: &mut Report, op: &str, case: &Case) -> bool {
     let loss = |inputs: &[Buf<f64>]| -> f64 {
         let values = forward.run(inputs, &[], false);
         let terms = forward.outputs.iter().zip(&grad_outputs).filter_map(|(id, grad)| {
-            let output = values[id.index()].as_ref().expect("the graph computes every value");
-            Some(output.reals().iter().zip(grad.as_ref()?.reals()).map(|(y, g)| y * g).sum::<f64>())
+            let grad = grad.as_ref()?.reals();
+            let output = values[id.index()].as_ref().expect("the graph computes every value").reals();
+            Some(output.iter().zip(grad).map(|(y, g)| y * g).sum::<f64>())
         });
         terms.sum()
     };
