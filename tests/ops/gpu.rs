@@ -11,7 +11,7 @@ use tightfit::device::testing::device_or_skip;
 use tightfit::exec::{RunOptions, run_op};
 use tightfit::graph::Node;
 use tightfit::ops::{Case, Entry};
-use tightfit::shader::{Access, Family};
+use tightfit::shader::{Access, Family, Target};
 use tightfit::tensor::{DType, TensorDesc};
 
 use crate::Report;
@@ -111,9 +111,13 @@ fn check_node(
 ) {
     let mut descs = mini.descs(&node.outputs);
     descs.extend(node.op.mutates().iter().map(|&i| inputs[i].0.clone()));
+    // The second family only where the op has kernels of its own for it.
+    let (input_descs, output_descs) = (mini.descs(&node.inputs), mini.descs(&node.outputs));
+    let dispatches = |family| node.op.dispatches(&input_descs, &output_descs, &Target { family });
     let mut families = vec![Family::Workgroup];
-    if device.target().family != Family::Workgroup {
-        families.push(device.target().family);
+    let own = device.target().family;
+    if own != Family::Workgroup && dispatches(own) != dispatches(Family::Workgroup) {
+        families.push(own);
     }
     let pairs = node.op.in_place().iter().filter(|(i, o)| inputs[*i].0.size_bytes() == descs[*o].size_bytes());
     let in_place: Vec<_> = std::iter::once(None).chain(pairs.map(|&pair| Some(pair))).collect();
