@@ -17,6 +17,12 @@ pub struct Tensor {
 }
 
 impl Tensor {
+    /// The data of an input or a given gradient, which is exact in f32.
+    pub fn input<T: Scalar>(&self) -> Buf<T> {
+        self.buf().round_to_f32()
+    }
+
+    /// The data of a result, in full.
     pub fn buf<T: Scalar>(&self) -> Buf<T> {
         match (&self.data, &self.ints) {
             (Some(data), None) => Buf::Real(data.iter().map(|&x| T::from_f64(x)).collect()),
@@ -117,6 +123,12 @@ pub fn load<E: DeserializeOwned>(name: &str) -> Option<E> {
 /// The entries of an op that has gradients.
 pub fn entries(op: &str) -> Option<Vec<Entry>> {
     load(op)
+}
+
+/// The entries of an op if it has gradients; `None` for updates, and where there is no file.
+pub fn entries_if_differentiable(op: &str) -> Option<Vec<Entry>> {
+    let json: serde_json::Value = load(op)?;
+    serde_json::from_value(json).ok()
 }
 
 /// The first losses of all built-in models.

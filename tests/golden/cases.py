@@ -125,6 +125,10 @@ for op in ("add", "mul"):
     for shape in ((1,), (7,), (2, 3, 5), (257,)):
         add(op, dims(shape), {"a": shape, "b": shape})
 
+# scale: output is factor * input.
+for shape in ((1,), (7,), (257,)):
+    add("scale", dims(shape), {"input": shape}, {"factor": -0.75})
+
 # reshape, permute
 add("reshape", "2x6_to_3x4", {"input": (2, 6)}, {"shape": (3, 4)})
 add("reshape", "2x3x4_to_2x12", {"input": (2, 3, 4)}, {"shape": (2, 12)})
@@ -201,6 +205,11 @@ for name, shape, fill in (
 for shape in ((1,), (7,), (4, 5), (257,)):
     add("mse", dims(shape), {"input": shape, "target": shape})
 
+# accuracy: the number of rows whose first largest logit is at the label, of shape [1]; no gradient.
+for shape in ((1, 2), (7, 3), (64, 10)):
+    fill = {"labels": ("labels", shape[1])}
+    add("accuracy", dims(shape), {"input": shape, "labels": (shape[0],)}, fill=fill, no_grad=("input", "labels"), grad_outputs=())
+
 
 # Updates: three steps from zero states, with a given gradient each.
 def update(op, name, shape, **settings):
@@ -247,7 +256,7 @@ def main():
     for case in CASES:
         settings = ", ".join(f"{key}={value}" for key, value in case.settings.items())
         inputs = ", ".join(f"{key} {list(shape)}" for key, shape in case.inputs.items())
-        grads = "" if case.grad_outputs is None else ", ".join(("output", "h_n", "c_n")[i] for i in case.grad_outputs)
+        grads = "" if case.grad_outputs is None else ", ".join(("output", "h_n", "c_n")[i] for i in case.grad_outputs) or "none"
         print(f"| {case.op} | `{case.name}` | {settings} | {inputs} | {grads} |")
 
 

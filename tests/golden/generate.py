@@ -58,6 +58,14 @@ def log_softmax(input, axis):
     return torch.log_softmax(input, axis)
 
 
+def scale(input, factor):
+    return factor * input
+
+
+def accuracy(input, labels):
+    return (input.argmax(1) == labels).sum().double()
+
+
 def permute(input, axes):
     return input.permute(axes)
 
@@ -90,6 +98,7 @@ OPS = {
     "log_softmax": log_softmax,
     "add": torch.add,
     "mul": torch.mul,
+    "scale": scale,
     "reshape": torch.reshape,
     "permute": permute,
     "sum": reduce(torch.sum),
@@ -98,6 +107,7 @@ OPS = {
     "cross_entropy": F.cross_entropy,
     "bce_with_logits": F.binary_cross_entropy_with_logits,
     "mse": F.mse_loss,
+    "accuracy": accuracy,
 }
 UPDATES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 STATES = {"sgd": ["momentum_buffer"], "adam": ["exp_avg", "exp_avg_sq"], "adamw": ["exp_avg", "exp_avg_sq"]}
@@ -114,7 +124,8 @@ def differentiable(case, inputs, rng):
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     given = range(len(outputs)) if case.grad_outputs is None else case.grad_outputs
     grad_outputs = [draw(y.shape, None, rng) if i in given else None for i, y in enumerate(outputs)]
-    torch.autograd.backward([outputs[i] for i in given], [grad_outputs[i].double() for i in given])
+    if given:
+        torch.autograd.backward([outputs[i] for i in given], [grad_outputs[i].double() for i in given])
     return {
         "inputs": tensors(inputs),
         "outputs": tensors(outputs),
