@@ -1,5 +1,11 @@
 //! Executors: they interpret a [`Plan`](crate::plan::Plan) and decide nothing.
 
+mod cpu;
+#[cfg(test)]
+mod cpu_tests;
+
+pub use cpu::CpuExecutor;
+
 use crate::error::DeviceError;
 use crate::graph::Graph;
 use crate::tensor::ValueId;

@@ -10,6 +10,10 @@ mod microbatch;
 mod order;
 mod placement;
 mod search;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) mod toy;
 
 use std::collections::BTreeMap;
 
