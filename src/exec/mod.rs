@@ -1,9 +1,13 @@
 //! Executors: they interpret a [`Plan`](crate::plan::Plan) and decide nothing.
 
+mod cpu;
+#[cfg(test)]
+mod cpu_tests;
 mod gpu;
 mod launch;
 mod single;
 
+pub use cpu::CpuExecutor;
 pub use gpu::GpuExecutor;
 pub use single::{RunOptions, run_op};
 

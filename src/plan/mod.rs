@@ -2,9 +2,26 @@
 //!
 //! Pure: no device, no clock, no randomness, no I/O.
 
+mod build;
+mod check;
+mod explain;
+mod lifetime;
+mod microbatch;
+mod order;
+mod placement;
+mod search;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) mod toy;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use check::check;
+pub use explain::format_bytes;
+pub use search::plan;
 
 use crate::error::GraphError;
 pub use crate::graph::Pass;
@@ -152,7 +169,7 @@ pub struct Program {
     pub samples: usize,
     /// [`Graph::hash`] of the graph that node and value ids refer to.
     pub graph_hash: String,
-    /// What to do, in order.
+    /// What to do, in order. Inputs are in place before the first command; views have no command.
     pub commands: Vec<Command>,
     /// Where each value that is not a view lives, persistent ones included. A view lives where its storage root does.
     pub places: BTreeMap<ValueId, Place>,

@@ -1,0 +1,315 @@
+//! Interprets a plan on the CPU with the ops' twins, in f32, at exactly the plan's offsets: slow, exact, no driver.
+//!
+//! An op that works in place reads an input where it writes its output. Twins take separate slices, so such an input
+//! is copied first to a scratch buffer, which is the one thing here that the plan does not know of.
+
+use std::collections::BTreeMap;
+
+use super::Executor;
+use crate::error::DeviceError;
+use crate::graph::{Graph, Phase, Role};
+use crate::ops::{Call, Input, Output};
+use crate::plan::{Command, Place, Plan, Planned, Program};
+use crate::tensor::{DType, NodeId, TensorDesc, ValueId};
+
+const WORD_BYTES: u64 = 4;
+
+/// Runs plans in host memory.
+#[derive(Debug)]
+pub struct CpuExecutor {
+    plan: Plan,
+    graphs: Vec<Graph>,
+    /// One buffer per arena of the plan. Words, so that every tensor is aligned.
+    arenas: Vec<Vec<u32>>,
+    /// Upload slots and the readback buffer. Nothing needs staging here; they are there so that the ledger counts
+    /// what was really created.
+    staging: Vec<Vec<u8>>,
+    /// Where an input goes whose memory the output takes over.
+    scratch: Vec<u32>,
+    /// The host tier.
+    offloaded: BTreeMap<ValueId, Vec<u32>>,
+    last_program: Option<usize>,
+}
+
+impl CpuExecutor {
+    /// Creates every buffer of the plan.
+    ///
+    /// # Errors
+    /// Where a graph holds a type that the twins do not compute in, or the plan does not fit this machine's memory.
+    pub fn new(planned: &Planned) -> Result<Self, DeviceError> {
+        let plan = planned.plan.clone();
+        let graphs = planned.graphs.clone();
+        for value in graphs.iter().flat_map(Graph::values) {
+            if value.desc.dtype == DType::F16 {
+                return Err(DeviceError::Unsupported {
+                    adapter: "cpu".into(),
+                    missing: format!("f16 storage, which `{}` needs", value.name),
+                });
+            }
+        }
+        let arenas = plan.arenas.iter().enumerate().map(|(i, arena)| {
+            let words = arena.size_bytes.div_ceil(WORD_BYTES);
+            zeroed(words, &format!("arena {i}"), arena.size_bytes)
+        });
+        let arenas = arenas.collect::<Result<Vec<Vec<u32>>, _>>()?;
+        let mut staging = Vec::new();
+        for _ in 0..plan.staging.upload_slots {
+            staging.push(zeroed(plan.staging.upload_slot_bytes, "upload slot", plan.staging.upload_slot_bytes)?);
+        }
+        staging.push(zeroed(plan.staging.readback_bytes, "readback buffer", plan.staging.readback_bytes)?);
+        let scratch_words = plan.programs.iter().zip(&graphs).flat_map(|(program, graph)| {
+            program.in_place.iter().map(|(&node, &input)| graph.value(graph.node(node).inputs[input]).desc.numel())
+        });
+        let scratch = vec![0; scratch_words.max().unwrap_or(0)];
+        Ok(CpuExecutor { plan, graphs, arenas, staging, scratch, offloaded: BTreeMap::new(), last_program: None })
+    }
+
+    /// The arena words of a place, without its padding.
+    fn words(&self, place: Place, desc: &TensorDesc) -> &[u32] {
+        let start = (place.offset_bytes / WORD_BYTES) as usize;
+        &self.arenas[place.arena as usize][start..start + desc.numel()]
+    }
+
+    fn words_mut(&mut self, place: Place, desc: &TensorDesc) -> &mut [u32] {
+        let start = (place.offset_bytes / WORD_BYTES) as usize;
+        &mut self.arenas[place.arena as usize][start..start + desc.numel()]
+    }
+
+    fn value_words(&self, program: usize, id: ValueId) -> &[u32] {
+        let graph = &self.graphs[program];
+        self.words(self.plan.programs[program].places[&graph.storage_root(id)], &graph.value(id).desc)
+    }
+
+    fn persistent(&self, name: &str) -> Result<(Place, TensorDesc), DeviceError> {
+        let found = self.plan.persistent.iter().find(|value| value.name == name);
+        found.map(|value| (value.place, value.desc.clone())).ok_or_else(|| invalid(name, "there is no such value"))
+    }
+
+    fn check_program(&self, program: usize) -> Result<(), DeviceError> {
+        if program < self.plan.programs.len() {
+            return Ok(());
+        }
+        Err(invalid(&format!("program {program}"), "there is no such program"))
+    }
+
+    fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
+        self.check_program(program)?;
+        let graph = &self.graphs[program];
+        let mut uploads = Vec::new();
+        for id in graph.value_ids().filter(|&id| graph.value(id).role == Role::Input) {
+            let value = graph.value(id);
+            let Some((_, data)) = inputs.iter().find(|(name, _)| *name == value.name) else {
+                return Err(invalid(&value.name, "this input of the program was not given"));
+            };
+            expect_bytes(&value.name, &value.desc, data)?;
+            uploads.push((self.plan.programs[program].places[&id], value.desc.clone(), *data));
+        }
+        if uploads.len() != inputs.len() {
+            let known = |name: &str| graph.values().iter().any(|v| v.role == Role::Input && v.name == name);
+            let stray = inputs.iter().find(|(name, _)| !known(name)).map_or("inputs", |(name, _)| name);
+            return Err(invalid(stray, "the program does not have this input, or it was given twice"));
+        }
+        for (place, desc, data) in uploads {
+            bytemuck::cast_slice_mut(self.words_mut(place, &desc)).copy_from_slice(data);
+        }
+        self.offloaded.clear();
+        Ok(())
+    }
+
+    fn step(&mut self, program: usize, command: Command) -> Result<(), DeviceError> {
+        let place = |value: &ValueId| {
+            (self.plan.programs[program].places[value], self.graphs[program].value(*value).desc.clone())
+        };
+        match command {
+            Command::Dispatch { node } => {
+                let (program, graph) = (&self.plan.programs[program], &self.graphs[program]);
+                dispatch(&mut self.arenas, &mut self.scratch, program, graph, node);
+            }
+            Command::Free { .. } => {}
+            Command::Offload { value } => {
+                let (place, desc) = place(&value);
+                let words = self.words(place, &desc).to_vec();
+                self.offloaded.insert(value, words);
+            }
+            Command::Prefetch { value } => {
+                let (place, desc) = place(&value);
+                let Some(words) = self.offloaded.remove(&value) else {
+                    let name = &self.graphs[program].value(value).name;
+                    return Err(invalid(name, "it is fetched from the host, but was not moved there"));
+                };
+                self.words_mut(place, &desc).copy_from_slice(&words);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Executor for CpuExecutor {
+    fn device_name(&self) -> &str {
+        "cpu"
+    }
+
+    fn write(&mut self, name: &str, data: &[u8]) -> Result<(), DeviceError> {
+        let (place, desc) = self.persistent(name)?;
+        expect_bytes(name, &desc, data)?;
+        bytemuck::cast_slice_mut(self.words_mut(place, &desc)).copy_from_slice(data);
+        Ok(())
+    }
+
+    fn read(&mut self, name: &str) -> Result<Vec<u8>, DeviceError> {
+        let (place, desc) = self.persistent(name)?;
+        Ok(bytemuck::cast_slice(self.words(place, &desc)).to_vec())
+    }
+
+    fn run(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
+        self.upload(program, inputs)?;
+        for position in 0..self.plan.programs[program].commands.len() {
+            let command = self.plan.programs[program].commands[position];
+            self.step(program, command)?;
+        }
+        self.last_program = Some(program);
+        Ok(())
+    }
+
+    fn outputs(&mut self, program: usize) -> Result<Vec<Vec<u8>>, DeviceError> {
+        self.check_program(program)?;
+        if self.last_program != Some(program) {
+            return Err(invalid(&format!("program {program}"), "it is not the program that ran last"));
+        }
+        let graph = &self.graphs[program];
+        let outputs = graph.value_ids().filter(|&id| graph.value(id).role == Role::Output);
+        Ok(outputs.map(|id| bytemuck::cast_slice(self.value_words(program, id)).to_vec()).collect())
+    }
+
+    fn inspect(
+        &mut self,
+        program: usize,
+        inputs: &[(&str, &[u8])],
+        visit: &mut dyn FnMut(&Graph, ValueId, &[u8]) -> bool,
+    ) -> Result<(), DeviceError> {
+        self.upload(program, inputs)?;
+        self.last_program = None;
+        for position in 0..self.plan.programs[program].commands.len() {
+            let command = self.plan.programs[program].commands[position];
+            let graph = &self.graphs[program];
+            let Command::Dispatch { node: id } = command else {
+                self.step(program, command)?;
+                continue;
+            };
+            let node = graph.node(id);
+            let lasting = |&input: &usize| {
+                matches!(graph.value(graph.storage_root(node.inputs[input])).role, Role::Parameter | Role::State)
+            };
+            if node.phase != Phase::Forward || node.op.mutates().iter().any(lasting) {
+                continue;
+            }
+            let outputs = node.outputs.clone();
+            self.step(program, command)?;
+            for id in outputs {
+                if !visit(&self.graphs[program], id, bytemuck::cast_slice(self.value_words(program, id))) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn peak_bytes(&self) -> u64 {
+        let arenas: usize = self.arenas.iter().map(|arena| size_of_val(arena.as_slice())).sum();
+        let staging: usize = self.staging.iter().map(Vec::len).sum();
+        self.plan.baseline_bytes + arenas as u64 + staging as u64
+    }
+}
+
+fn invalid(label: &str, reason: &str) -> DeviceError {
+    DeviceError::Validation { label: label.to_owned(), reason: reason.to_owned() }
+}
+
+fn expect_bytes(name: &str, desc: &TensorDesc, data: &[u8]) -> Result<(), DeviceError> {
+    if data.len() as u64 == desc.size_bytes() {
+        return Ok(());
+    }
+    Err(invalid(name, &format!("{} bytes were given, but {desc} has {}", data.len(), desc.size_bytes())))
+}
+
+/// Zeros, or a typed error where the machine has not got the memory.
+fn zeroed<T: bytemuck::Zeroable + Clone>(length: u64, label: &str, size_bytes: u64) -> Result<Vec<T>, DeviceError> {
+    let mut buffer = Vec::new();
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if buffer.try_reserve_exact(length).is_err() {
+        return Err(DeviceError::OutOfMemory { label: label.to_owned(), size_bytes });
+    }
+    buffer.resize(length, T::zeroed());
+    Ok(buffer)
+}
+
+/// An operand's words: arena, first word, number of words.
+type Range = (usize, usize, usize);
+
+fn dispatch(arenas: &mut [Vec<u32>], scratch: &mut [u32], program: &Program, graph: &Graph, id: NodeId) {
+    let node = graph.node(id);
+    let desc = |id: ValueId| &graph.value(id).desc;
+    let range = |id: ValueId| -> Range {
+        let place = program.places[&graph.storage_root(id)];
+        (place.arena as usize, (place.offset_bytes / WORD_BYTES) as usize, desc(id).numel())
+    };
+    let input_descs: Vec<_> = node.inputs.iter().map(|&id| desc(id).clone()).collect();
+    let output_descs: Vec<_> = node.outputs.iter().map(|&id| desc(id).clone()).collect();
+    let mutates = node.op.mutates();
+
+    let in_place = program.in_place.get(&id).copied();
+    if let Some(input) = in_place {
+        let (arena, start, length) = range(node.inputs[input]);
+        scratch[..length].copy_from_slice(&arenas[arena][start..start + length]);
+    }
+    let written: Vec<Range> =
+        node.outputs.iter().copied().chain(mutates.iter().map(|&i| node.inputs[i])).map(range).collect();
+    let is_read = |i: &usize| !mutates.contains(i) && in_place != Some(*i);
+    let mut read: Vec<Range> = (0..node.inputs.len()).filter(is_read).map(|i| range(node.inputs[i])).collect();
+    read.sort_unstable();
+    read.dedup();
+
+    let mut parts = split(arenas, written.iter().chain(&read).copied().collect());
+    let mut take = |range: &Range| parts.remove(range).expect("bug: two operands share a range");
+    let mut written = written.iter().map(&mut take).collect::<Vec<_>>().into_iter();
+    let outputs = output_descs.iter().zip(&mut written).map(|(desc, words)| output(desc, words)).collect();
+    let mutated = mutates.iter().zip(&mut written).map(|(&i, words)| output(&input_descs[i], words)).collect();
+    let shared: BTreeMap<Range, &[u32]> = read.iter().map(|range| (*range, &*take(range))).collect();
+    let inputs = node.inputs.iter().enumerate().map(|(i, &id)| {
+        if mutates.contains(&i) {
+            return Input::Mutated;
+        }
+        let words = if in_place == Some(i) { &scratch[..desc(id).numel()] } else { shared[&range(id)] };
+        match desc(id).dtype {
+            DType::U32 => Input::Int(words),
+            DType::F32 | DType::F16 => Input::Real(bytemuck::cast_slice(words)),
+        }
+    });
+    let inputs = inputs.collect();
+    let mut call = Call { input_descs: &input_descs, output_descs: &output_descs, inputs, outputs, mutated };
+    node.op.run_f32(&mut call);
+}
+
+fn output<'a>(desc: &TensorDesc, words: &'a mut [u32]) -> Output<'a, f32> {
+    match desc.dtype {
+        DType::U32 => Output::Int(words),
+        DType::F32 | DType::F16 => Output::Real(bytemuck::cast_slice_mut(words)),
+    }
+}
+
+/// Separate slices of ranges that do not overlap.
+fn split(arenas: &mut [Vec<u32>], mut ranges: Vec<Range>) -> BTreeMap<Range, &mut [u32]> {
+    ranges.sort_unstable();
+    let mut parts = BTreeMap::new();
+    let mut ranges = ranges.into_iter().peekable();
+    for (number, arena) in arenas.iter_mut().enumerate() {
+        let (mut rest, mut position) = (arena.as_mut_slice(), 0);
+        while let Some(range @ (_, start, length)) = ranges.next_if(|range| range.0 == number) {
+            assert!(start >= position, "bug: operands overlap");
+            let (part, after) = rest.split_at_mut(start - position).1.split_at_mut(length);
+            parts.insert(range, part);
+            (rest, position) = (after, start + length);
+        }
+    }
+    parts
+}

@@ -1,0 +1,257 @@
+//! Plans of made-up graphs, and plans with one thing wrong, which the checker must refuse.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use super::toy::{Chain, Tangle, tangles};
+use super::*;
+use crate::error::PlanError;
+use crate::tensor::NodeId;
+
+const CHAIN: Chain = Chain { layers: 6, width: 100, mixes_samples: false };
+
+fn request(batch: usize, budget_bytes: Option<u64>) -> Request {
+    let (limits, costs) = (Limits::default(), CostModel::default());
+    Request { batch, budget_bytes, micro_batches: None, limits, costs }
+}
+
+fn rejected(planned: &Planned, change: impl FnOnce(&mut Plan)) -> String {
+    let mut plan = planned.plan.clone();
+    change(&mut plan);
+    match check(&plan, &planned.graphs) {
+        Err(PlanError::Invalid(reason)) => reason,
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+#[test]
+fn without_a_budget_the_whole_batch_runs_at_once() {
+    let plan = plan(&CHAIN, &request(32, None)).expect("a plan").plan;
+    assert_eq!((plan.micro_batches.as_slice(), plan.schedule.as_slice()), (&[32][..], &[0][..]));
+    assert_eq!(plan.peak_bytes, plan.unconstrained_peak_bytes);
+    assert!(plan.minimum_budget_bytes < plan.peak_bytes);
+    assert_eq!(plan.evaluate, Some(1));
+    assert_eq!(plan.programs[0].predicted_ns, plan.predicted_step_ns);
+    let text = plan.to_string();
+    assert!(text.contains("1 × 32") && text.contains("optimizer state") && text.contains("ms/step"), "{text}");
+}
+
+#[test]
+fn a_smaller_budget_takes_more_micro_batches_and_is_kept() {
+    let free = plan(&CHAIN, &request(32, None)).expect("a plan").plan;
+    let mut counts = Vec::new();
+    for share in [4, 3, 2, 1, 0] {
+        let budget = free.minimum_budget_bytes + (free.peak_bytes - free.minimum_budget_bytes) * share / 4;
+        let tight = plan(&CHAIN, &request(32, Some(budget))).expect("a plan").plan;
+        assert!(tight.peak_bytes <= budget);
+        assert_eq!(tight.minimum_budget_bytes, free.minimum_budget_bytes);
+        assert_eq!(tight.unconstrained_peak_bytes, free.peak_bytes);
+        counts.push(tight.micro_batches.len());
+    }
+    assert!(counts.windows(2).all(|pair| pair[0] <= pair[1]) && counts[0] == 1 && counts[4] > 4, "{counts:?}");
+}
+
+#[test]
+fn programs_are_shared_between_micro_batches() {
+    let mut request = request(32, None);
+    request.micro_batches = Some(5);
+    let plan = plan(&CHAIN, &request).expect("a plan").plan;
+    assert_eq!(plan.micro_batches, [7, 7, 7, 7, 4]);
+    assert_eq!(plan.schedule, [0, 1, 1, 1, 2]);
+    let passes: Vec<_> = plan.programs.iter().map(|program| (program.pass, program.samples)).collect();
+    assert_eq!(passes, [(Pass::First, 7), (Pass::Middle, 7), (Pass::Last, 4), (Pass::Evaluate, 7)]);
+    assert!(plan.arena_bytes(ArenaRole::Accumulators) > 0);
+}
+
+#[test]
+fn an_impossible_budget_names_the_smallest_that_works_and_what_sets_it() {
+    let free = plan(&CHAIN, &request(32, None)).expect("a plan").plan;
+    let Err(PlanError::Infeasible { minimum_budget_bytes, blocking, message, .. }) =
+        plan(&CHAIN, &request(32, Some(100)))
+    else {
+        panic!("100 bytes were enough")
+    };
+    assert_eq!(minimum_budget_bytes, free.minimum_budget_bytes);
+    assert!(blocking.windows(2).all(|pair| pair[0].1 >= pair[1].1));
+    assert!(blocking.iter().any(|(name, bytes)| name == "layer0.weight" && *bytes == 4096));
+    assert!(message.contains(&minimum_budget_bytes.to_string()) && message.contains("`layer0."), "{message}");
+    assert!(message.starts_with("a budget of 100 B is too small: the smallest that works is "), "{message}");
+    println!("{message}");
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let refused = |batch, micro_batches| {
+        let mut request = request(batch, None);
+        request.micro_batches = micro_batches;
+        matches!(plan(&CHAIN, &request), Err(PlanError::Request(_)))
+    };
+    assert!(refused(0, None) && refused(8, Some(0)) && refused(8, Some(9)));
+    assert!(!refused(8, Some(8)) && !refused(8, Some(6)));
+}
+
+#[test]
+fn a_batch_whose_samples_are_mixed_is_not_split() {
+    let chain = Chain { mixes_samples: true, ..CHAIN };
+    let free = plan(&chain, &request(32, None)).expect("a plan").plan;
+    assert_eq!(free.minimum_budget_bytes, free.peak_bytes);
+    let mut split = request(32, None);
+    split.micro_batches = Some(2);
+    let Err(PlanError::Request(message)) = plan(&chain, &split) else { panic!("it was split") };
+    assert!(message.contains("`layer1` (mix)"), "{message}");
+    let Err(PlanError::Infeasible { message, .. }) = plan(&chain, &request(32, Some(1000))) else { panic!("it fits") };
+    assert!(message.contains("`layer1` (mix)"), "{message}");
+}
+
+#[test]
+fn a_tensor_that_cannot_be_bound_is_split_or_named() {
+    let mut request = request(32, None);
+    request.limits.max_binding_bytes = 6400;
+    let planned = plan(&CHAIN, &request).expect("a plan").plan;
+    assert_eq!(planned.micro_batches, [16, 16]);
+    assert!(planned.unconstrained_peak_bytes > 0);
+    request.limits.max_binding_bytes = 3900;
+    let Err(PlanError::Binding { value, limit_bytes, .. }) = plan(&CHAIN, &request) else { panic!("it was bound") };
+    assert_eq!((value.as_str(), limit_bytes), ("layer0.weight", 3900));
+}
+
+#[test]
+fn memory_is_cut_at_the_largest_buffer() {
+    let mut request = request(32, None);
+    request.limits.max_buffer_bytes = 20_000;
+    let plan = plan(&CHAIN, &request).expect("a plan").plan;
+    assert!(plan.arenas.iter().all(|arena| arena.size_bytes <= 20_000));
+    assert!(plan.arenas.iter().filter(|arena| arena.role == ArenaRole::Transient).count() > 1);
+    assert!(plan.arenas.iter().filter(|arena| arena.role == ArenaRole::Parameters).count() > 1);
+}
+
+#[test]
+fn a_plan_survives_json() {
+    let planned = plan(&CHAIN, &request(8, None)).expect("a plan");
+    let text = serde_json::to_string(&planned.plan).expect("JSON");
+    let read: Plan = serde_json::from_str(&text).expect("a plan");
+    assert_eq!(read, planned.plan);
+}
+
+#[test]
+fn wrong_sums_and_schedules_are_rejected() {
+    let planned = plan(&CHAIN, &request(8, Some(1 << 30))).expect("a plan");
+    rejected(&planned, |plan| plan.peak_bytes -= 1);
+    rejected(&planned, |plan| plan.budget_bytes = Some(plan.peak_bytes - 1));
+    rejected(&planned, |plan| plan.arenas[0].size_bytes += 256);
+    rejected(&planned, |plan| plan.schedule[0] = 1);
+    rejected(&planned, |plan| plan.micro_batches[0] = 7);
+    rejected(&planned, |plan| plan.programs[0].graph_hash.clear());
+    rejected(&planned, |plan| plan.persistent[1].place = plan.persistent[0].place);
+    rejected(&planned, |plan| plan.programs[0].live_peak_bytes -= 256);
+    rejected(&planned, |plan| plan.programs[0].in_place.clear());
+    rejected(&planned, |plan| {
+        let node = *plan.programs[0].workspaces.keys().next().expect("a workspace");
+        plan.programs[0].workspaces.remove(&node);
+    });
+}
+
+#[test]
+fn a_workspace_over_a_live_value_is_rejected() {
+    let planned = plan(&CHAIN, &request(8, None)).expect("a plan");
+    let reason = rejected(&planned, |plan| {
+        let program = &mut plan.programs[0];
+        let (&node, _) = program.workspaces.iter().next().expect("a workspace");
+        let input = planned.graphs[0].node(node).inputs[0];
+        let offset_bytes = program.places[&input].offset_bytes;
+        program.workspaces.get_mut(&node).expect("it")[0].offset_bytes = offset_bytes;
+    });
+    assert!(reason.contains("overwrites") || reason.contains("beyond"), "{reason}");
+}
+
+fn dispatch_position(program: &Program, node: NodeId) -> usize {
+    let wanted = Command::Dispatch { node };
+    program.commands.iter().position(|&command| command == wanted).expect("every node runs")
+}
+
+/// Changes each program in ways that must not pass.
+fn assert_changes_are_rejected(planned: &Planned) -> Result<(), TestCaseError> {
+    for (number, (program, graph)) in planned.plan.programs.iter().zip(&planned.graphs).enumerate() {
+        for (position, &command) in program.commands.iter().enumerate() {
+            match command {
+                Command::Free { value } => {
+                    rejected(planned, |plan| drop(plan.programs[number].commands.remove(position)));
+                    let uses = |command: &Command| match command {
+                        Command::Dispatch { node } => {
+                            let node = graph.node(*node);
+                            let mut used = node.inputs.iter().chain(&node.outputs);
+                            used.any(|&id| graph.storage_root(id) == value)
+                        }
+                        _ => false,
+                    };
+                    if let Some(last) = program.commands[..position].iter().rposition(uses) {
+                        rejected(planned, |plan| {
+                            let commands = &mut plan.programs[number].commands;
+                            let free = commands.remove(position);
+                            commands.insert(last, free);
+                        });
+                    }
+                }
+                Command::Dispatch { node } => {
+                    rejected(planned, |plan| drop(plan.programs[number].commands.remove(position)));
+                    if graph.node(node).op.flags().once {
+                        rejected(planned, |plan| plan.programs[number].commands.insert(position, command));
+                    }
+                    let roots: Vec<_> = graph.node(node).inputs.iter().map(|&id| graph.storage_root(id)).collect();
+                    for producer in roots.iter().filter_map(|&root| graph.value(root).producer) {
+                        let earlier = dispatch_position(program, producer);
+                        rejected(planned, |plan| plan.programs[number].commands.swap(earlier, position));
+                    }
+                    let transient = |root: &&ValueId| !graph.value(**root).role.is_persistent();
+                    let roots: Vec<_> = roots.iter().filter(transient).collect();
+                    for pair in roots.windows(2).filter(|pair| pair[0] != pair[1]) {
+                        let place = program.places[pair[0]];
+                        if planned.plan.arenas[place.arena as usize].role == ArenaRole::Transient {
+                            rejected(planned, |plan| {
+                                let moved = plan.programs[number].places.get_mut(pair[1]).expect("a place");
+                                (moved.arena, moved.offset_bytes) = (place.arena, place.offset_bytes);
+                            });
+                        }
+                    }
+                }
+                Command::Offload { .. } | Command::Prefetch { .. } => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn changed_commands_and_places_are_rejected() -> Result<(), TestCaseError> {
+    let mut request = request(8, None);
+    request.micro_batches = Some(3);
+    assert_changes_are_rejected(&plan(&CHAIN, &request).expect("a plan"))
+}
+
+fn assert_planned_at_every_budget(tangle: &Tangle, batch: usize) -> Result<(), TestCaseError> {
+    let free = plan(tangle, &request(batch, None)).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    let (least, most) = (free.plan.minimum_budget_bytes, free.plan.peak_bytes);
+    for budget in [least, least.midpoint(most), most] {
+        let planned = plan(tangle, &request(batch, Some(budget)));
+        let planned = planned.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert!(planned.plan.peak_bytes <= budget);
+        prop_assert_eq!(planned.plan.minimum_budget_bytes, least);
+        assert_changes_are_rejected(&planned)?;
+    }
+    let below = plan(tangle, &request(batch, Some(least - 1)));
+    let minimum = match below {
+        Err(PlanError::Infeasible { minimum_budget_bytes, .. }) => Some(minimum_budget_bytes),
+        _ => None,
+    };
+    prop_assert_eq!(minimum, Some(least));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_graphs_are_planned_within_any_budget_that_works(tangle in tangles(), batch in 1..9_usize) {
+        assert_planned_at_every_budget(&tangle, batch)?;
+    }
+}
