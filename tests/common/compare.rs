@@ -1,17 +1,18 @@
 //! Comparing tensors within tolerances.
 
-/// How far apart numbers may be: `scale * largest |expected| + relative * |expected|`.
+/// How far apart numbers may be: `scale * largest |expected| + relative * |expected| + absolute`.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     pub scale: f64,
     pub relative: f64,
+    pub absolute: f64,
 }
 
 impl Tolerance {
     /// Widened for sums of so many terms.
     pub fn terms(self, reduction: usize) -> Self {
         let factor = (reduction.max(1) as f64).sqrt();
-        Tolerance { scale: self.scale * factor, relative: self.relative }
+        Tolerance { scale: self.scale * factor, ..self }
     }
 }
 
@@ -24,8 +25,7 @@ pub fn close(found: &[f64], expected: &[f64], tolerance: Tolerance) -> Result<()
     let mut wrong = 0;
     let mut worst: Option<(f64, usize)> = None;
     for (i, (&a, &b)) in found.iter().zip(expected).enumerate() {
-        // Below the smallest normal f32 a device may flush to zero.
-        let allowed = tolerance.scale * largest + tolerance.relative * b.abs() + f64::from(f32::MIN_POSITIVE);
+        let allowed = tolerance.scale * largest + tolerance.relative * b.abs() + tolerance.absolute;
         let excess = if a == b || (a.is_nan() && b.is_nan()) {
             0.0
         } else if a.is_finite() && b.is_finite() {

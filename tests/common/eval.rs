@@ -141,7 +141,8 @@ impl Mini {
     /// `given`: which outputs get a gradient; `wanted`: which inputs need one.
     pub fn new(op: &Arc<dyn Op>, inputs: &[TensorDesc], given: &[bool], wanted: &[bool]) -> Result<Mini, OpError> {
         let mut graph = Graph::new();
-        let inputs: Vec<_> = inputs.iter().enumerate().map(|(i, d)| graph.input(format!("input{i}"), d.clone())).collect();
+        let inputs: Vec<_> =
+            inputs.iter().enumerate().map(|(i, d)| graph.input(format!("input{i}"), d.clone())).collect();
         let outputs = tightfit::ops::Builder::apply(&mut graph, op.clone(), &inputs)?;
         let mut grad_outputs = vec![None; outputs.len()];
         let mut grad_inputs = vec![None; inputs.len()];
@@ -164,7 +165,12 @@ impl Mini {
     }
 
     /// Runs all nodes; returns every value. `round` makes each value an f32 before the next node reads it.
-    pub fn run<T: Scalar>(&self, inputs: &[Buf<T>], grad_outputs: &[Option<Buf<T>>], round: bool) -> Vec<Option<Buf<T>>> {
+    pub fn run<T: Scalar>(
+        &self,
+        inputs: &[Buf<T>],
+        grad_outputs: &[Option<Buf<T>>],
+        round: bool,
+    ) -> Vec<Option<Buf<T>>> {
         let mut values = self.sources(inputs, grad_outputs);
         for node in self.graph.nodes() {
             let (outputs, mutated) = self.run_node(node, &values);
@@ -194,8 +200,11 @@ impl Mini {
 
     /// The outputs of one node and its mutated inputs.
     pub fn run_node<T: Scalar>(&self, node: &Node, values: &[Option<Buf<T>>]) -> (Vec<Buf<T>>, Vec<Buf<T>>) {
-        let inputs: Vec<_> =
-            node.inputs.iter().map(|id| values[id.index()].as_ref().expect("a value is read before it is made")).collect();
+        let inputs: Vec<_> = node
+            .inputs
+            .iter()
+            .map(|id| values[id.index()].as_ref().expect("a value is read before it is made"))
+            .collect();
         run_op(&*node.op, &self.descs(&node.inputs), &self.descs(&node.outputs), &inputs)
     }
 }

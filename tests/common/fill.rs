@@ -1,6 +1,7 @@
 //! Test data: the same for the same key, on every machine.
 
-use rand::{RngExt, SeedableRng, rngs::ChaCha8Rng};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use tightfit::ops::{Case, Fill};
 use tightfit::tensor::DType;
 
@@ -8,9 +9,9 @@ use super::eval::{Buf, Scalar};
 
 /// A generator of its own for each key.
 pub fn rng(key: &str) -> ChaCha8Rng {
-    let seed = key.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
-    });
+    let seed = key
+        .bytes()
+        .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
     ChaCha8Rng::seed_from_u64(seed)
 }
 

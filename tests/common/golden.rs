@@ -119,6 +119,12 @@ pub fn entries(op: &str) -> Option<Vec<Entry>> {
     load(op)
 }
 
+/// The entries of an op if it has gradients; `None` for updates, and where there is no file.
+pub fn entries_if_differentiable(op: &str) -> Option<Vec<Entry>> {
+    let json: serde_json::Value = load(op)?;
+    serde_json::from_value(json).ok()
+}
+
 /// The first losses of all built-in models.
 pub fn losses() -> BTreeMap<String, Losses> {
     load("losses").expect("losses.json is missing")

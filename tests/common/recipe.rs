@@ -2,9 +2,9 @@
 
 /// The values of the parameter `name` of a layer whose outputs have `fan` inputs each (LSTM: the hidden size).
 pub fn weights(name: &str, numel: usize, fan: usize) -> Vec<f32> {
-    let mut state = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
-    });
+    let mut state = name
+        .bytes()
+        .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
     let bound = (1.0 / (fan as f64).sqrt()) as f32;
     (0..numel)
         .map(|_| {

@@ -1,0 +1,116 @@
+//! Link 1: PyTorch's values against the CPU twins, in f64 and f32.
+
+use libtest_mimic::Failed;
+use tightfit::ops::{Case, Entry};
+
+use crate::Report;
+use crate::common::compare::{Tolerance, close};
+use crate::common::eval::{Buf, Mini, Scalar};
+use crate::common::{golden, recipe};
+use crate::updates;
+
+/// Ops that PyTorch has no counterpart of, and why that is all right.
+const WITHOUT_GOLDEN: &[(&str, &str)] = &[
+    ("fill", "writes one constant: its cases state the whole result"),
+    ("copy", "its output is its input"),
+    ("accumulate", "one multiply-add per element"),
+];
+
+/// Golden values are printed in 10 digits, and inputs are exact.
+const F64: Tolerance = Tolerance { scale: 1e-9, relative: 1e-8, absolute: 1e-37 };
+const F32: Tolerance = Tolerance { scale: 1e-6, relative: 1e-5, absolute: 1e-37 };
+
+/// Outputs of an op that take part in a loss: those that PyTorch has. Others are saved for backward.
+pub fn differentiable_outputs(op: &str, count: usize) -> Vec<bool> {
+    let known = golden::entries_if_differentiable(op).and_then(|entries| Some(entries.first()?.outputs.len()));
+    (0..count).map(|i| i < known.unwrap_or(count)).collect()
+}
+
+/// All golden entries of an op against its cases.
+pub fn check(entry: Entry) -> Result<(), Failed> {
+    let cases = (entry.cases)();
+    let Some(expected) = golden::entries(entry.name) else {
+        return match WITHOUT_GOLDEN.iter().find(|(name, _)| *name == entry.name) {
+            Some(_) => Ok(()),
+            None => Err(format!("tests/golden/{}.json is missing: see tests/golden/cases.py", entry.name).into()),
+        };
+    };
+    let mut report = Report::default();
+    report.require(!expected.is_empty(), "the golden file is empty");
+    for values in &expected {
+        match cases.iter().find(|case| case.name == values.case) {
+            None => report.require(false, format!("no case is named `{}`, a golden entry is", values.case)),
+            Some(case) => {
+                run::<f64>(&mut report, "f64", case, values, F64);
+                run::<f32>(&mut report, "f32", case, values, F32.terms(case.reduction));
+            }
+        }
+    }
+    report.finish()
+}
+
+fn run<T: Scalar>(report: &mut Report, precision: &str, case: &Case, values: &golden::Entry, tolerance: Tolerance) {
+    let label = |what: &str, i: usize| format!("{} {precision} {what} {i}", case.name);
+    let shapes = |tensors: &[golden::Tensor]| tensors.iter().map(|t| t.shape.clone()).collect::<Vec<_>>();
+    let descs: Vec<_> = case.inputs.iter().map(|(desc, _)| desc.clone()).collect();
+    let found: Vec<_> = descs.iter().map(|desc| desc.shape.to_vec()).collect();
+    if found != shapes(&values.inputs) {
+        return report.require(false, format!("{}: inputs are {found:?}, not {:?}", case.name, shapes(&values.inputs)));
+    }
+    let given: Vec<_> = values.grad_outputs.iter().map(Option::is_some).collect();
+    let wanted: Vec<_> = values.grad_inputs.iter().map(Option::is_some).collect();
+    let mini = match Mini::new(&case.op, &descs, &given, &wanted) {
+        Ok(mini) => mini,
+        Err(error) => return report.require(false, format!("{}: {error}", case.name)),
+    };
+    let inputs: Vec<Buf<T>> = values.inputs.iter().map(golden::Tensor::buf).collect();
+    let grad_outputs: Vec<_> = values.grad_outputs.iter().map(|g| g.as_ref().map(golden::Tensor::buf)).collect();
+    let result = mini.run(&inputs, &grad_outputs, false);
+    let mut compare = |what: &str, i: usize, id: Option<tightfit::tensor::ValueId>, expected: &golden::Tensor| {
+        let Some(id) = id else {
+            return report.require(false, format!("{}: missing", label(what, i)));
+        };
+        let shape = &mini.graph.value(id).desc.shape;
+        if shape[..] != expected.shape[..] {
+            return report.require(false, format!("{}: shape {shape}, not {:?}", label(what, i), expected.shape));
+        }
+        let found = result[id.index()].as_ref().expect("the graph computes every value").to_f64();
+        report.check(label(what, i), close(&found, &expected.buf::<f64>().to_f64(), tolerance));
+    };
+    for (i, expected) in values.outputs.iter().enumerate() {
+        compare("output", i, mini.outputs.get(i).copied(), expected);
+    }
+    for (i, expected) in values.grad_inputs.iter().enumerate() {
+        if let Some(expected) = expected {
+            compare("grad_input", i, mini.grad_inputs[i], expected);
+        }
+    }
+}
+
+/// A golden file that no op reads would check nothing.
+pub fn every_file_is_used() -> Result<(), Failed> {
+    let mut report = Report::default();
+    let ops: Vec<_> = tightfit::ops::all().iter().map(|entry| entry.name).collect();
+    for name in golden::names() {
+        let used = ops.contains(&name.as_str()) || updates::NAMES.contains(&name.as_str());
+        report.require(used, format!("tests/golden/{name}.json belongs to no op"));
+    }
+    report.finish()
+}
+
+/// The initial weights of the golden losses are what the recipe draws here.
+pub fn weight_recipe() -> Result<(), Failed> {
+    let mut report = Report::default();
+    for (model, losses) in golden::losses() {
+        report.require(!losses.parameters.is_empty() && losses.losses.len() == 20, format!("{model}: incomplete"));
+        for parameter in losses.parameters {
+            let numel = parameter.shape.iter().product();
+            let weights = recipe::weights(&parameter.name, numel, parameter.fan);
+            let name = format!("{model}: {}", parameter.name);
+            report.require(weights.starts_with(&parameter.first), format!("{name} begins otherwise"));
+            let bound = 1.0 / (parameter.fan as f32).sqrt() * 1.000_001;
+            report.require(weights.iter().all(|w| w.abs() <= bound), format!("{name} leaves its bounds"));
+        }
+    }
+    report.finish()
+}

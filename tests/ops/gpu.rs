@@ -1,0 +1,141 @@
+//! Link 3: every kernel of every op, of its backward and of updates, in every variant, against the twin.
+//!
+//! Each node of a case's small graph runs alone on inputs that are exact in f32, so that errors do not pile up; the
+//! reference is the twin in f64 on the same inputs.
+
+use std::sync::OnceLock;
+
+use libtest_mimic::Failed;
+use tightfit::device::Device;
+use tightfit::exec::{RunOptions, run_op};
+use tightfit::graph::Node;
+use tightfit::ops::{Case, Entry};
+use tightfit::shader::{Access, Family};
+use tightfit::tensor::{DType, TensorDesc};
+
+use crate::Report;
+use crate::common::compare::{Tolerance, close};
+use crate::common::eval::{Buf, Mini};
+use crate::common::fill;
+use crate::finite_differences::grad_outputs;
+use crate::golden::differentiable_outputs;
+
+/// Per term of the longest sum (times its square root), and per element.
+const TOLERANCE: Tolerance = Tolerance { scale: 2e-6, relative: 2e-5, absolute: 1e-30 };
+
+/// What is known to fail: part of the adapter's name, the op, and why. An op that is listed and passes is an error too.
+const KNOWN_FAILURES: &[(&str, &str, &str)] = &[];
+
+/// The device under test: `TIGHTFIT_DEVICE`, or the first that there is. `None` where there is none.
+fn device() -> Result<Option<&'static Device>, String> {
+    static DEVICE: OnceLock<Result<Option<Device>, String>> = OnceLock::new();
+    DEVICE.get_or_init(crate::common::device::open).as_ref().map(Option::as_ref).map_err(Clone::clone)
+}
+
+/// All nodes of all cases of an op.
+pub fn check(entry: Entry) -> Result<(), Failed> {
+    let Some(device) = device()? else {
+        println!("gpu::{}: skipped, there is no adapter", entry.name);
+        return Ok(());
+    };
+    let mut report = Report::default();
+    let cases = (entry.cases)();
+    for case in &cases {
+        check_case(&mut report, device, entry.name, case);
+    }
+    report.require(report.checks > 0, "nothing was checked");
+    let name = device.name().to_owned();
+    let known = KNOWN_FAILURES.iter().find(|(driver, op, _)| name.contains(driver) && *op == entry.name);
+    match (known, report.finish()) {
+        (None, result) => result,
+        (Some((_, op, reason)), Err(_)) => {
+            println!("gpu::{op}: fails on `{name}` as expected: {reason}");
+            Ok(())
+        }
+        (Some(_), Ok(())) => Err("passes, but is listed among the known failures: take it off the list".into()),
+    }
+}
+
+fn check_case(report: &mut Report, device: &Device, op: &str, case: &Case) {
+    let descs: Vec<_> = case.inputs.iter().map(|(desc, _)| desc.clone()).collect();
+    let outputs = match case.op.outputs(&descs) {
+        Ok(outputs) => outputs,
+        Err(error) => return report.require(false, format!("{}: {error}", case.name)),
+    };
+    let mini = match Mini::new(&case.op, &descs, &differentiable_outputs(op, outputs.len()), &case.wanted) {
+        Ok(mini) => mini,
+        Err(error) => return report.require(false, format!("{}: {error}", case.name)),
+    };
+    let grad_outputs = grad_outputs(op, case, &mini);
+    let mut values = mini.sources::<f64>(&fill::inputs(op, case), &grad_outputs);
+    for node in mini.graph.nodes() {
+        let (outputs, mutated) = mini.run_node(node, &values);
+        if !node.op.is_view() {
+            let inputs: Vec<_> = node
+                .inputs
+                .iter()
+                .map(|&id| {
+                    let data = values[id.index()].as_ref().expect("a value is read before it is made");
+                    (mini.graph.value(id).desc.clone(), data.to_bytes())
+                })
+                .collect();
+            let expected: Vec<_> = outputs.iter().chain(&mutated).cloned().collect();
+            check_node(report, device, case, node, &mini, &inputs, &expected);
+        }
+        for (&id, data) in node.outputs.iter().zip(outputs) {
+            values[id.index()] = Some(data.round_to_f32());
+        }
+        for (&i, data) in node.op.mutates().iter().zip(mutated) {
+            values[node.inputs[i].index()] = Some(data.round_to_f32());
+        }
+    }
+}
+
+/// One node in every variant: both kinds of access, each in-place pair, each family that the device has.
+fn check_node(
+    report: &mut Report,
+    device: &Device,
+    case: &Case,
+    node: &Node,
+    mini: &Mini,
+    inputs: &[(TensorDesc, Vec<u8>)],
+    expected: &[Buf<f64>],
+) {
+    let mut descs = mini.descs(&node.outputs);
+    descs.extend(node.op.mutates().iter().map(|&i| inputs[i].0.clone()));
+    let mut families = vec![Family::Workgroup];
+    if device.target().family != Family::Workgroup {
+        families.push(device.target().family);
+    }
+    let pairs = node.op.in_place().iter().filter(|(i, o)| inputs[*i].0.size_bytes() == descs[*o].size_bytes());
+    let in_place: Vec<_> = std::iter::once(None).chain(pairs.map(|&(i, _)| Some(i))).collect();
+    for &family in &families {
+        for access in [Access::Read, Access::ReadWrite] {
+            for &in_place in &in_place {
+                let label = format!("{} {} {family:?} {access:?} in place {in_place:?}", case.name, node.op.name());
+                match run_op(device, &*node.op, inputs, RunOptions { access, in_place, family }) {
+                    Err(error) => report.require(false, format!("{label}: {error}")),
+                    Ok(results) => {
+                        report.require(results.len() == expected.len(), format!("{label}: {} results", results.len()));
+                        for (i, (found, expected)) in results.iter().zip(expected).enumerate() {
+                            let found = decode(&descs[i], found);
+                            let tolerance = match descs[i].dtype {
+                                DType::U32 => Tolerance { scale: 0.0, relative: 0.0, absolute: 0.0 },
+                                _ => TOLERANCE.terms(case.reduction),
+                            };
+                            report.check(format!("{label} result {i}"), close(&found, &expected.to_f64(), tolerance));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn decode(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
+    let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).take(desc.numel());
+    match desc.dtype {
+        DType::U32 => words.map(|b| f64::from(u32::from_le_bytes(b))).collect(),
+        _ => words.map(|b| f64::from(f32::from_le_bytes(b))).collect(),
+    }
+}

