@@ -9,8 +9,10 @@ mod case;
 mod check;
 mod dispatch;
 mod elementwise;
+mod pool;
 mod real;
 mod reduce;
+mod softmax_rows;
 mod strided;
 
 use std::fmt;
@@ -202,15 +204,20 @@ ops! {
     accuracy,
     adam,
     add,
+    avg_pool2d,
     bce_with_logits,
+    bias_add,
     clip,
     copy,
     cross_entropy,
     fill,
     gelu,
     leaky_relu,
+    log_softmax,
+    max_pool2d,
     mean,
     mse,
+    mul,
     permute,
     relu,
     reshape,
@@ -218,6 +225,7 @@ ops! {
     sgd,
     sigmoid,
     silu,
+    softmax,
     sum,
     tanh,
 }

@@ -1,0 +1,127 @@
+//! Mean of each window.
+
+use super::pool::{self, Windows};
+use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count};
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{Shape, TensorDesc, ValueId};
+
+/// `output[n, c, y, x] = Σ input[n, c, h, w] / (KH · KW)` over the window at (y, x); padding counts as zeros
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input | [N, C, H, W] |
+/// | output | [N, C, OH, OW], where OH = (H + 2 padding − kernel) / stride + 1, rounded down, and OW likewise |
+///
+/// **Saved for backward:** nothing. **In place:** no.
+/// **Numerics:** sums in f32, in reading order.
+///
+/// # Errors
+/// As [`MaxPool2d`](super::max_pool2d::MaxPool2d).
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.AvgPool2d.html> (`count_include_pad=True`)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvgPool2d {
+    /// Height and width of a window.
+    pub kernel: [usize; 2],
+    /// Steps between windows, down and across.
+    pub stride: [usize; 2],
+    /// Rows added above and below, columns added left and right.
+    pub padding: [usize; 2],
+}
+
+impl AvgPool2d {
+    fn windows(&self) -> Windows {
+        Windows { kernel: self.kernel, stride: self.stride, padding: self.padding }
+    }
+
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let (input, width) = (call.input(0), call.shape(0)[3]);
+        let windows = self.windows().each(&call.input_descs[0].shape, &call.output_descs[0].shape);
+        let elements = T::from_f64((self.kernel[0] * self.kernel[1]) as f64);
+        for (y, (plane, rows, columns)) in call.output(0).iter_mut().zip(windows) {
+            let row = |h: usize| &input[plane + h * width..][columns.clone()];
+            *y = rows.flat_map(row).copied().sum::<T>() / elements;
+        }
+    }
+}
+
+impl Op for AvgPool2d {
+    fn name(&self) -> &'static str {
+        "avg_pool2d"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        Ok(vec![TensorDesc::f32(self.windows().output("avg_pool2d", inputs)?)])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
+        let shape = graph.desc(forward.inputs[0]).shape.clone();
+        let op = AvgPool2dGradInput { windows: self.windows(), shape };
+        Ok(vec![Some(graph.emit(op, &[grad_output])?)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let flops = (self.kernel[0] * self.kernel[1] * outputs[0].numel()) as u64;
+        Cost { flops, bytes_moved: inputs[0].size_bytes() + outputs[0].size_bytes() }
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        let bindings = [Slot::Input(0), Slot::Output(0)];
+        let (input, output) = (&inputs[0].shape, &outputs[0].shape);
+        vec![self.windows().dispatch(("avg_pool2d", "forward"), bindings, output.numel(), input, output)]
+    }
+
+    twin!();
+}
+
+/// `grad_input[n, c, h, w] = Σ grad_output / (KH · KW)` over the windows that cover (h, w); input `grad_output`.
+#[derive(Clone, Debug)]
+struct AvgPool2dGradInput {
+    windows: Windows,
+    /// Shape of the input of the pooling.
+    shape: Shape,
+}
+
+impl Op for AvgPool2dGradInput {
+    fn name(&self) -> &'static str {
+        "avg_pool2d.grad_input"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("avg_pool2d.grad_input", inputs, 1)?;
+        Ok(vec![TensorDesc::f32(self.shape.clone())])
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        let bindings = [Slot::Input(0), Slot::Output(0)];
+        let kernel = ("avg_pool2d", "grad_input");
+        vec![self.windows.dispatch(kernel, bindings, self.shape.numel(), &self.shape, &inputs[0].shape)]
+    }
+
+    twin!();
+}
+
+impl AvgPool2dGradInput {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let grad_output = call.input(0);
+        let windows = self.windows.each(&self.shape, &call.input_descs[0].shape);
+        let elements = T::from_f64((self.windows.kernel[0] * self.windows.kernel[1]) as f64);
+        let width = self.shape[3];
+        let grad_input = call.output(0);
+        grad_input.fill(T::ZERO);
+        for ((plane, rows, columns), &g) in windows.zip(grad_output) {
+            for h in rows {
+                for d in &mut grad_input[plane + h * width..][columns.clone()] {
+                    *d += g / elements;
+                }
+            }
+        }
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    pool::cases(Fill::Normal, |Windows { kernel, stride, padding }| AvgPool2d { kernel, stride, padding })
+}

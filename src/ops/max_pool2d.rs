@@ -1,0 +1,137 @@
+//! Largest element of each window.
+
+use super::pool::{self, Windows};
+use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count};
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{Shape, TensorDesc, ValueId};
+
+/// `output[n, c, y, x] = max of input[n, c, h, w]` over the window at (y, x)
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input | [N, C, H, W] |
+/// | output | [N, C, OH, OW], where OH = (H + 2 padding − kernel) / stride + 1, rounded down, and OW likewise |
+/// | index, u32 | [N, C, OH, OW]: where in its plane the largest is, row · W + column |
+///
+/// **Saved for backward:** the index, 4 bytes per element of the output. **In place:** no.
+/// **Numerics:** exact. Of equal elements the first in reading order counts, as in PyTorch; NaN wins over all; padding
+/// never does. The gradient of an input element is summed over windows in reading order.
+///
+/// # Errors
+/// Where the input is not f32 [N, C, H, W], a window is empty, larger than the padded input or above 32,767 elements, the
+/// stride is 0, or the padding is more than half the window.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.MaxPool2d.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPool2d {
+    /// Height and width of a window.
+    pub kernel: [usize; 2],
+    /// Steps between windows, down and across.
+    pub stride: [usize; 2],
+    /// Rows added above and below, columns added left and right.
+    pub padding: [usize; 2],
+}
+
+impl MaxPool2d {
+    fn windows(&self) -> Windows {
+        Windows { kernel: self.kernel, stride: self.stride, padding: self.padding }
+    }
+
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let (input, width) = (call.input(0), call.shape(0)[3]);
+        let windows = self.windows().each(&call.input_descs[0].shape, &call.output_descs[0].shape);
+        let [Output::Real(output), Output::Int(index)] = &mut call.outputs[..] else {
+            panic!("bug: max_pool2d has a real and an integer output");
+        };
+        for ((plane, rows, columns), (y, found)) in windows.zip(output.iter_mut().zip(index.iter_mut())) {
+            let mut at = rows.start * width + columns.start;
+            for h in rows {
+                for w in columns.clone() {
+                    let (value, largest) = (input[plane + h * width + w], input[plane + at]);
+                    let is_nan = value.partial_cmp(&value).is_none();
+                    if value > largest || is_nan {
+                        at = h * width + w;
+                    }
+                }
+            }
+            (*y, *found) = (input[plane + at], at as u32);
+        }
+    }
+}
+
+impl Op for MaxPool2d {
+    fn name(&self) -> &'static str {
+        "max_pool2d"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        let shape = self.windows().output("max_pool2d", inputs)?;
+        Ok(vec![TensorDesc::f32(shape.clone()), TensorDesc::u32(shape)])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
+        let shape = graph.desc(forward.inputs[0]).shape.clone();
+        let op = MaxPool2dGradInput { windows: self.windows(), shape };
+        Ok(vec![Some(graph.emit(op, &[forward.outputs[1], grad_output])?)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let flops = (self.kernel[0] * self.kernel[1] * outputs[0].numel()) as u64;
+        let bytes_moved = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
+        Cost { flops, bytes_moved }
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        let bindings = [Slot::Input(0), Slot::Output(0), Slot::Output(1)];
+        let (input, output) = (&inputs[0].shape, &outputs[0].shape);
+        vec![self.windows().dispatch(("max_pool2d", "forward"), bindings, output.numel(), input, output)]
+    }
+
+    twin!();
+}
+
+/// `grad_input[n, c, h, w] = Σ grad_output` over the windows whose index is (h, w); inputs `index, grad_output`.
+#[derive(Clone, Debug)]
+struct MaxPool2dGradInput {
+    windows: Windows,
+    /// Shape of the input of the pooling.
+    shape: Shape,
+}
+
+impl Op for MaxPool2dGradInput {
+    fn name(&self) -> &'static str {
+        "max_pool2d.grad_input"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("max_pool2d.grad_input", inputs, 2)?;
+        Ok(vec![TensorDesc::f32(self.shape.clone())])
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
+        let kernel = ("max_pool2d", "grad_input");
+        vec![self.windows.dispatch(kernel, bindings, self.shape.numel(), &self.shape, &inputs[0].shape)]
+    }
+
+    twin!();
+}
+
+impl MaxPool2dGradInput {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let (index, grad_output) = (call.ints(0), call.input(1));
+        let windows = self.windows.each(&self.shape, &call.input_descs[0].shape);
+        let grad_input = call.output(0);
+        grad_input.fill(T::ZERO);
+        for (((plane, ..), &at), &g) in windows.zip(index).zip(grad_output) {
+            grad_input[plane + at as usize] += g;
+        }
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    pool::cases(Fill::Distinct(0.01), |Windows { kernel, stride, padding }| MaxPool2d { kernel, stride, padding })
+}
