@@ -7,6 +7,7 @@ mod call;
 mod case;
 mod check;
 mod dispatch;
+mod gemm;
 mod real;
 
 use std::fmt;
@@ -193,5 +194,6 @@ macro_rules! ops {
 }
 
 ops! {
+    matmul,
     relu,
 }
