@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{GraphError, OpError};
+use crate::ops::copy::Copy;
 use crate::ops::{Builder, Op};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
@@ -23,6 +24,8 @@ pub enum Role {
     Accumulator,
     /// Made and used up within one run of the graph.
     Intermediate,
+    /// Made in a run of the graph and read back to the host at its end.
+    Output,
 }
 
 impl Role {
@@ -54,6 +57,21 @@ pub enum Phase {
     Backward,
     /// From the gradients to new parameters.
     Update,
+}
+
+/// Which of a step's micro-batches a graph is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Pass {
+    /// The whole batch at once: forward, backward, update.
+    Only,
+    /// The first of several: its gradients become the accumulators.
+    First,
+    /// Neither first nor last: gradients are added to the accumulators.
+    Middle,
+    /// The last: gradients are added, then parameters are updated.
+    Last,
+    /// Forward only, to a prediction that is read back.
+    Evaluate,
 }
 
 /// One execution of an op.
@@ -170,6 +188,11 @@ impl Graph {
         self.value_ids().find(|&id| self.value(id).role != Role::Intermediate && self.value(id).name == name)
     }
 
+    /// Keeps `id` to the end of a run and reads it back.
+    pub(crate) fn mark_output(&mut self, id: ValueId) {
+        self.values[id.index()].role = Role::Output;
+    }
+
     /// Turns an intermediate value into a persistent one.
     pub(crate) fn promote(&mut self, id: ValueId, name: impl Into<String>, role: Role) {
         let value = &mut self.values[id.index()];
@@ -206,6 +229,14 @@ impl Graph {
     }
 
     fn push_node(&mut self, op: Arc<dyn Op>, inputs: &[ValueId]) -> Result<Vec<ValueId>, OpError> {
+        let mut inputs = inputs.to_vec();
+        for i in 1..inputs.len() {
+            // One range of memory cannot be bound twice where a kernel may write to it.
+            let root = self.storage_root(inputs[i]);
+            if inputs[..i].iter().any(|&earlier| self.storage_root(earlier) == root) {
+                inputs[i] = self.push_node(Arc::new(Copy), &[inputs[i]])?[0];
+            }
+        }
         let descs: Vec<_> = inputs.iter().map(|&id| self.value(id).desc.clone()).collect();
         let id = NodeId(self.nodes.len() as u32);
         let name = if self.scope.is_empty() { op.name().to_owned() } else { self.scope.clone() };
@@ -219,7 +250,7 @@ impl Graph {
                 self.push_value(Value { name, desc, role: Role::Intermediate, producer: Some(id) })
             })
             .collect::<Vec<_>>();
-        self.nodes.push(Node { name, op, inputs: inputs.to_vec(), outputs: outputs.clone(), phase: self.phase });
+        self.nodes.push(Node { name, op, inputs, outputs: outputs.clone(), phase: self.phase });
         Ok(outputs)
     }
 }

@@ -1,7 +1,11 @@
 //! Trains neural networks on any GPU that wgpu reaches, inside a byte budget that the user sets.
 
+pub mod autodiff;
+pub mod device;
 pub mod error;
+pub mod exec;
 pub mod graph;
 pub mod ops;
+pub mod plan;
 pub mod shader;
 pub mod tensor;

@@ -3,16 +3,21 @@
 //! An op is a trait object; no stage of the engine matches on which op it is. Adding one touches three files:
 //! `ops/foo.rs`, `shaders/foo.wgsl` and one line in the list below.
 
+mod activation;
 mod call;
 mod case;
 mod check;
 mod dispatch;
+mod elementwise;
 mod gemm;
 mod real;
+mod reduce;
+mod strided;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use activation::Activation;
 pub use call::{Call, Input, Output};
 pub use case::{Case, Fill};
 pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
@@ -194,6 +199,27 @@ macro_rules! ops {
 }
 
 ops! {
+    accumulate,
+    accuracy,
+    adam,
+    add,
+    bce_with_logits,
+    clip,
+    copy,
+    cross_entropy,
+    fill,
+    gelu,
+    leaky_relu,
     matmul,
+    mean,
+    mse,
+    permute,
     relu,
+    reshape,
+    scale,
+    sgd,
+    sigmoid,
+    silu,
+    sum,
+    tanh,
 }

@@ -1,0 +1,27 @@
+// output[i] = input with its axes in another order.
+//
+// bindings   input, output
+// in place   no
+// dispatch   one invocation per element, 64 per workgroup, folded
+// workgroup  0 bytes
+// source     https://pytorch.org/docs/stable/generated/torch.permute.html
+#import "shared/index.wgsl"
+#import "shared/strided.wgsl"
+
+var<immediate> strided: Strided;
+
+@group(0) @binding(0) var<storage, read> input: array<Storage>;
+@group(0) @binding(1) var<storage, read_write> output: array<Storage>;
+
+@compute @workgroup_size(64)
+fn forward(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if i >= strided.elements {
+        return;
+    }
+    output[i] = input[strided_offset(i, strided)];
+}

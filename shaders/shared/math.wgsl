@@ -1,0 +1,61 @@
+// Functions that stay accurate and finite where the built-in ones need not. All pass NaN on.
+
+fn is_nan(x: f32) -> bool {
+    // By bits: a compiler with fast math may take `x != x` for false.
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+fn is_finite(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+// 1 / (1 + exp(-x)); the exponential's argument is never positive, so nothing overflows.
+fn sigmoid4(x: Accum4) -> Accum4 {
+    let e = exp(-abs(x));
+    return select(e, Accum4(1.0), x >= Accum4(0.0)) / (1.0 + e);
+}
+
+// The built-in tanh may overflow far out and loses all digits near 0: series up to 1/4, exponentials of negative numbers
+// beyond.
+fn tanh4(x: Accum4) -> Accum4 {
+    let x2 = x * x;
+    let series = x * (1.0 + x2 * (-1.0 / 3.0 + x2 * (2.0 / 15.0 + x2 * (-17.0 / 315.0 + x2 * (62.0 / 2835.0)))));
+    let e = exp(-2.0 * abs(x));
+    let far = sign(x) * ((1.0 - e) / (1.0 + e));
+    return select(far, series, abs(x) < Accum4(0.25));
+}
+
+// (1 + erf(x / sqrt(2))) / 2, to 1e-7. With z = |x| / sqrt(2): up to z = 1 the Maclaurin series of erf (Abramowitz and
+// Stegun 7.1.5), beyond exp(-z^2) * p(1 / (1 + 0.4 z)) for erfc, the form of 7.1.26. p is the Chebyshev interpolant of
+// degree 8 on 0 <= z <= 6, computed for this file in 40 digits; its error is 5e-9.
+fn normal_cdf4(x: Accum4) -> Accum4 {
+    let z = abs(x) * 0.70710678;
+    let z2 = z * z;
+    // 2 / sqrt(pi) * (-1)^n / (n! (2n + 1))
+    var series = Accum4(1.4807193e-8);
+    series = series * z2 - 1.6365845e-7;
+    series = series * z2 + 1.6462114e-6;
+    series = series * z2 - 1.4925651e-5;
+    series = series * z2 + 1.2055333e-4;
+    series = series * z2 - 8.5483270e-4;
+    series = series * z2 + 5.2239776e-3;
+    series = series * z2 - 2.6866171e-2;
+    series = series * z2 + 1.1283792e-1;
+    series = series * z2 - 3.7612639e-1;
+    series = series * z2 + 1.1283792;
+    let near = 0.5 - 0.5 * series * z;
+    let t = 1.0 / (1.0 + 0.4 * z);
+    var p = Accum4(0.0872173235);
+    p = p * t - 0.461912125;
+    p = p * t + 0.835034788;
+    p = p * t - 0.562477827;
+    p = p * t + 0.552898169;
+    p = p * t + 0.0708704591;
+    p = p * t + 0.256424218;
+    p = p * t + 0.221723199;
+    p = p * t + 0.000221773895;
+    let far = 0.5 * p * exp(-z2);
+    // The area beyond |x|.
+    let tail = select(far, near, z < Accum4(1.0));
+    return select(tail, 1.0 - tail, x >= Accum4(0.0));
+}

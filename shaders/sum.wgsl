@@ -1,0 +1,133 @@
+// output = scale * the sum of input over some of its axes; grad_input = scale * grad_output, repeated along those axes.
+// (`sum` has scale 1, `mean` 1 / terms.)
+//
+// A sum of many terms is made by several invocations (splits), whose partial sums `combine` adds; the order of additions
+// depends on the shapes only. Neighbouring axes of one kind (kept or summed) count as one, so that at most three of each
+// are left; number 0 is the innermost.
+//
+// bindings   forward: input, output [outputs] (one split) or workspace [outputs, splits];
+//            combine: workspace [outputs, splits], output [outputs]; grad_input: grad_output, grad_input
+// in place   no
+// dispatch   forward: one invocation per output and split; combine: LANES invocations per output; grad_input: one
+//            invocation per element; 64 per workgroup, folded
+// workgroup  256 bytes (combine, LANES = 64)
+// source     https://pytorch.org/docs/stable/generated/torch.sum.html
+#import "shared/index.wgsl"
+#import "shared/lanes.wgsl"
+#import "shared/strided.wgsl"
+
+struct Params {
+    outputs: u32,
+    // Terms of one sum.
+    terms: u32,
+    splits: u32,
+    // Applied where the sum is complete.
+    scale: f32,
+    // 1 where the innermost axis is kept: then neighbouring invocations work on neighbouring outputs, else on
+    // neighbouring splits.
+    outputs_innermost: u32,
+    kept_extent_0: u32,
+    kept_extent_1: u32,
+    kept_stride_0: u32,
+    kept_stride_1: u32,
+    kept_stride_2: u32,
+    // Axes that are summed, after merging.
+    summed_axes: u32,
+    summed_extent_0: u32,
+    summed_extent_1: u32,
+    summed_stride_0: u32,
+    summed_stride_1: u32,
+    summed_stride_2: u32,
+}
+var<immediate> params: Params;
+
+struct CombineParams {
+    outputs: u32,
+    // Partial sums of each output.
+    splits: u32,
+    scale: f32,
+}
+var<immediate> combine_params: CombineParams;
+
+var<immediate> strided: Strided;
+
+@group(0) @binding(0) var<storage, read> input: array<Storage>;
+// The output, or partial sums where there are several splits.
+@group(0) @binding(1) var<storage, read_write> sums: array<Accum>;
+
+@group(0) @binding(0) var<storage, read> partials: array<Accum>;
+@group(0) @binding(1) var<storage, read_write> output: array<Storage>;
+
+@group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
+@group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage>;
+
+fn kept_offset(o: u32) -> u32 {
+    let rest = o / params.kept_extent_0;
+    return (o % params.kept_extent_0) * params.kept_stride_0 + (rest % params.kept_extent_1) * params.kept_stride_1
+        + (rest / params.kept_extent_1) * params.kept_stride_2;
+}
+
+fn summed_offset(t: u32) -> u32 {
+    if params.summed_axes == 1u {
+        return t * params.summed_stride_0;
+    }
+    let rest = t / params.summed_extent_0;
+    return (t % params.summed_extent_0) * params.summed_stride_0 + (rest % params.summed_extent_1) * params.summed_stride_1
+        + (rest / params.summed_extent_1) * params.summed_stride_2;
+}
+
+@compute @workgroup_size(64)
+fn forward(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if i >= params.outputs * params.splits {
+        return;
+    }
+    var o = i / params.splits;
+    var split = i % params.splits;
+    if params.outputs_innermost == 1u {
+        o = i % params.outputs;
+        split = i / params.outputs;
+    }
+    let base = kept_offset(o);
+    var sum = Accum(0.0);
+    for (var t = split; t < params.terms; t += params.splits) {
+        sum += Accum(input[base + summed_offset(t)]);
+    }
+    sums[o * params.splits + split] = sum * params.scale;
+}
+
+@compute @workgroup_size(64)
+fn combine(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let group = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
+    let place = lanes_place(local_index);
+    let o = min(group, combine_params.outputs - 1u);
+    var sum = Accum(0.0);
+    for (var s = place; s < combine_params.splits; s += LANES) {
+        sum += partials[o * combine_params.splits + s];
+    }
+    let total = lanes_sum(local_index, sum);
+    if place == 0u && group < combine_params.outputs {
+        output[o] = Storage(total * combine_params.scale);
+    }
+}
+
+@compute @workgroup_size(64)
+fn grad_input(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if i >= strided.elements {
+        return;
+    }
+    grad_input_[i] = Storage(strided.scale * Accum(grad_output[strided_offset(i, strided)]));
+}

@@ -1,0 +1,189 @@
+//! Autodiff: a forward graph becomes the joint graph of forward, backward and update.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{GraphError, OpError};
+use crate::graph::{Graph, Pass, Phase, Role};
+use crate::ops::accumulate::Accumulate;
+use crate::ops::add::Add;
+use crate::ops::clip::{ClipApply, ClipCoefficient, SquaredNorm};
+use crate::ops::copy::Copy;
+use crate::ops::fill::Fill;
+use crate::ops::scale::Scale;
+use crate::ops::{Backward, Builder, HYPER_LEN, UpdateRule};
+use crate::tensor::{TensorDesc, ValueId};
+
+/// Name of the accumulator of the loss: the mean over the step's batch.
+pub const LOSS: &str = "loss";
+/// Name of the input of update nodes that the trainer fills each step.
+pub const HYPER: &str = "hyper";
+
+/// How a graph becomes a training step.
+#[derive(Clone, Copy, Debug)]
+pub struct Training<'a> {
+    /// The optimizer.
+    pub rule: &'a dyn UpdateRule,
+    /// Scales gradients so that their global norm is at most this.
+    pub clip_norm: Option<f32>,
+    /// Which micro-batch of the step the graph is for.
+    pub pass: Pass,
+    /// The share of the step's samples that this micro-batch holds: its loss and gradients count by it.
+    pub weight: f32,
+}
+
+/// Extends `graph` by the backward nodes of `loss` and, in the step's last pass, the updates of all parameters.
+///
+/// Gradients are summed over the step's micro-batches in accumulators named `grad.<parameter>`, the loss in one named
+/// [`LOSS`], and each of `metrics` (name, value of shape `[1]`) in one of its name. Metrics are sums over samples and
+/// are not weighted. In the first pass a gradient is written straight to its accumulator.
+///
+/// # Errors
+/// Where the loss is not one number, where it depends on no parameter, and where a node on the way has no gradient.
+pub fn joint(
+    mut graph: Graph,
+    loss: ValueId,
+    metrics: &[(&str, ValueId)],
+    training: &Training<'_>,
+) -> Result<Graph, GraphError> {
+    if graph.value(loss).desc.shape[..] != [1] {
+        return Err(GraphError::LossShape { found: graph.value(loss).desc.shape.clone() });
+    }
+    let total_loss = if training.weight == 1.0 {
+        loss
+    } else {
+        graph.set_scope("loss");
+        graph.apply(Scale { factor: training.weight }, &[loss])?
+    };
+    graph.set_scope("metrics");
+    let guard = sum_over_step(&mut graph, total_loss, LOSS.to_owned(), training.pass)?;
+    for &(name, value) in metrics {
+        sum_over_step(&mut graph, value, name.to_owned(), training.pass)?;
+    }
+
+    let gradients = backward(&mut graph, loss, training.weight)?;
+    let parameters: Vec<_> = graph.value_ids().filter(|&id| graph.value(id).role == Role::Parameter).collect();
+    let mut pairs = Vec::new();
+    for parameter in parameters {
+        let Some(&gradient) = gradients.get(&parameter) else { continue };
+        let name = graph.value(parameter).name.clone();
+        let gradient = match training.pass {
+            Pass::Only => gradient,
+            _ => {
+                graph.set_scope(layer_of(&name));
+                sum_over_step(&mut graph, gradient, format!("grad.{name}"), training.pass)?
+            }
+        };
+        pairs.push((parameter, name, gradient));
+    }
+    if pairs.is_empty() {
+        return Err(GraphError::NoParameters);
+    }
+    if matches!(training.pass, Pass::Only | Pass::Last) {
+        update(&mut graph, guard, &pairs, training)?;
+    }
+    Ok(graph)
+}
+
+/// Adds the backward nodes; returns the gradient of each value that has one.
+fn backward(graph: &mut Graph, loss: ValueId, weight: f32) -> Result<BTreeMap<ValueId, ValueId>, GraphError> {
+    let forward_nodes = graph.nodes().to_vec();
+    let mut needs: BTreeSet<ValueId> =
+        graph.value_ids().filter(|&id| graph.value(id).role == Role::Parameter).collect();
+    for node in &forward_nodes {
+        if node.inputs.iter().any(|input| needs.contains(input)) {
+            needs.extend(&node.outputs);
+        }
+    }
+    if !needs.contains(&loss) {
+        return Err(GraphError::NoParameters);
+    }
+    graph.set_phase(Phase::Backward);
+    graph.set_scope("loss");
+    let seed = graph.apply(Fill { value: weight, shape: [1].into() }, &[])?;
+    let mut gradients = BTreeMap::from([(loss, seed)]);
+    for node in forward_nodes.iter().rev() {
+        let grad_outputs: Vec<_> = node.outputs.iter().map(|output| gradients.get(output).copied()).collect();
+        let wanted: Vec<_> = node.inputs.iter().map(|input| needs.contains(input)).collect();
+        if grad_outputs.iter().all(Option::is_none) || !wanted.contains(&true) {
+            continue;
+        }
+        graph.set_scope(node.name.clone());
+        let named = |source: OpError| GraphError::Op { node: node.name.clone(), source };
+        let forward =
+            Backward { inputs: &node.inputs, outputs: &node.outputs, grad_outputs: &grad_outputs, wanted: &wanted };
+        let grad_inputs = node.op.backward(graph, &forward).map_err(named)?;
+        for ((&input, grad_input), wanted) in node.inputs.iter().zip(grad_inputs).zip(wanted) {
+            let Some(grad_input) = grad_input.filter(|_| wanted) else { continue };
+            let sum = match gradients.get(&input) {
+                Some(&earlier) => (graph as &mut dyn Builder).emit(Add, &[earlier, grad_input]).map_err(named)?,
+                None => grad_input,
+            };
+            gradients.insert(input, sum);
+        }
+    }
+    Ok(gradients)
+}
+
+/// Makes `value` the step's accumulator of that name in the first pass, adds it to the accumulator in later ones.
+fn sum_over_step(graph: &mut Graph, value: ValueId, name: String, pass: Pass) -> Result<ValueId, GraphError> {
+    if matches!(pass, Pass::Only | Pass::First) {
+        // Only a value of its own can become an accumulator: not a view, not one that already is something else.
+        let own = graph.storage_root(value) == value && graph.value(value).role == Role::Intermediate;
+        let value = if own { value } else { graph.apply(Copy, &[value])? };
+        graph.promote(value, name, Role::Accumulator);
+        return Ok(value);
+    }
+    let accumulator = graph.source(name, graph.value(value).desc.clone(), Role::Accumulator);
+    graph.apply_all(Accumulate, &[accumulator, value])?;
+    Ok(accumulator)
+}
+
+fn update(
+    graph: &mut Graph,
+    loss: ValueId,
+    pairs: &[(ValueId, String, ValueId)],
+    training: &Training<'_>,
+) -> Result<(), GraphError> {
+    graph.set_phase(Phase::Update);
+    let hyper = graph.input(HYPER, TensorDesc::f32([HYPER_LEN]));
+    let mut guard = loss;
+    let mut coefficient = None;
+    if let Some(max_norm) = training.clip_norm {
+        graph.set_scope("clip");
+        let mut total = None;
+        for &(.., gradient) in pairs {
+            let norm = graph.apply(SquaredNorm, &[gradient])?;
+            total = Some(match total {
+                Some(total) => graph.apply(Add, &[total, norm])?,
+                None => norm,
+            });
+        }
+        let total = total.expect("bug: no gradients to clip");
+        coefficient = Some(graph.apply(ClipCoefficient { max_norm }, &[total])?);
+        // A gradient that is not finite would make every parameter NaN through the common factor.
+        guard = graph.apply(Add, &[loss, total])?;
+    }
+    let op = training.rule.op();
+    for (parameter, name, gradient) in pairs {
+        let layer = layer_of(name);
+        graph.set_scope(layer);
+        let gradient = match coefficient {
+            Some(coefficient) => graph.apply(ClipApply, &[*gradient, coefficient])?,
+            None => *gradient,
+        };
+        let mut inputs = vec![*parameter, gradient];
+        let desc = graph.value(*parameter).desc.clone();
+        for state in training.rule.states() {
+            inputs.push(graph.source(format!("{name}.{state}"), desc.clone(), Role::State));
+        }
+        inputs.extend([hyper, guard]);
+        let named = |source| GraphError::Op { node: layer.to_owned(), source };
+        Builder::apply(graph, op.clone(), &inputs).map_err(named)?;
+    }
+    Ok(())
+}
+
+/// `conv1` of `conv1.weight`.
+fn layer_of(parameter: &str) -> &str {
+    parameter.rsplit_once('.').map_or(parameter, |(layer, _)| layer)
+}

@@ -1,0 +1,250 @@
+//! Which devices there are, and which of them to open.
+
+use std::sync::OnceLock;
+
+use serde::Serialize;
+
+use crate::error::DeviceError;
+
+/// Invocations of a workgroup, its memory and the parameters that kernels may count on.
+const MIN_INVOCATIONS: u32 = 256;
+const MIN_WORKGROUP_BYTES: u32 = 16 << 10;
+pub(super) const MIN_PARAMS_BYTES: u32 = 128;
+/// Inputs, outputs and workspaces of the largest op.
+const MIN_BINDINGS: u32 = 8;
+
+/// One adapter of this machine. A GPU that two drivers reach is listed once for each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AdapterInfo {
+    /// Position in the list; a selector for [`Device::open`](super::Device::open).
+    pub index: usize,
+    /// The name; a part of it is a selector too.
+    pub name: String,
+    /// `vulkan`, `metal`, `dx12` or `gl`.
+    pub backend: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// `discrete`, `integrated`, `virtual`, `cpu` or `other`.
+    pub device_type: String,
+    /// Fewest invocations of a subgroup; 0 without subgroups.
+    pub subgroup_min_size: u32,
+    /// Most invocations of a subgroup; 0 without subgroups.
+    pub subgroup_max_size: u32,
+    /// Largest buffer.
+    pub max_buffer_bytes: u64,
+    /// Largest part of a buffer that a kernel can see.
+    pub max_binding_bytes: u64,
+    /// Whether kernels may use 16-bit floats.
+    pub f16: bool,
+    /// Whether the device uses the host's memory, so that moving data to the host frees nothing.
+    pub unified_memory: bool,
+    /// What it lacks to run tightfit; empty where nothing.
+    pub missing: Vec<String>,
+}
+
+/// An adapter with its description.
+pub(super) struct Candidate {
+    pub(super) info: AdapterInfo,
+    pub(super) adapter: wgpu::Adapter,
+}
+
+/// All adapters of this machine, those that OpenGL reaches last.
+///
+/// # Errors
+/// None at present: a machine without adapters has an empty list.
+pub fn list() -> Result<Vec<AdapterInfo>, DeviceError> {
+    Ok(candidates(true).into_iter().map(|candidate| candidate.info).collect())
+}
+
+/// The instances of this process, so that drivers are loaded once. OpenGL has its own, made only where it is looked at:
+/// its loader writes warnings to the terminal of a machine without a display.
+fn instance(gl: bool) -> &'static wgpu::Instance {
+    static INSTANCES: [OnceLock<wgpu::Instance>; 2] = [OnceLock::new(), OnceLock::new()];
+    INSTANCES[usize::from(gl)].get_or_init(|| {
+        let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        descriptor.backends = if gl { wgpu::Backends::GL } else { wgpu::Backends::PRIMARY };
+        // wgpu's own validation stays on; driver validation layers and debug labels cost time and are for debugging.
+        descriptor.flags = wgpu::InstanceFlags::empty();
+        wgpu::Instance::new(descriptor)
+    })
+}
+
+fn candidates(with_gl: bool) -> Vec<Candidate> {
+    let enumerate = |gl| pollster::block_on(instance(gl).enumerate_adapters(wgpu::Backends::all()));
+    let mut adapters = enumerate(false);
+    if with_gl {
+        adapters.extend(enumerate(true));
+    }
+    let candidates = adapters.into_iter().enumerate();
+    candidates.map(|(index, adapter)| Candidate { info: describe(index, &adapter), adapter }).collect()
+}
+
+fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterInfo {
+    let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+    let device_type = match info.device_type {
+        wgpu::DeviceType::DiscreteGpu => "discrete",
+        wgpu::DeviceType::IntegratedGpu => "integrated",
+        wgpu::DeviceType::VirtualGpu => "virtual",
+        wgpu::DeviceType::Cpu => "cpu",
+        wgpu::DeviceType::Other => "other",
+    };
+    let subgroups = features.contains(wgpu::Features::SUBGROUP);
+    let driver = format!("{} {}", info.driver, info.driver_info);
+    AdapterInfo {
+        index,
+        name: info.name,
+        backend: info.backend.to_str().to_owned(),
+        driver: driver.trim().to_owned(),
+        device_type: device_type.to_owned(),
+        subgroup_min_size: if subgroups { info.subgroup_min_size } else { 0 },
+        subgroup_max_size: if subgroups { info.subgroup_max_size } else { 0 },
+        max_buffer_bytes: limits.max_buffer_size,
+        max_binding_bytes: limits.max_storage_buffer_binding_size,
+        f16: features.contains(wgpu::Features::SHADER_F16),
+        unified_memory: matches!(device_type, "integrated" | "cpu"),
+        missing: missing(adapter, &limits, features),
+    }
+}
+
+fn missing(adapter: &wgpu::Adapter, limits: &wgpu::Limits, features: wgpu::Features) -> Vec<String> {
+    let flags = adapter.get_downlevel_capabilities().flags;
+    let mut missing = Vec::new();
+    let mut need = |met: bool, what: String| {
+        if !met {
+            missing.push(what);
+        }
+    };
+    need(flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS), "compute shaders".to_owned());
+    need(
+        features.contains(wgpu::Features::IMMEDIATES) && limits.max_immediate_size >= MIN_PARAMS_BYTES,
+        format!("{MIN_PARAMS_BYTES} bytes of immediates (push constants)"),
+    );
+    need(
+        limits.max_compute_invocations_per_workgroup >= MIN_INVOCATIONS,
+        format!("workgroups of {MIN_INVOCATIONS} invocations"),
+    );
+    need(
+        limits.max_compute_workgroup_storage_size >= MIN_WORKGROUP_BYTES,
+        format!("{MIN_WORKGROUP_BYTES} bytes of workgroup memory"),
+    );
+    need(
+        limits.max_storage_buffers_per_shader_stage >= MIN_BINDINGS,
+        format!("{MIN_BINDINGS} storage buffers in a kernel"),
+    );
+    missing
+}
+
+/// Finds the adapter for a selector, or the best one. Looks at OpenGL only where nothing else fits.
+pub(super) fn choose(selector: Option<&str>) -> Result<Candidate, DeviceError> {
+    let find = |with_gl| {
+        let mut candidates = candidates(with_gl);
+        let infos: Vec<_> = candidates.iter().map(|candidate| candidate.info.clone()).collect();
+        let candidate = candidates.swap_remove(choose_index(&infos, selector)?);
+        if candidate.info.missing.is_empty() {
+            Ok(candidate)
+        } else {
+            Err(DeviceError::Unsupported { adapter: candidate.info.name, missing: candidate.info.missing.join(", ") })
+        }
+    };
+    find(false).or_else(|_| find(true))
+}
+
+/// [`choose`] on descriptions alone.
+pub(super) fn choose_index(infos: &[AdapterInfo], selector: Option<&str>) -> Result<usize, DeviceError> {
+    if infos.is_empty() && selector.is_none() {
+        return Err(DeviceError::NoAdapter);
+    }
+    let Some(selector) = selector else {
+        let rank = |info: &AdapterInfo| match info.device_type.as_str() {
+            "discrete" => 0,
+            "integrated" => 1,
+            "virtual" | "other" => 2,
+            _ => 3,
+        };
+        let best = infos.iter().min_by_key(|info| (!info.missing.is_empty(), rank(info), info.index));
+        return best.map(|info| info.index).ok_or(DeviceError::NoAdapter);
+    };
+    let wanted = selector.trim().to_lowercase();
+    let number = wanted.parse::<usize>().ok();
+    let by_index = number.filter(|&index| index < infos.len());
+    let by_name = || {
+        let matches = |info: &&AdapterInfo| {
+            let name = format!("{} {}", info.name, info.backend).to_lowercase();
+            // A number beyond the list may still be a word of a name: "4090" is, "9" is not.
+            if number.is_some() { name.split_whitespace().any(|word| word == wanted) } else { name.contains(&wanted) }
+        };
+        infos.iter().find(matches).filter(|_| !wanted.is_empty()).map(|info| info.index)
+    };
+    by_index.or_else(by_name).ok_or_else(|| {
+        let available = infos.iter().map(|info| format!("{} ({}, {})", info.index, info.name, info.backend));
+        let available = available.chain(["cpu".to_owned()]).collect::<Vec<_>>().join(", ");
+        DeviceError::Unknown { selector: selector.to_owned(), available }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapter(index: usize, name: &str, backend: &str, device_type: &str) -> AdapterInfo {
+        AdapterInfo {
+            index,
+            name: name.to_owned(),
+            backend: backend.to_owned(),
+            driver: String::new(),
+            device_type: device_type.to_owned(),
+            subgroup_min_size: 0,
+            subgroup_max_size: 0,
+            max_buffer_bytes: 1 << 30,
+            max_binding_bytes: 1 << 27,
+            f16: false,
+            unified_memory: false,
+            missing: Vec::new(),
+        }
+    }
+
+    fn machine() -> Vec<AdapterInfo> {
+        vec![
+            adapter(0, "llvmpipe (LLVM 15.0.6, 256 bits)", "vulkan", "cpu"),
+            adapter(1, "Intel Iris Xe", "vulkan", "integrated"),
+            adapter(2, "NVIDIA GeForce RTX 4090", "vulkan", "discrete"),
+            adapter(3, "NVIDIA GeForce RTX 4090", "gl", "discrete"),
+        ]
+    }
+
+    #[test]
+    fn the_best_adapter_is_the_default() {
+        let mut infos = machine();
+        assert_eq!(choose_index(&infos, None), Ok(2));
+        infos[2].missing.push("something".to_owned());
+        assert_eq!(choose_index(&infos, None), Ok(3));
+        assert_eq!(choose_index(&infos[..2], None), Ok(1));
+        assert_eq!(choose_index(&infos[..1], None), Ok(0));
+        assert_eq!(choose_index(&[], None), Err(DeviceError::NoAdapter));
+    }
+
+    #[test]
+    fn selectors_are_indices_or_parts_of_names() {
+        let infos = machine();
+        assert_eq!(choose_index(&infos, Some("1")), Ok(1));
+        assert_eq!(choose_index(&infos, Some("4090")), Ok(2));
+        assert_eq!(choose_index(&infos, Some("LLVMPIPE")), Ok(0));
+        assert_eq!(choose_index(&infos, Some("4090 gl")), Ok(3));
+    }
+
+    #[test]
+    fn an_unknown_selector_lists_what_there_is() {
+        for selector in ["radeon", "", "  ", "9", "-1"] {
+            match choose_index(&machine(), Some(selector)) {
+                Err(DeviceError::Unknown { available, .. }) => {
+                    assert!(
+                        available.contains("1 (Intel Iris Xe, vulkan)") && available.ends_with("cpu"),
+                        "{available}"
+                    );
+                }
+                other => panic!("{selector}: {other:?}"),
+            }
+        }
+        assert!(matches!(choose_index(&[], Some("x")), Err(DeviceError::Unknown { .. })));
+    }
+}

@@ -1,0 +1,221 @@
+//! The device: choosing and opening it, its memory, its compiled kernels, and waiting for it.
+
+mod adapter;
+mod buffer;
+mod health;
+mod ledger;
+mod pipelines;
+mod staging;
+#[doc(hidden)]
+pub mod testing;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub use adapter::{AdapterInfo, list};
+pub use buffer::{ALIGNMENT_BYTES, Buffer};
+use health::Health;
+pub use ledger::{Charge, Ledger};
+pub use pipelines::Pipeline;
+use pipelines::Pipelines;
+pub use staging::{Range, Readback, UploadRing};
+
+use crate::error::DeviceError;
+use crate::shader::{Family, Target};
+
+/// Submissions that may be under way at once: enough to keep the device busy, and few enough to bound what is held.
+const MAX_IN_FLIGHT: usize = 2;
+
+/// How long to wait for one submission before the device counts as hung. Generous: software devices are slow.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// wgpu carves buffers below this from blocks of this size; larger ones are allocations of their own.
+const SUBALLOCATION_BLOCK_BYTES: u64 = 4 << 20;
+
+/// An opened device.
+#[derive(Debug)]
+pub struct Device {
+    info: AdapterInfo,
+    raw: wgpu::Device,
+    queue: wgpu::Queue,
+    family: Family,
+    timeout: Duration,
+    ledger: Arc<Ledger>,
+    baseline_bytes: u64,
+    _baseline: Charge,
+    health: Arc<Health>,
+    pipelines: Pipelines,
+    in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
+}
+
+impl Device {
+    /// Opens a device: by its index in [`list`], by a part of its name (and backend) in any case, or without a
+    /// selector the best one: a discrete GPU before an integrated one before a software device.
+    ///
+    /// # Errors
+    /// Where there is no such adapter, it lacks something, or its driver refuses.
+    pub fn open(selector: Option<&str>) -> Result<Self, DeviceError> {
+        let adapter::Candidate { info, adapter } = adapter::choose(selector)?;
+        let optional = wgpu::Features::SUBGROUP
+            | wgpu::Features::SHADER_F16
+            | wgpu::Features::MAPPABLE_PRIMARY_BUFFERS
+            | wgpu::Features::TIMESTAMP_QUERY;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("tightfit"),
+            required_features: wgpu::Features::IMMEDIATES | (adapter.features() & optional),
+            required_limits: adapter.limits(),
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::Manual {
+                suballocated_device_memory_block_size: SUBALLOCATION_BLOCK_BYTES..SUBALLOCATION_BLOCK_BYTES,
+            },
+            trace: wgpu::Trace::Off,
+        };
+        let (raw, queue) = pollster::block_on(adapter.request_device(&descriptor))
+            .map_err(|error| DeviceError::Open { adapter: info.name.clone(), reason: error.to_string() })?;
+        let health = Health::watch(&raw);
+        let ledger = Arc::new(Ledger::default());
+        // What wgpu itself took to open the device, where its allocator tells.
+        let baseline_bytes = raw.generate_allocator_report().map_or(0, |report| report.total_reserved_bytes);
+        let baseline = ledger.charge("baseline", baseline_bytes)?;
+        let mut device = Device {
+            family: Family::Workgroup,
+            info,
+            raw,
+            queue,
+            timeout: DEFAULT_TIMEOUT,
+            ledger,
+            baseline_bytes,
+            _baseline: baseline,
+            health,
+            pipelines: Pipelines::default(),
+            in_flight: Mutex::default(),
+        };
+        device.family = device.default_family();
+        Ok(device)
+    }
+
+    /// What the device is and what it allows.
+    pub fn info(&self) -> &AdapterInfo {
+        &self.info
+    }
+
+    /// What ops may know of the device.
+    pub fn target(&self) -> Target {
+        Target { family: self.family }
+    }
+
+    /// Subgroup broadcast is for software devices with a fixed subgroup size; on GPUs workgroup memory is faster.
+    fn default_family(&self) -> Family {
+        let size = self.info.subgroup_min_size;
+        let family = Family::Subgroup { size };
+        if self.info.device_type == "cpu" && matches!(size, 4 | 8) && self.supports(family) {
+            family
+        } else {
+            Family::Workgroup
+        }
+    }
+
+    /// Whether kernels of this family run here.
+    pub fn supports(&self, family: Family) -> bool {
+        match family {
+            Family::Workgroup => true,
+            Family::Subgroup { size } => {
+                self.raw.features().contains(wgpu::Features::SUBGROUP)
+                    && self.info.subgroup_min_size == size
+                    && self.info.subgroup_max_size == size
+            }
+        }
+    }
+
+    /// Replaces the family chosen for the device.
+    ///
+    /// # Errors
+    /// Where the device lacks what it needs.
+    pub fn set_family(&mut self, family: Family) -> Result<(), DeviceError> {
+        if !self.supports(family) {
+            return Err(DeviceError::Unsupported { adapter: self.info.name.clone(), missing: format!("{family:?}") });
+        }
+        self.family = family;
+        Ok(())
+    }
+
+    /// Sets how long to wait for one submission.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// The count of bytes on the device.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Bytes that wgpu took to open the device; part of the ledger.
+    pub fn baseline_bytes(&self) -> u64 {
+        self.baseline_bytes
+    }
+
+    /// Makes creations fail beyond this many bytes, as a full device would. For tests.
+    pub fn set_fake_limit_bytes(&self, limit: Option<u64>) {
+        self.ledger.set_limit_bytes(limit);
+    }
+
+    /// Treats the device as lost from here on. For tests.
+    pub fn simulate_loss(&self, reason: &str) {
+        self.health.set_lost(reason.to_owned());
+    }
+
+    pub(crate) fn encoder(&self) -> wgpu::CommandEncoder {
+        self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+    }
+
+    /// Submits commands. Waits first where too many submissions are under way.
+    pub(crate) fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::SubmissionIndex, DeviceError> {
+        self.check()?;
+        let oldest = {
+            let mut in_flight = self.lock_in_flight();
+            if in_flight.len() >= MAX_IN_FLIGHT { in_flight.pop_front() } else { None }
+        };
+        if let Some(index) = oldest {
+            self.wait(Some(index))?;
+        }
+        let index = self.queue.submit([encoder.finish()]);
+        self.lock_in_flight().push_back(index.clone());
+        self.check()?;
+        Ok(index)
+    }
+
+    /// Waits for a submission, or for all of them, and for the callbacks of buffer mappings.
+    pub(crate) fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<(), DeviceError> {
+        let all = submission.is_none();
+        let waited = self.raw.poll(wgpu::PollType::Wait { submission_index: submission, timeout: Some(self.timeout) });
+        self.check()?;
+        match waited {
+            Ok(_) => {
+                if all {
+                    self.lock_in_flight().clear();
+                }
+                Ok(())
+            }
+            Err(wgpu::PollError::Timeout) => Err(DeviceError::Timeout { seconds: self.timeout.as_secs() }),
+            Err(error @ wgpu::PollError::WrongSubmissionIndex(..)) => {
+                Err(DeviceError::Validation { label: "wait".to_owned(), reason: error.to_string() })
+            }
+        }
+    }
+
+    /// Waits until all work is done.
+    ///
+    /// # Errors
+    /// Where the device is lost, hangs or reported an error.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.wait(None)
+    }
+
+    fn lock_in_flight(&self) -> std::sync::MutexGuard<'_, VecDeque<wgpu::SubmissionIndex>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

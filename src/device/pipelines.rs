@@ -1,0 +1,125 @@
+//! Compiled kernels, made once per kernel and variant.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Device;
+use crate::error::DeviceError;
+use crate::shader::{self, Family, Kernel, Reflection, StorageType, Variant};
+
+/// A compiled kernel.
+#[derive(Debug)]
+pub struct Pipeline {
+    pub(crate) raw: wgpu::ComputePipeline,
+    pub(crate) layout: wgpu::BindGroupLayout,
+    /// What it binds and needs.
+    pub reflection: Reflection,
+}
+
+/// All kernels compiled so far.
+#[derive(Debug, Default)]
+pub(super) struct Pipelines {
+    made: Mutex<HashMap<(Kernel, Variant), Arc<Pipeline>>>,
+}
+
+impl Device {
+    /// The compiled kernel, compiling it where that has not happened yet.
+    ///
+    /// # Errors
+    /// Where the shader is broken, the device lacks what the variant needs, or the driver refuses it.
+    pub fn pipeline(&self, kernel: Kernel, variant: &Variant) -> Result<Arc<Pipeline>, DeviceError> {
+        let key = (kernel, variant.clone());
+        let mut made = self.pipelines.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipeline) = made.get(&key) {
+            return Ok(pipeline.clone());
+        }
+        let pipeline = Arc::new(self.compile(kernel, variant)?);
+        made.insert(key, pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn compile(&self, kernel: Kernel, variant: &Variant) -> Result<Pipeline, DeviceError> {
+        let unsupported =
+            |missing: &str| DeviceError::Unsupported { adapter: self.info.name.clone(), missing: missing.to_owned() };
+        if variant.storage == StorageType::F16 && !self.raw.features().contains(wgpu::Features::SHADER_F16) {
+            return Err(unsupported("16-bit floats"));
+        }
+        if let Family::Subgroup { size } = variant.family
+            && !self.supports(variant.family)
+        {
+            return Err(unsupported(&format!("subgroups of exactly {size} invocations")));
+        }
+        let checked = shader::module(kernel, variant)?;
+        let reflection = checked.reflect(kernel)?;
+        let label = kernel.to_string();
+        let (raw, layout) =
+            self.scoped(&label, 0, |device| build(device, kernel, &label, &checked.source, &reflection))?;
+        self.check()?;
+        Ok(Pipeline { raw, layout, reflection })
+    }
+}
+
+impl Device {
+    /// Binds buffers to a compiled kernel.
+    pub(crate) fn create_bind_group(
+        &self,
+        pipeline: &Pipeline,
+        label: &str,
+        entries: &[wgpu::BindGroupEntry<'_>],
+    ) -> Result<wgpu::BindGroup, DeviceError> {
+        let descriptor = wgpu::BindGroupDescriptor { label: Some(label), layout: &pipeline.layout, entries };
+        self.scoped(label, 0, |device| device.create_bind_group(&descriptor))
+    }
+}
+
+fn build(
+    device: &wgpu::Device,
+    kernel: Kernel,
+    label: &str,
+    source: &str,
+    reflection: &Reflection,
+) -> (wgpu::ComputePipeline, wgpu::BindGroupLayout) {
+    let module = create_module(device, label, source);
+    let entries: Vec<_> = reflection
+        .bindings
+        .iter()
+        .map(|binding| wgpu::BindGroupLayoutEntry {
+            binding: binding.index,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: wgpu::BufferBindingType::Storage { read_only: !binding.writable },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        })
+        .collect();
+    let layout =
+        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(label), entries: &entries });
+    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: Some(label),
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: reflection.params_bytes,
+    });
+    let raw = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(label),
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some(kernel.entry),
+        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        cache: None,
+    });
+    (raw, layout)
+}
+
+/// Compiles our own WGSL without the counter that wgpu adds to every loop, which costs up to a quarter of the time.
+#[allow(unsafe_code)]
+fn create_module(device: &wgpu::Device, label: &str, source: &str) -> wgpu::ShaderModule {
+    let descriptor =
+        wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(source.into()) };
+    let checks = wgpu::ShaderRuntimeChecks { force_loop_bounding: false, ..wgpu::ShaderRuntimeChecks::checked() };
+    // SAFETY: the only check switched off is the one for endless loops. The source is a file of this crate, never a
+    // user's, and each of its loops is bounded by parameters that the op derives from shapes; `Dispatch::loops` holds
+    // the bound to 65,535. Bounds checks on buffers stay on.
+    unsafe { device.create_shader_module_trusted(descriptor, checks) }
+}

@@ -1,0 +1,257 @@
+//! Data between host and device goes through fixed buffers that the plan counts, in pieces where it is larger.
+//! wgpu's own `write_buffer` is not used: it allocates staging memory behind our back at every call.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Buffer, Device};
+use crate::error::DeviceError;
+
+/// Pieces start at multiples of this within a slot: what mapping and copying need.
+const PIECE_ALIGNMENT: u64 = 16;
+
+/// Copies have lengths that are multiples of this.
+const COPY_ALIGNMENT: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
+
+/// What a mapping's callback reports; `None` until it does.
+type Mapping = Arc<Mutex<Option<Result<(), wgpu::BufferAsyncError>>>>;
+
+fn start_mapping(buffer: &Buffer, mode: wgpu::MapMode) -> Mapping {
+    let mapping = Mapping::default();
+    let reported = mapping.clone();
+    buffer.raw().map_async(mode, .., move |result| {
+        *reported.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    });
+    mapping
+}
+
+fn finish_mapping(
+    device: &Device,
+    mapping: &Mapping,
+    submission: Option<wgpu::SubmissionIndex>,
+    label: &str,
+) -> Result<(), DeviceError> {
+    let result = || mapping.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if result().is_none() {
+        device.wait(submission)?;
+    }
+    match result() {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(mapping_error(label, &error)),
+        // The wait ended without the callback: the device gave up without saying so.
+        None => Err(DeviceError::Lost { reason: format!("`{label}` was never mapped") }),
+    }
+}
+
+fn mapping_error(label: &str, error: &dyn std::fmt::Display) -> DeviceError {
+    DeviceError::Validation { label: label.to_owned(), reason: error.to_string() }
+}
+
+#[derive(Debug)]
+struct UploadSlot {
+    buffer: Buffer,
+    /// Under way or done; after that the slot can be written.
+    mapping: Mapping,
+    submission: Option<wgpu::SubmissionIndex>,
+}
+
+/// Copies host data into buffers of the device.
+///
+/// Pieces are collected in a slot; [`encode`](Self::encode) puts their copies into an encoder, and after its
+/// submission [`submitted`](Self::submitted) hands the slot back for reuse.
+#[derive(Debug)]
+pub struct UploadRing {
+    slots: Vec<UploadSlot>,
+    slot_bytes: u64,
+    /// The slot being filled, and how far.
+    current: usize,
+    used_bytes: u64,
+    pending: Vec<PendingCopy>,
+}
+
+#[derive(Debug)]
+struct PendingCopy {
+    from_offset: u64,
+    target: wgpu::Buffer,
+    to_offset: u64,
+    size_bytes: u64,
+}
+
+impl UploadRing {
+    /// Creates the slots.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    pub fn new(device: &Device, slots: usize, slot_bytes: u64) -> Result<Self, DeviceError> {
+        let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
+        let slots = (0..slots.max(1))
+            .map(|i| {
+                let buffer = device.create_buffer(&format!("upload {i}"), slot_bytes, usage)?;
+                let mapping = start_mapping(&buffer, wgpu::MapMode::Write);
+                Ok(UploadSlot { buffer, mapping, submission: None })
+            })
+            .collect::<Result<Vec<_>, DeviceError>>()?;
+        debug_assert!(slot_bytes >= PIECE_ALIGNMENT && slot_bytes.is_multiple_of(PIECE_ALIGNMENT));
+        Ok(UploadRing { slots, slot_bytes, current: 0, used_bytes: 0, pending: Vec::new() })
+    }
+
+    /// Uploads `data` to `target` from `offset` on, which is a multiple of 4. Full slots are submitted at once; the
+    /// rest goes with the next [`encode`](Self::encode) or [`flush`](Self::flush). A tail of fewer than 4 bytes is
+    /// filled up with zeros in the target's padding.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn write(&mut self, device: &Device, target: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        let mut done = 0;
+        while done < data.len() {
+            if self.used_bytes + PIECE_ALIGNMENT > self.slot_bytes {
+                self.flush(device)?;
+            }
+            let room = self.slot_bytes - self.used_bytes;
+            let piece = &data[done..data.len().min(done + room as usize)];
+            let slot = &self.slots[self.current];
+            finish_mapping(device, &slot.mapping, slot.submission.clone(), "upload")?;
+            let size_bytes = (piece.len() as u64).next_multiple_of(COPY_ALIGNMENT);
+            let range = self.used_bytes..self.used_bytes + size_bytes;
+            let mut view =
+                slot.buffer.raw().get_mapped_range_mut(range).map_err(|error| mapping_error("upload", &error))?;
+            let (whole, tail) = piece.split_at(piece.len() / 4 * 4);
+            view.slice(..whole.len()).copy_from_slice(whole);
+            if !tail.is_empty() {
+                let mut padded = [0; COPY_ALIGNMENT as usize];
+                padded[..tail.len()].copy_from_slice(tail);
+                view.slice(whole.len()..).copy_from_slice(&padded);
+            }
+            self.pending.push(PendingCopy {
+                from_offset: self.used_bytes,
+                target: target.raw().clone(),
+                to_offset: offset + done as u64,
+                size_bytes,
+            });
+            self.used_bytes = (self.used_bytes + size_bytes).next_multiple_of(PIECE_ALIGNMENT);
+            done += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Puts the pending copies into `encoder`. Must be followed by [`submitted`](Self::submitted).
+    pub(crate) fn encode(&mut self, encoder: &mut wgpu::CommandEncoder) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let source = self.slots[self.current].buffer.raw();
+        source.unmap();
+        for copy in self.pending.drain(..) {
+            encoder.copy_buffer_to_buffer(source, copy.from_offset, &copy.target, copy.to_offset, copy.size_bytes);
+        }
+    }
+
+    /// Hands the slot back once the encoder given to [`encode`](Self::encode) was submitted, and turns to the next.
+    pub(crate) fn submitted(&mut self, submission: &wgpu::SubmissionIndex) {
+        if self.used_bytes == 0 {
+            return;
+        }
+        let slot = &mut self.slots[self.current];
+        slot.submission = Some(submission.clone());
+        slot.mapping = start_mapping(&slot.buffer, wgpu::MapMode::Write);
+        self.current = (self.current + 1) % self.slots.len();
+        self.used_bytes = 0;
+    }
+
+    /// Submits the pending copies.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn flush(&mut self, device: &Device) -> Result<(), DeviceError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut encoder = device.encoder();
+        self.encode(&mut encoder);
+        let submission = device.submit(encoder)?;
+        self.submitted(&submission);
+        Ok(())
+    }
+}
+
+/// Copies data of the device to the host through one buffer.
+#[derive(Debug)]
+pub struct Readback {
+    buffer: Buffer,
+}
+
+/// A range of a buffer to read. The offset is a multiple of 4.
+#[derive(Clone, Copy, Debug)]
+pub struct Range<'a> {
+    /// The buffer.
+    pub buffer: &'a Buffer,
+    /// First byte.
+    pub offset_bytes: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+}
+
+impl Readback {
+    /// Creates the buffer.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    pub fn new(device: &Device, size_bytes: u64) -> Result<Self, DeviceError> {
+        debug_assert!(size_bytes >= PIECE_ALIGNMENT && size_bytes.is_multiple_of(PIECE_ALIGNMENT));
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        Ok(Readback { buffer: device.create_buffer("readback", size_bytes, usage)? })
+    }
+
+    /// Reads ranges of buffers after all work so far is done, in one round where they fit the buffer together.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn read(&mut self, device: &Device, ranges: &[Range<'_>]) -> Result<Vec<Vec<u8>>, DeviceError> {
+        let mut results: Vec<Vec<u8>> =
+            ranges.iter().map(|range| Vec::with_capacity(range.size_bytes as usize)).collect();
+        let capacity = self.buffer.size_bytes();
+        // One round: which result each piece belongs to, where it lies in the buffer, and how long it is.
+        let mut round: Vec<(usize, u64, u64)> = Vec::new();
+        let mut used = 0;
+        let mut encoder = device.encoder();
+        for (i, range) in ranges.iter().enumerate() {
+            let mut done = 0;
+            while done < range.size_bytes {
+                if used + PIECE_ALIGNMENT > capacity {
+                    let full = std::mem::replace(&mut encoder, device.encoder());
+                    self.collect(device, full, &round, &mut results)?;
+                    round.clear();
+                    used = 0;
+                }
+                let size = (range.size_bytes - done).min(capacity - used);
+                let copied = size.next_multiple_of(COPY_ALIGNMENT);
+                let from = range.offset_bytes + done;
+                encoder.copy_buffer_to_buffer(range.buffer.raw(), from, self.buffer.raw(), used, copied);
+                round.push((i, used, size));
+                used = (used + copied).next_multiple_of(PIECE_ALIGNMENT);
+                done += size;
+            }
+        }
+        self.collect(device, encoder, &round, &mut results)?;
+        Ok(results)
+    }
+
+    fn collect(
+        &mut self,
+        device: &Device,
+        encoder: wgpu::CommandEncoder,
+        round: &[(usize, u64, u64)],
+        results: &mut [Vec<u8>],
+    ) -> Result<(), DeviceError> {
+        let submission = device.submit(encoder)?;
+        let mapping = start_mapping(&self.buffer, wgpu::MapMode::Read);
+        finish_mapping(device, &mapping, Some(submission), "readback")?;
+        {
+            let view = self.buffer.raw().get_mapped_range(..).map_err(|error| mapping_error("readback", &error))?;
+            for &(i, offset, size) in round {
+                results[i].extend_from_slice(&view[offset as usize..(offset + size) as usize]);
+            }
+        }
+        self.buffer.raw().unmap();
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! A kernel launch made ready for a device: compiled, bound, and recorded as often as needed.
+
+use std::sync::Arc;
+
+use crate::device::{Buffer, Device, Pipeline};
+use crate::error::DeviceError;
+use crate::ops::{Dispatch, Op, Slot};
+use crate::shader::{Access, StorageType};
+use crate::tensor::{DType, TensorDesc};
+
+/// Where the data of one binding lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Location<'a> {
+    pub(super) buffer: &'a Buffer,
+    pub(super) offset_bytes: u64,
+    /// Rounded up to [`ALIGNMENT_BYTES`](crate::device::ALIGNMENT_BYTES).
+    pub(super) size_bytes: u64,
+}
+
+/// A launch of one kernel on fixed data.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pipeline: Arc<Pipeline>,
+    bindings: wgpu::BindGroup,
+    params: Vec<u8>,
+    grid: [u32; 3],
+}
+
+/// What `Storage` stands for in the kernels of a node: half floats where any of its tensors has them.
+pub(super) fn storage_type<'a>(descs: impl IntoIterator<Item = &'a TensorDesc>) -> StorageType {
+    if descs.into_iter().any(|desc| desc.dtype == DType::F16) { StorageType::F16 } else { StorageType::F32 }
+}
+
+/// How inputs must be bound: wgpu refuses a buffer that one launch both reads and writes, unless each of its bindings
+/// is `read_write`.
+pub(super) fn access<'a>(op: &dyn Op, dispatch: &Dispatch, locate: &dyn Fn(Slot) -> Location<'a>) -> Access {
+    let is_read_only = |slot: Slot| matches!(slot, Slot::Input(i) if !op.mutates().contains(&i));
+    let shared = dispatch.bindings.iter().enumerate().any(|(i, &a)| {
+        dispatch.bindings[..i].iter().any(|&b| {
+            let together = std::ptr::eq(locate(a).buffer, locate(b).buffer);
+            together && !(is_read_only(a) && is_read_only(b))
+        })
+    });
+    if shared { Access::ReadWrite } else { Access::Read }
+}
+
+impl Launch {
+    /// Compiles the kernel and binds its data. `in_place` is the pair (input, output) that shares memory.
+    pub(super) fn new<'a>(
+        device: &Device,
+        dispatch: Dispatch,
+        storage: StorageType,
+        access: Access,
+        in_place: Option<(usize, usize)>,
+        locate: &dyn Fn(Slot) -> Location<'a>,
+    ) -> Result<Self, DeviceError> {
+        let kernel = dispatch.kernel;
+        let pipeline = device.pipeline(kernel, &dispatch.variant(storage, access, in_place))?;
+        let mismatch = |reason: String| DeviceError::Validation { label: kernel.to_string(), reason };
+        let reflection = &pipeline.reflection;
+        if reflection.params_bytes as usize != dispatch.params.len() {
+            return Err(mismatch(format!(
+                "the kernel takes {} bytes of parameters, the op gives {}",
+                reflection.params_bytes,
+                dispatch.params.len()
+            )));
+        }
+        let entries = reflection
+            .bindings
+            .iter()
+            .map(|binding| {
+                let slot = dispatch.bindings.get(binding.index as usize);
+                let slot = slot.ok_or_else(|| mismatch(format!("the op does not bind binding {}", binding.index)))?;
+                let Location { buffer, offset_bytes, size_bytes } = locate(*slot);
+                let size = std::num::NonZeroU64::new(size_bytes);
+                let range = wgpu::BufferBinding { buffer: buffer.raw(), offset: offset_bytes, size };
+                Ok(wgpu::BindGroupEntry { binding: binding.index, resource: wgpu::BindingResource::Buffer(range) })
+            })
+            .collect::<Result<Vec<_>, DeviceError>>()?;
+        let bindings = device.create_bind_group(&pipeline, &kernel.to_string(), &entries)?;
+        Ok(Launch { pipeline, bindings, params: dispatch.params, grid: dispatch.grid })
+    }
+
+    /// Records the launch.
+    pub(super) fn record(&self, pass: &mut wgpu::ComputePass<'_>) {
+        pass.set_pipeline(&self.pipeline.raw);
+        pass.set_bind_group(0, &self.bindings, &[]);
+        if !self.params.is_empty() {
+            pass.set_immediates(0, &self.params);
+        }
+        let [x, y, z] = self.grid;
+        pass.dispatch_workgroups(x, y, z);
+    }
+}

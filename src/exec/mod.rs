@@ -1,0 +1,55 @@
+//! Executors: they interpret a [`Plan`](crate::plan::Plan) and decide nothing.
+
+mod launch;
+mod single;
+
+pub use single::{RunOptions, run_op};
+
+use crate::error::DeviceError;
+use crate::graph::Graph;
+use crate::tensor::ValueId;
+
+/// Runs the programs of one plan. Every buffer is created when the executor is, none later.
+pub trait Executor {
+    /// The device's name, for reports.
+    fn device_name(&self) -> &str;
+
+    /// Overwrites a persistent value. All persistent values start as zeros.
+    ///
+    /// # Errors
+    /// Where the device fails. `data` must have the value's size.
+    fn write(&mut self, name: &str, data: &[u8]) -> Result<(), DeviceError>;
+
+    /// Reads a persistent value, after all work so far is done.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn read(&mut self, name: &str) -> Result<Vec<u8>, DeviceError>;
+
+    /// Uploads inputs (by name; every input of the program's graph) and runs a program. May return before it is done.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn run(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError>;
+
+    /// The values of role `Output` of the program that ran last, in the order of their ids.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn outputs(&mut self, program: usize) -> Result<Vec<Vec<u8>>, DeviceError>;
+
+    /// Runs the forward nodes of a program one by one, showing each node's outputs as they are made; stops when `visit`
+    /// returns false. For finding where a value stops being finite. Changes no persistent value but accumulators.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn inspect(
+        &mut self,
+        program: usize,
+        inputs: &[(&str, &[u8])],
+        visit: &mut dyn FnMut(&Graph, ValueId, &[u8]) -> bool,
+    ) -> Result<(), DeviceError>;
+
+    /// The most bytes that were on the device at once so far, by the ledger: baseline, arenas and staging.
+    fn peak_bytes(&self) -> u64;
+}

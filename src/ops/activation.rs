@@ -1,0 +1,166 @@
+//! What activations share: each is a function of one element, and runs in one pass over the tensor.
+
+use std::fmt::Debug;
+
+use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype};
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{DType, TensorDesc, ValueId};
+use crate::twin;
+
+/// A function of one element. Every activation is an [`Op`] whose kernels are `forward` and `grad_input` of
+/// `shaders/<NAME>.wgsl` (see `shaders/shared/activation.wgsl`).
+pub trait Activation: Copy + Debug + Send + Sync + 'static {
+    /// Name of the op and of its files.
+    const NAME: &'static str;
+    /// Name of the backward op: `<NAME>.grad_input`.
+    const GRAD_INPUT: &'static str;
+    /// Floating-point operations on one element, for the cost model.
+    const FLOPS: u64;
+
+    /// The number that the kernels read as `params.setting`.
+    fn setting(&self) -> f32 {
+        0.0
+    }
+
+    /// Constants of the kernels' prelude.
+    fn consts(&self) -> Vec<(&'static str, u32)> {
+        Vec::new()
+    }
+
+    /// Whether backward reads the output; otherwise it reads the input.
+    fn saves_output(&self) -> bool;
+
+    /// The function.
+    fn value<T: Real>(&self, x: T) -> T;
+
+    /// The gradient for the input, from the saved element and the gradient for the output.
+    fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T;
+}
+
+/// Parameters of both kernels.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct Params {
+    vectors: u32,
+    setting: f32,
+}
+
+fn dispatch<A: Activation>(activation: &A, entry: &'static str, bindings: &[Slot], numel: usize) -> Vec<Dispatch> {
+    let vectors = numel.div_ceil(4);
+    let mut dispatch = Dispatch::new(A::NAME, entry, bindings)
+        .params(&Params { vectors: vectors as u32, setting: activation.setting() })
+        .linear(vectors.div_ceil(64));
+    dispatch.consts = activation.consts();
+    vec![dispatch]
+}
+
+fn cost<A: Activation>(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+    let bytes_moved = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
+    Cost { flops: A::FLOPS * outputs[0].numel() as u64, bytes_moved }
+}
+
+impl<A: Activation> Op for A {
+    fn name(&self) -> &'static str {
+        A::NAME
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count(A::NAME, inputs, 1)?;
+        expect_dtype(A::NAME, "input", &inputs[0], DType::F32)?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
+        let saved = if self.saves_output() { forward.outputs[0] } else { forward.inputs[0] };
+        Ok(vec![Some(graph.emit(GradInput(*self), &[saved, grad_output])?)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        cost::<A>(inputs, outputs)
+    }
+
+    fn in_place(&self) -> &'static [(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        dispatch(self, "forward", &[Slot::Input(0), Slot::Output(0)], inputs[0].numel())
+    }
+
+    fn run_f32(&self, call: &mut Call<'_, f32>) {
+        forward_twin(self, call);
+    }
+
+    fn run_f64(&self, call: &mut Call<'_, f64>) {
+        forward_twin(self, call);
+    }
+}
+
+fn forward_twin<A: Activation, T: Real>(activation: &A, call: &mut Call<'_, T>) {
+    let input = call.input(0);
+    for (y, &x) in call.output(0).iter_mut().zip(input) {
+        *y = activation.value(x);
+    }
+}
+
+/// The gradient of an activation; inputs `saved, grad_output`, where `saved` is the activation's input or output.
+#[derive(Clone, Copy, Debug)]
+struct GradInput<A>(A);
+
+impl<A: Activation> Op for GradInput<A> {
+    fn name(&self) -> &'static str {
+        A::GRAD_INPUT
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count(A::GRAD_INPUT, inputs, 2)?;
+        Ok(vec![inputs[1].clone()])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        cost::<A>(inputs, outputs)
+    }
+
+    fn in_place(&self) -> &'static [(usize, usize)] {
+        &[(1, 0), (0, 0)]
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        dispatch(&self.0, "grad_input", &[Slot::Input(0), Slot::Input(1), Slot::Output(0)], inputs[0].numel())
+    }
+
+    twin!();
+}
+
+impl<A: Activation> GradInput<A> {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let (saved, grad_output) = (call.input(0), call.input(1));
+        for ((d, &s), &g) in call.output(0).iter_mut().zip(saved).zip(grad_output) {
+            *d = self.0.gradient(s, g);
+        }
+    }
+}
+
+/// `2x3x5`: how cases are named after shapes.
+pub(super) fn shape_name(shape: &[usize]) -> String {
+    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// The cases of every activation: shapes of 1, primes, and one element beside a vector, a workgroup.
+pub(super) fn cases(activation: impl Activation, prefix: &str, fill: Fill) -> Vec<Case> {
+    [vec![1], vec![7], vec![2, 3, 5], vec![257], vec![4, 64], vec![255], vec![1021, 3]]
+        .into_iter()
+        .map(|shape| {
+            let case = Case::new(format!("{prefix}{}", shape_name(&shape)), activation, [TensorDesc::f32(shape.clone())]);
+            let case = if shape.iter().product::<usize>() > 1000 { case.large() } else { case };
+            case.fill(0, fill)
+        })
+        .collect()
+}
+
+/// A case far out on both sides, where a careless formula overflows.
+pub(super) fn extreme(activation: impl Activation, prefix: &str) -> Case {
+    Case::new(format!("{prefix}extreme"), activation, [TensorDesc::f32([13])]).fill(0, Fill::Uniform(-100.0, 100.0))
+}

@@ -1,0 +1,72 @@
+//! Addition.
+
+use super::{
+    Backward, Builder, Call, Case, Dispatch, Op, Real, Slot, elementwise, expect_count, expect_dtype, expect_shape,
+};
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{DType, TensorDesc, ValueId};
+
+/// `output = a + b`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | a, b, output | any, all alike |
+///
+/// **Saved for backward:** nothing. **In place:** over either input.
+///
+/// # Errors
+/// Where the shapes differ or an input is not f32.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.add.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Add;
+
+impl Op for Add {
+    fn name(&self) -> &'static str {
+        "add"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("add", inputs, 2)?;
+        expect_dtype("add", "a", &inputs[0], DType::F32)?;
+        expect_dtype("add", "b", &inputs[1], DType::F32)?;
+        expect_shape("add", "b", &inputs[1], inputs[0].shape.clone())?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn backward(&self, _graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        Ok(vec![forward.grad_outputs[0]; 2])
+    }
+
+    fn in_place(&self) -> &'static [(usize, usize)] {
+        &[(0, 0), (1, 0)]
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
+        vec![elementwise::launch("add", "forward", bindings, inputs[0].numel(), 0.0)]
+    }
+
+    twin!();
+}
+
+impl Add {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let (a, b) = (call.input(0), call.input(1));
+        for ((y, &a), &b) in call.output(0).iter_mut().zip(a).zip(b) {
+            *y = a + b;
+        }
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    [vec![1], vec![7], vec![2, 3, 5], vec![257]]
+        .into_iter()
+        .map(|shape| {
+            let name = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+            Case::new(name, Add, [TensorDesc::f32(shape.clone()), TensorDesc::f32(shape)])
+        })
+        .collect()
+}

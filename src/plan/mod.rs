@@ -1,0 +1,251 @@
+//! The planner: from graphs and a budget to a [`Plan`], inert data that says what runs when and where every byte lives.
+//!
+//! Pure: no device, no clock, no randomness, no I/O.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::GraphError;
+pub use crate::graph::Pass;
+use crate::graph::{Graph, Role};
+use crate::tensor::{NodeId, TensorDesc, ValueId};
+
+/// Where the planner gets its graphs. Implemented by the trainer over a model, a loss and an optimizer.
+pub trait Source {
+    /// The graph of one pass over `samples` of the `batch` samples of a step.
+    ///
+    /// # Errors
+    /// Where the model cannot be built at that size.
+    fn graph(&self, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError>;
+}
+
+/// What a device allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Largest buffer: arenas are cut at this size.
+    pub max_buffer_bytes: u64,
+    /// Largest binding: no tensor may be larger.
+    pub max_binding_bytes: u64,
+    /// Offsets are multiples of this.
+    pub alignment_bytes: u64,
+    /// Charged from the start, for what the device takes when it is opened.
+    pub baseline_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { max_buffer_bytes: 1 << 30, max_binding_bytes: 1 << 30, alignment_bytes: 256, baseline_bytes: 0 }
+    }
+}
+
+/// Time of an op: `launch_ns + max(flops / flops_per_ns, bytes / bytes_per_ns)`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostModel {
+    /// Fixed time of one launch.
+    pub launch_ns: f64,
+    /// Arithmetic rate.
+    pub flops_per_ns: f64,
+    /// Memory rate.
+    pub bytes_per_ns: f64,
+}
+
+impl Default for CostModel {
+    /// Two CPU cores under lavapipe, the slowest device there is.
+    fn default() -> Self {
+        CostModel { launch_ns: 40_000.0, flops_per_ns: 40.0, bytes_per_ns: 4.0 }
+    }
+}
+
+/// What to plan for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Samples of a step.
+    pub batch: usize,
+    /// Bytes that may be on the device at once; `None` for no limit.
+    pub budget_bytes: Option<u64>,
+    /// Fixes the number of micro-batches; `None` lets the planner choose.
+    pub micro_batches: Option<usize>,
+    /// What the device allows.
+    pub limits: Limits,
+    /// What ops cost.
+    pub costs: CostModel,
+}
+
+/// One entry of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Runs a node's kernels. A second `Dispatch` of one node is a recompute.
+    Dispatch {
+        /// The node.
+        node: NodeId,
+    },
+    /// Copies a value to the host tier; its memory on the device is then free.
+    Offload {
+        /// The value.
+        value: ValueId,
+    },
+    /// Brings a value back from the host tier.
+    Prefetch {
+        /// The value.
+        value: ValueId,
+    },
+    /// The value's memory is free from here on.
+    Free {
+        /// The value.
+        value: ValueId,
+    },
+}
+
+/// What an arena holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ArenaRole {
+    /// Trained tensors.
+    Parameters,
+    /// Optimizer state.
+    State,
+    /// Gradients and metrics that are summed over micro-batches.
+    Accumulators,
+    /// Inputs, activations, gradients and workspaces of one run of a program.
+    Transient,
+}
+
+/// A buffer that is created once, before the first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arena {
+    /// What it holds.
+    pub role: ArenaRole,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// A range of an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// Index in [`Plan::arenas`].
+    pub arena: u32,
+    /// First byte.
+    pub offset_bytes: u64,
+    /// Bytes, rounded up to the device's alignment.
+    pub size_bytes: u64,
+}
+
+/// A value that lives across runs of programs. Graphs name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Persistent {
+    /// Its name in every graph.
+    pub name: String,
+    /// What it is to training.
+    pub role: Role,
+    /// Shape and element type.
+    pub desc: TensorDesc,
+    /// Where it lives.
+    pub place: Place,
+}
+
+/// One micro-batch's worth of commands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Which micro-batch.
+    pub pass: Pass,
+    /// Samples in it.
+    pub samples: usize,
+    /// [`Graph::hash`] of the graph that node and value ids refer to.
+    pub graph_hash: String,
+    /// What to do, in order.
+    pub commands: Vec<Command>,
+    /// Where each value that is not a view lives, persistent ones included. A view lives where its storage root does.
+    pub places: BTreeMap<ValueId, Place>,
+    /// Scratch of each node that asks for some.
+    pub workspaces: BTreeMap<NodeId, Vec<Place>>,
+    /// Nodes whose output 0 takes over the memory of this input.
+    pub in_place: BTreeMap<NodeId, usize>,
+    /// Most transient bytes live at once, before placement.
+    pub live_peak_bytes: u64,
+    /// Estimated time of one run.
+    pub predicted_ns: u64,
+}
+
+/// Fixed buffers through which host and device exchange data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staging {
+    /// Bytes of one upload slot; larger data goes in pieces.
+    pub upload_slot_bytes: u64,
+    /// Number of upload slots.
+    pub upload_slots: u32,
+    /// Bytes of the readback buffer; larger data comes in pieces.
+    pub readback_bytes: u64,
+}
+
+impl Staging {
+    /// Bytes of all staging buffers.
+    pub fn total_bytes(&self) -> u64 {
+        self.upload_slot_bytes * u64::from(self.upload_slots) + self.readback_bytes
+    }
+}
+
+/// Why a value is recomputed or offloaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// Index in [`Plan::programs`].
+    pub program: u32,
+    /// Position in [`Program::commands`].
+    pub command: u32,
+    /// In words.
+    pub text: String,
+}
+
+/// A lower bound on the step time of any plan for the same request, and what memory is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    /// No plan takes less.
+    pub step_ns: f64,
+    /// Nanoseconds a step that one more byte would save.
+    pub shadow_price_ns_per_byte: f64,
+}
+
+/// All that execution needs: inert data, the same for every executor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Samples of a step.
+    pub batch: usize,
+    /// Bytes that may be on the device at once; `None` for no limit.
+    pub budget_bytes: Option<u64>,
+    /// Bytes on the device from the first step to the last: baseline, arenas and staging.
+    pub peak_bytes: u64,
+    /// Peak with the whole batch at once and no budget.
+    pub unconstrained_peak_bytes: u64,
+    /// The smallest budget for which a plan was found.
+    pub minimum_budget_bytes: u64,
+    /// Samples of each micro-batch of a step, in order.
+    pub micro_batches: Vec<usize>,
+    /// For each micro-batch of a step, the index of its program.
+    pub schedule: Vec<usize>,
+    /// The program that predicts without training, if any.
+    pub evaluate: Option<usize>,
+    /// The distinct programs.
+    pub programs: Vec<Program>,
+    /// The buffers.
+    pub arenas: Vec<Arena>,
+    /// Values that outlive a program's run.
+    pub persistent: Vec<Persistent>,
+    /// Upload and readback buffers.
+    pub staging: Staging,
+    /// What the device took when it was opened.
+    pub baseline_bytes: u64,
+    /// Estimated time of a step.
+    pub predicted_step_ns: u64,
+    /// Lower bound on the step time, where one was computed.
+    pub bound: Option<Bound>,
+    /// Why values are recomputed or offloaded.
+    pub reasons: Vec<Reason>,
+}
+
+/// A plan with the graphs that its programs refer to, in the same order.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// One graph per program.
+    pub graphs: Vec<Graph>,
+}

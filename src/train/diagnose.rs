@@ -1,0 +1,53 @@
+//! Where did a value stop being finite? Looks again at the step that failed; updates left the parameters as they were.
+
+use crate::error::TrainError;
+use crate::exec::Executor;
+use crate::graph::Role;
+use crate::plan::Planned;
+use crate::tensor::DType;
+
+/// Inputs of a program, by name.
+pub(super) type Inputs = Vec<(String, Vec<u8>)>;
+
+/// Words for the first value that is not finite: a parameter, an input, or the output of the first layer to make one.
+/// `inputs` gathers the inputs of micro-batch `i`, which runs the given program.
+pub(super) fn first_non_finite(
+    planned: &Planned,
+    executor: &mut dyn Executor,
+    mut inputs: impl FnMut(usize, usize) -> Result<Inputs, TrainError>,
+) -> Result<String, TrainError> {
+    for parameter in planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter) {
+        if let Some(found) = non_finite(&executor.read(&parameter.name)?) {
+            return Ok(format!("{found} in the parameter `{}`, before the step began", parameter.name));
+        }
+    }
+    for (i, &program) in planned.plan.schedule.iter().enumerate() {
+        let inputs = inputs(i, program)?;
+        let graph = &planned.graphs[program];
+        for (name, data) in &inputs {
+            let is_float = graph.find(name).is_some_and(|id| graph.value(id).desc.dtype == DType::F32);
+            if let Some(found) = non_finite(data).filter(|_| is_float) {
+                return Ok(format!("{found} in the data (`{name}`)"));
+            }
+        }
+        let borrowed: Vec<_> = inputs.iter().map(|(name, data)| (name.as_str(), &data[..])).collect();
+        let mut place = None;
+        executor.inspect(program, &borrowed, &mut |graph, id, data| {
+            let value = graph.value(id);
+            if let (Some(found), Some(node), DType::F32) = (non_finite(data), value.producer, value.desc.dtype) {
+                let node = graph.node(node);
+                place = Some(format!("{found} in the output of layer `{}` ({})", node.name, node.op.name()));
+            }
+            place.is_none()
+        })?;
+        if let Some(place) = place {
+            return Ok(place);
+        }
+    }
+    Ok("not in any layer's output when computed again".to_owned())
+}
+
+fn non_finite(data: &[u8]) -> Option<&'static str> {
+    let values = data.chunks_exact(4).map(bytemuck::pod_read_unaligned::<f32>);
+    values.filter(|x| !x.is_finite()).map(|x| if x.is_nan() { "NaN" } else { "infinity" }).next()
+}

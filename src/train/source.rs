@@ -1,0 +1,80 @@
+//! The planner's graphs: a model with its loss, metrics and optimizer, at any number of samples.
+
+use std::sync::Arc;
+
+use super::settings::{Config, Loss};
+use crate::autodiff::{self, Training};
+use crate::error::{GraphError, TrainError};
+use crate::graph::{Graph, Pass, Role};
+use crate::nn::{Built, Sequential};
+use crate::ops::UpdateRule;
+use crate::ops::accuracy::Accuracy;
+use crate::plan::{self, CostModel, Limits, Planned, Request, Source};
+
+/// Name of the input that holds the samples.
+pub(crate) const INPUT: &str = "input";
+/// Name of the input that holds labels or target values.
+pub(crate) const TARGET: &str = "target";
+/// Name of the metric that counts samples predicted right.
+pub(crate) const CORRECT: &str = "correct";
+
+/// A model in training.
+pub(crate) struct ModelSource<'a> {
+    pub(crate) model: &'a Sequential,
+    pub(crate) loss: Loss,
+    pub(crate) rule: Arc<dyn UpdateRule>,
+    pub(crate) clip_norm: Option<f32>,
+}
+
+impl<'a> ModelSource<'a> {
+    pub(crate) fn new(model: &'a Sequential, config: &Config) -> Result<Self, TrainError> {
+        if let Some(norm) = config.clip_norm
+            && !(norm.is_finite() && norm > 0.0)
+        {
+            return Err(TrainError::Setting(format!("clip_norm = {norm} is not possible: it must be above 0")));
+        }
+        Ok(ModelSource { model, loss: config.loss, rule: config.optimizer.rule()?, clip_norm: config.clip_norm })
+    }
+}
+
+impl Source for ModelSource<'_> {
+    fn graph(&self, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError> {
+        let Built { mut graph, output, .. } = self.model.build(samples)?;
+        if pass == Pass::Evaluate {
+            graph.mark_output(output);
+            return Ok(graph);
+        }
+        graph.set_scope("loss");
+        let target = graph.input(TARGET, self.loss.target(&graph.value(output).desc));
+        let loss = self.loss.apply(&mut graph, output, target)?;
+        let mut metrics = Vec::new();
+        if self.loss == Loss::CrossEntropy {
+            graph.set_scope("accuracy");
+            metrics.push((CORRECT, graph.apply(Accuracy, &[output, target])?));
+        }
+        let weight = samples as f32 / batch as f32;
+        let training = Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight };
+        autodiff::joint(graph, loss, &metrics, &training)
+    }
+}
+
+/// Plans the training of `model` without a device.
+///
+/// # Errors
+/// Where a setting makes no sense, the model does not fit together, or no plan meets the budget.
+pub fn plan(model: &Sequential, config: &Config, limits: &Limits) -> Result<Planned, TrainError> {
+    let source = ModelSource::new(model, config)?;
+    let request = Request {
+        batch: config.batch,
+        budget_bytes: config.budget_bytes,
+        micro_batches: config.micro_batches,
+        limits: *limits,
+        costs: CostModel::default(),
+    };
+    Ok(plan::plan(&source, &request)?)
+}
+
+/// Names of the inputs of a graph.
+pub(crate) fn input_names(graph: &Graph) -> impl Iterator<Item = &str> {
+    graph.values().iter().filter(|value| value.role == Role::Input).map(|value| value.name.as_str())
+}

@@ -1,0 +1,496 @@
+//! The trainer: a model, a plan and an executor, fed with batches.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::settings::{Config, Loss, Target};
+use super::source::{self, CORRECT, INPUT, ModelSource, TARGET, input_names};
+use super::{diagnose, weights};
+use crate::autodiff::{HYPER, LOSS};
+use crate::data::{Batches, Dataset, Order, Targets};
+use crate::device::Device;
+use crate::error::{DataError, DeviceError, TrainError};
+use crate::exec::{CpuExecutor, Executor, GpuExecutor};
+use crate::graph::Role;
+use crate::nn::Sequential;
+use crate::ops::UpdateRule;
+use crate::plan::{Limits, Plan, Planned};
+use crate::tensor::TensorDesc;
+
+/// What happened in a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Step, from 1, over all epochs of this fit.
+    pub step: u64,
+    /// Epoch, from 1.
+    pub epoch: u64,
+    /// Steps of an epoch.
+    pub steps_per_epoch: u64,
+    /// Mean loss of the step's batch.
+    pub loss: f32,
+    /// Share of the batch predicted right, before the step's update; only for classification.
+    pub accuracy: Option<f32>,
+    /// Time of the step in milliseconds.
+    pub step_ms: f64,
+}
+
+/// What a fit came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FitReport {
+    /// Steps made.
+    pub steps: u64,
+    /// Epochs completed.
+    pub epochs: u64,
+    /// Mean loss over the last epoch's steps so far.
+    pub train_loss: f32,
+    /// Share of samples predicted right over the last epoch's steps so far.
+    pub train_accuracy: Option<f32>,
+    /// Median time of a step in milliseconds.
+    pub step_ms_median: f64,
+    /// Stopped through [`FitOptions::stop`].
+    pub interrupted: bool,
+}
+
+/// How well a model does on a dataset.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Mean loss.
+    pub loss: f64,
+    /// Share of samples predicted right; only for classification.
+    pub accuracy: Option<f64>,
+    /// Samples.
+    pub samples: usize,
+}
+
+impl fmt::Display for Evaluation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "loss {:.4}", self.loss)?;
+        if let Some(accuracy) = self.accuracy {
+            write!(f, ", accuracy {:.2}%", accuracy * 100.0)?;
+        }
+        write!(f, " on {} samples", self.samples)
+    }
+}
+
+/// How long to fit, and who is told.
+#[derive(Default)]
+pub struct FitOptions<'a> {
+    /// Passes over the dataset.
+    pub epochs: u64,
+    /// Stops after so many steps.
+    pub max_steps: Option<u64>,
+    /// Stops at the end of the step during which it becomes true.
+    pub stop: Option<Arc<AtomicBool>>,
+    /// Called after every step.
+    pub on_step: Option<&'a mut dyn FnMut(&StepReport)>,
+}
+
+impl fmt::Debug for FitOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FitOptions")
+            .field("epochs", &self.epochs)
+            .field("max_steps", &self.max_steps)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FitOptions<'_> {
+    /// So many passes over the dataset.
+    pub fn epochs(epochs: u64) -> Self {
+        FitOptions { epochs, ..FitOptions::default() }
+    }
+}
+
+/// Trains one model under one plan.
+pub struct Trainer {
+    model: Sequential,
+    config: Config,
+    rule: Arc<dyn UpdateRule>,
+    planned: Planned,
+    executor: Box<dyn Executor>,
+    /// Updates made so far, over all fits.
+    steps: u64,
+    /// Epochs begun so far, over all fits: each has its own order of samples.
+    epochs: u64,
+    samples: Vec<f32>,
+    targets: Vec<u8>,
+}
+
+impl fmt::Debug for Trainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trainer").field("model", &self.model).field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Trainer {
+    /// Plans the training, creates everything that the plan names on the device, and initialises the parameters.
+    ///
+    /// `device` is an index or a part of a name as `tightfit devices` lists them, or `cpu` for the interpreter; `None`
+    /// takes the best GPU.
+    ///
+    /// # Errors
+    /// Where a setting makes no sense, the model does not fit together, no plan meets the budget, or the device fails.
+    pub fn new(model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
+        let device = match device {
+            Some("cpu") => None,
+            selector => Some(Device::open(selector)?),
+        };
+        let limits = device.as_ref().map_or_else(Limits::default, Device::limits);
+        let planned = source::plan(&model, &config, &limits)?;
+        let executor: Box<dyn Executor> = match device {
+            Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
+            None => Box::new(CpuExecutor::new(&planned)?),
+        };
+        Trainer::with_executor(model, config, planned, executor)
+    }
+
+    /// As [`Trainer::new`], on an executor that was made for this plan.
+    ///
+    /// # Errors
+    /// Where a setting makes no sense or the device fails.
+    pub fn with_executor(
+        model: Sequential,
+        config: Config,
+        planned: Planned,
+        executor: Box<dyn Executor>,
+    ) -> Result<Self, TrainError> {
+        let rule = ModelSource::new(&model, &config)?.rule;
+        let (samples, targets) = (Vec::new(), Vec::new());
+        let mut trainer = Trainer { model, config, rule, planned, executor, steps: 0, epochs: 0, samples, targets };
+        for parameter in trainer.model.build(1)?.parameters {
+            let desc = trainer.parameter_desc(&parameter.name).expect("bug: the plan lacks a parameter of the model");
+            let mut data = vec![0.0; desc.numel()];
+            parameter.init.fill(trainer.config.seed, &parameter.name, &mut data);
+            trainer.executor.write(&parameter.name, bytemuck::cast_slice(&data))?;
+        }
+        Ok(trainer)
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Sequential {
+        &self.model
+    }
+
+    /// The plan that every step follows.
+    pub fn plan(&self) -> &Plan {
+        &self.planned.plan
+    }
+
+    /// The device's name.
+    pub fn device_name(&self) -> &str {
+        self.executor.device_name()
+    }
+
+    /// The most bytes that were on the device at once so far, counted as buffers were created.
+    pub fn measured_peak_bytes(&self) -> u64 {
+        self.executor.peak_bytes()
+    }
+
+    /// Trains on `data` in shuffled order. A last batch that is not full is left out, other samples in each epoch.
+    ///
+    /// # Errors
+    /// Where the data does not fit the model, the loss stops being finite, or the device fails. Parameters are then
+    /// those of the last step whose loss was finite.
+    pub fn fit(&mut self, data: &Dataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
+        self.check_data(data)?;
+        let order = Order::Shuffled { seed: self.config.seed };
+        let batches = Batches::new(data.len(), self.config.batch, order, true)?;
+        let steps_per_epoch = batches.per_epoch() as u64;
+        let mut times = Vec::new();
+        let mut report = FitReport {
+            steps: 0,
+            epochs: 0,
+            train_loss: f32::NAN,
+            train_accuracy: None,
+            step_ms_median: f64::NAN,
+            interrupted: false,
+        };
+        'epochs: for epoch in 0..options.epochs {
+            let (mut loss_sum, mut accuracy_sum) = (0.0, None);
+            let order = batches.epoch(self.epochs);
+            self.epochs += 1;
+            for (i, indices) in order.iter().enumerate() {
+                if options.max_steps.is_some_and(|most| report.steps >= most) {
+                    break 'epochs;
+                }
+                if options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                    report.interrupted = true;
+                    break 'epochs;
+                }
+                let start = Instant::now();
+                let (loss, accuracy) = self.step(data, indices)?;
+                let step_ms = start.elapsed().as_secs_f64() * 1e3;
+                times.push(step_ms);
+                report.steps += 1;
+                loss_sum += f64::from(loss);
+                report.train_loss = (loss_sum / (i + 1) as f64) as f32;
+                if let Some(accuracy) = accuracy {
+                    let sum = accuracy_sum.unwrap_or(0.0) + f64::from(accuracy);
+                    accuracy_sum = Some(sum);
+                    report.train_accuracy = Some((sum / (i + 1) as f64) as f32);
+                }
+                if let Some(on_step) = options.on_step.as_deref_mut() {
+                    on_step(&StepReport {
+                        step: report.steps,
+                        epoch: epoch + 1,
+                        steps_per_epoch,
+                        loss,
+                        accuracy,
+                        step_ms,
+                    });
+                }
+            }
+            report.epochs += 1;
+        }
+        times.sort_by(f64::total_cmp);
+        if !times.is_empty() {
+            report.step_ms_median = times[times.len() / 2];
+        }
+        Ok(report)
+    }
+
+    /// One step on the samples at `indices`, a full batch: forward, backward and update. Returns the mean loss, and for
+    /// classification the share predicted right, both before the update.
+    ///
+    /// # Errors
+    /// As [`Trainer::fit`].
+    pub fn step(&mut self, data: &Dataset, indices: &[usize]) -> Result<(f32, Option<f32>), TrainError> {
+        if indices.len() != self.config.batch {
+            return Err(TrainError::Setting(format!(
+                "a step takes the {} samples of a batch, got {}",
+                self.config.batch,
+                indices.len()
+            )));
+        }
+        let hyper = self.rule.hyper(self.steps + 1);
+        let mut rest = indices;
+        for i in 0..self.planned.plan.schedule.len() {
+            let (micro_batch, later) = rest.split_at(self.planned.plan.micro_batches[i]);
+            rest = later;
+            data.gather(micro_batch, &mut self.samples, &mut self.targets)?;
+            let program = self.planned.plan.schedule[i];
+            let inputs = gather_inputs(&self.planned, program, &self.samples, &self.targets, &hyper);
+            self.executor.run(program, &inputs)?;
+        }
+        let loss = self.read_scalar(LOSS)?;
+        if !loss.is_finite() {
+            return Err(self.diagnose(data, indices, loss));
+        }
+        self.steps += 1;
+        let accuracy = match self.config.loss {
+            Loss::CrossEntropy => Some(self.read_scalar(CORRECT)? / indices.len() as f32),
+            _ => None,
+        };
+        Ok((loss, accuracy))
+    }
+
+    /// Loss and accuracy on `data`, without training.
+    ///
+    /// # Errors
+    /// Where the data does not fit the model or the device fails.
+    pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, TrainError> {
+        self.check_data(data)?;
+        let loss_kind = self.config.loss;
+        let (mut loss, mut correct) = (0.0, Some(0usize));
+        self.for_each_prediction(data, |prediction, target| {
+            loss += loss_kind.of_sample(prediction, target);
+            correct = loss_kind.is_correct(prediction, target).and_then(|right| Some(correct? + usize::from(right)));
+        })?;
+        let samples = data.len();
+        let accuracy = correct.map(|correct| correct as f64 / samples as f64);
+        Ok(Evaluation { loss: loss / samples as f64, accuracy, samples })
+    }
+
+    /// The model's outputs for all samples of `data`, one after the other.
+    ///
+    /// # Errors
+    /// Where the data does not fit the model or the device fails.
+    pub fn predict(&mut self, data: &Dataset) -> Result<Vec<f32>, TrainError> {
+        self.check_samples(data)?;
+        let mut predictions = Vec::new();
+        self.for_each_prediction(data, |prediction, _| predictions.extend_from_slice(prediction))?;
+        Ok(predictions)
+    }
+
+    /// All parameters by name.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn parameters(&mut self) -> Result<BTreeMap<String, (TensorDesc, Vec<f32>)>, TrainError> {
+        let mut parameters = BTreeMap::new();
+        for persistent in self.planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter) {
+            let data = self.executor.read(&persistent.name)?;
+            parameters
+                .insert(persistent.name.clone(), (persistent.desc.clone(), bytemuck::pod_collect_to_vec(&data[..])));
+        }
+        Ok(parameters)
+    }
+
+    /// Overwrites one parameter.
+    ///
+    /// # Errors
+    /// Where there is no such parameter, the length differs, or the device fails.
+    pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<(), TrainError> {
+        let Some(desc) = self.parameter_desc(name) else {
+            return Err(TrainError::Setting(format!("the model has no parameter `{name}`")));
+        };
+        if desc.numel() != data.len() {
+            return Err(TrainError::Setting(format!("`{name}` is {desc}: got {} elements", data.len())));
+        }
+        Ok(self.executor.write(name, bytemuck::cast_slice(data))?)
+    }
+
+    /// The optimizer's state of one parameter (`momentum`, `exp_avg`, …), if it has one of that name.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn optimizer_state(&mut self, parameter: &str, state: &str) -> Result<Option<Vec<f32>>, TrainError> {
+        let name = format!("{parameter}.{state}");
+        if !self.planned.plan.persistent.iter().any(|p| p.role == Role::State && p.name == name) {
+            return Ok(None);
+        }
+        Ok(Some(bytemuck::pod_collect_to_vec(&self.executor.read(&name)?[..])))
+    }
+
+    /// SHA-256 over the bytes of all parameters in the order of their names, in hex.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn parameters_sha256(&mut self) -> Result<String, TrainError> {
+        Ok(weights::sha256(&self.parameters()?))
+    }
+
+    /// Writes all parameters to a safetensors file. The file appears whole or not at all.
+    ///
+    /// # Errors
+    /// Where the device fails or the file cannot be written.
+    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<(), TrainError> {
+        Ok(weights::save(path.as_ref(), &self.parameters()?)?)
+    }
+
+    /// Reads all parameters from a safetensors file.
+    ///
+    /// # Errors
+    /// Where the file is missing or corrupt, lacks a parameter or holds another shape, or the device fails. The model
+    /// then keeps the parameters that it had.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<(), TrainError> {
+        let expected = self.planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter);
+        let loaded = weights::load(path.as_ref(), expected.map(|p| (p.name.as_str(), &p.desc)))?;
+        for (name, data) in loaded {
+            self.executor.write(&name, bytemuck::cast_slice(&data))?;
+        }
+        Ok(())
+    }
+
+    fn parameter_desc(&self, name: &str) -> Option<&TensorDesc> {
+        let mut parameters = self.planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter);
+        parameters.find(|p| p.name == name).map(|p| &p.desc)
+    }
+
+    fn read_scalar(&mut self, name: &str) -> Result<f32, DeviceError> {
+        Ok(bytemuck::pod_read_unaligned(&self.executor.read(name)?[..4]))
+    }
+
+    fn diagnose(&mut self, data: &Dataset, indices: &[usize], loss: f32) -> TrainError {
+        let step = self.steps + 1;
+        let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, |i, program| {
+            let start: usize = self.planned.plan.micro_batches[..i].iter().sum();
+            let micro_batch = &indices[start..start + self.planned.plan.micro_batches[i]];
+            data.gather(micro_batch, &mut self.samples, &mut self.targets)?;
+            let hyper = self.rule.hyper(step);
+            let inputs = gather_inputs(&self.planned, program, &self.samples, &self.targets, &hyper);
+            Ok(inputs.into_iter().map(|(name, data)| (name.to_owned(), data.to_vec())).collect())
+        });
+        match place {
+            Ok(place) => TrainError::NonFinite { step, loss, place, kept: step - 1 },
+            Err(error) => error,
+        }
+    }
+
+    /// Runs the evaluate program over `data`; the last micro-batch is filled up with zeros.
+    fn for_each_prediction(
+        &mut self,
+        data: &Dataset,
+        mut visit: impl FnMut(&[f32], Target<'_>),
+    ) -> Result<(), TrainError> {
+        let program = self.planned.plan.evaluate.expect("bug: the trainer's plan has no evaluate program");
+        let size = self.planned.plan.programs[program].samples;
+        let indices: Vec<usize> = (0..data.len()).collect();
+        for micro_batch in indices.chunks(size) {
+            data.gather(micro_batch, &mut self.samples, &mut self.targets)?;
+            self.samples.resize(size * data.sample_shape().numel(), 0.0);
+            self.executor.run(program, &[(INPUT, bytemuck::cast_slice(&self.samples))])?;
+            let output: Vec<f32> = bytemuck::pod_collect_to_vec(&self.executor.outputs(program)?[0][..]);
+            let numel = output.len() / size;
+            for (prediction, &sample) in output.chunks(numel).zip(micro_batch) {
+                let target = match data.targets() {
+                    Targets::Labels { labels, .. } => Target::Label(labels[sample]),
+                    Targets::Values { values, shape } => {
+                        Target::Values(&values[sample * shape.numel()..(sample + 1) * shape.numel()])
+                    }
+                };
+                visit(prediction, target);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_samples(&self, data: &Dataset) -> Result<(), DataError> {
+        let expected = self.model.input_shape();
+        if data.sample_shape() != expected {
+            return Err(DataError::Mismatch(format!(
+                "the model takes samples of shape {expected}, the data has {}: reshape one of them",
+                data.sample_shape()
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_data(&self, data: &Dataset) -> Result<(), TrainError> {
+        self.check_samples(data)?;
+        let output = self.model.output_shape()?;
+        let mismatch = |text: String| Err(DataError::Mismatch(text).into());
+        match (self.config.loss, data.targets()) {
+            (Loss::CrossEntropy, Targets::Labels { classes, .. }) => {
+                let logits = *output.last().unwrap_or(&0);
+                if (*classes as usize) > logits {
+                    return mismatch(format!("the data has {classes} classes, but the model ends in {logits} outputs"));
+                }
+            }
+            (Loss::CrossEntropy, Targets::Values { .. }) => {
+                return mismatch("cross-entropy needs labels, but the data has target values".to_owned());
+            }
+            (loss, Targets::Labels { .. }) => {
+                return mismatch(format!("{loss:?} needs target values, but the data has labels"));
+            }
+            (_, Targets::Values { shape, .. }) => {
+                if *shape != output {
+                    return mismatch(format!("the data's targets have shape {shape}, the model's output {output}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The inputs of a program's graph, by name.
+fn gather_inputs<'a>(
+    planned: &'a Planned,
+    program: usize,
+    samples: &'a [f32],
+    targets: &'a [u8],
+    hyper: &'a [f32],
+) -> Vec<(&'a str, &'a [u8])> {
+    input_names(&planned.graphs[program])
+        .map(|name| match name {
+            INPUT => (name, bytemuck::cast_slice(samples)),
+            TARGET => (name, targets),
+            HYPER => (name, bytemuck::cast_slice(hyper)),
+            _ => panic!("bug: a graph with an unknown input `{name}`"),
+        })
+        .collect()
+}

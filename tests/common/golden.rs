@@ -1,0 +1,137 @@
+//! The golden values of `tests/golden/<op>.json`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::eval::{Buf, Scalar};
+
+/// A tensor: `data` for reals, `ints` for labels.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Tensor {
+    pub shape: Vec<usize>,
+    pub data: Option<Vec<f64>>,
+    pub ints: Option<Vec<u32>>,
+}
+
+impl Tensor {
+    pub fn buf<T: Scalar>(&self) -> Buf<T> {
+        match (&self.data, &self.ints) {
+            (Some(data), None) => Buf::Real(data.iter().map(|&x| T::from_f64(x)).collect()),
+            (None, Some(ints)) => Buf::Int(ints.clone()),
+            _ => panic!("a golden tensor has either data or ints"),
+        }
+    }
+}
+
+/// Values and gradients of one case of an op.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Entry {
+    pub case: String,
+    pub inputs: Vec<Tensor>,
+    pub outputs: Vec<Tensor>,
+    pub grad_outputs: Vec<Option<Tensor>>,
+    pub grad_inputs: Vec<Option<Tensor>>,
+}
+
+/// A few steps of an optimizer.
+#[derive(Clone, Debug, Deserialize)]
+pub struct UpdateEntry {
+    pub case: String,
+    pub settings: UpdateSettings,
+    pub inputs: Vec<Tensor>,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct UpdateSettings {
+    pub lr: f64,
+    pub weight_decay: f64,
+    #[serde(default)]
+    pub momentum: f64,
+    #[serde(default)]
+    pub nesterov: bool,
+    #[serde(default)]
+    pub betas: (f64, f64),
+    #[serde(default)]
+    pub eps: f64,
+}
+
+/// A step's gradient, and the parameter and states after it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Step {
+    pub gradient: Vec<f64>,
+    pub parameter: Vec<f64>,
+    pub states: Vec<Vec<f64>>,
+}
+
+/// Gradients before and after clipping by their global norm.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ClipEntry {
+    pub case: String,
+    pub settings: ClipSettings,
+    pub inputs: Vec<Tensor>,
+    pub outputs: Vec<Tensor>,
+    pub total_norm: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct ClipSettings {
+    pub max_norm: f64,
+}
+
+/// The first losses of a built-in model.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Losses {
+    pub batch: usize,
+    pub parameters: Vec<InitialParameter>,
+    pub losses: Vec<f64>,
+}
+
+/// A parameter drawn by `recipe::weights(name, numel, fan)`, which begins with `first`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct InitialParameter {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub fan: usize,
+    pub first: Vec<f32>,
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json"))
+}
+
+/// The contents of `<name>.json`; `None` where there is no such file.
+pub fn load<E: DeserializeOwned>(name: &str) -> Option<E> {
+    let path = path(name);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => panic!("{}: {error}", path.display()),
+    };
+    Some(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+/// The entries of an op that has gradients.
+pub fn entries(op: &str) -> Option<Vec<Entry>> {
+    load(op)
+}
+
+/// The first losses of all built-in models.
+pub fn losses() -> BTreeMap<String, Losses> {
+    load("losses").expect("losses.json is missing")
+}
+
+/// Names of all golden files of ops.
+pub fn names() -> Vec<String> {
+    let folder = path("x").parent().expect("a file has a folder").to_owned();
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .expect("the golden folder is missing")
+        .filter_map(|file| file.ok()?.file_name().to_str()?.strip_suffix(".json").map(str::to_owned))
+        .filter(|name| name != "losses")
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,255 @@
+"""The cases of every op: settings, input shapes and how the inputs are drawn.
+
+`python cases.py > CASES.md` renders the table that the Rust ops' `cases()` follow: a case there of the same op and name
+must have the same settings and input shapes.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Case:
+    """One op with settings, and its inputs as `name: shape`."""
+
+    op: str
+    name: str
+    inputs: dict
+    settings: dict = field(default_factory=dict)
+    # How inputs are drawn where it is not N(0, 1): ("uniform", low, high), ("labels", n), ("away", distance).
+    fill: dict = field(default_factory=dict)
+    # Inputs without a gradient.
+    no_grad: tuple = ()
+    # Outputs that get a gradient; None means all.
+    grad_outputs: tuple | None = None
+
+
+CASES: list[Case] = []
+
+
+def add(op, name, inputs, settings=None, **rest):
+    CASES.append(Case(op, name, inputs, settings or {}, **rest))
+
+
+def dims(shape):
+    return "x".join(map(str, shape))
+
+
+# matmul: output [m, n] = op(a) op(b), op(a) is [m, k], op(b) is [k, n]. Names are m x k x n.
+def matmul(trans_a, trans_b, m, k, n, batch=None):
+    a = (k, m) if trans_a else (m, k)
+    b = (n, k) if trans_b else (k, n)
+    lead = () if batch is None else (batch,)
+    prefix = "" if batch is None else f"batch{batch}_"
+    kind = ("t" if trans_a else "n") + ("t" if trans_b else "n")
+    add("matmul", f"{prefix}{kind}_{m}x{k}x{n}", {"a": lead + a, "b": lead + b}, {"trans_a": trans_a, "trans_b": trans_b})
+
+
+matmul(False, False, 1, 1, 1)
+for ta in (False, True):
+    for tb in (False, True):
+        matmul(ta, tb, 4, 5, 6)
+        matmul(ta, tb, 17, 33, 9)
+        matmul(ta, tb, 3, 7, 5, batch=2)
+matmul(False, True, 1, 7, 5)
+matmul(False, False, 7, 1, 5)
+matmul(False, False, 2, 3, 4, batch=3)
+
+# bias_add: bias is added along dim 1.
+for shape in ((1, 1), (4, 7), (2, 5, 3), (2, 3, 4, 5), (3, 17, 1, 1)):
+    add("bias_add", dims(shape), {"input": shape, "bias": (shape[1],)})
+
+
+# conv2d
+def conv2d(name, input, weight, bias=True, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+    inputs = {"input": input, "weight": weight}
+    if bias:
+        inputs["bias"] = (weight[0],)
+    add("conv2d", name, inputs, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups})
+
+
+conv2d("basic", (2, 3, 8, 8), (4, 3, 3, 3))
+conv2d("no_bias", (2, 3, 6, 7), (5, 3, 3, 3), bias=False)
+conv2d("one_pixel", (3, 2, 1, 1), (2, 2, 1, 1))
+conv2d("kernel1x1", (2, 4, 5, 5), (3, 4, 1, 1))
+conv2d("kernel1x1_stride2", (2, 4, 5, 6), (3, 4, 1, 1), bias=False, stride=(2, 2))
+conv2d("kernel5_pad2", (1, 1, 8, 8), (2, 1, 5, 5), padding=(2, 2))
+conv2d("stride2_pad1", (2, 3, 9, 9), (4, 3, 3, 3), stride=(2, 2), padding=(1, 1))
+conv2d("stride2x1_pad0x2", (1, 2, 7, 8), (3, 2, 3, 2), stride=(2, 1), padding=(0, 2))
+conv2d("stride3_leftover", (1, 2, 10, 10), (2, 2, 2, 2), stride=(3, 3))
+conv2d("dilation2_pad2", (1, 2, 9, 8), (3, 2, 3, 3), padding=(2, 2), dilation=(2, 2))
+conv2d("dilation1x3_stride1x2", (1, 2, 6, 11), (2, 2, 2, 3), stride=(1, 2), dilation=(1, 3))
+conv2d("groups2", (2, 4, 6, 6), (6, 2, 3, 3), padding=(1, 1), groups=2)
+conv2d("groups2_stride2_no_bias", (1, 4, 7, 7), (2, 2, 3, 3), bias=False, stride=(2, 2), groups=2)
+conv2d("depthwise", (2, 4, 6, 6), (4, 1, 3, 3), padding=(1, 1), groups=4)
+conv2d("depthwise_two_per_channel", (1, 3, 7, 7), (6, 1, 3, 3), stride=(2, 2), groups=3)
+conv2d("channels9to17", (1, 9, 5, 5), (17, 9, 3, 3), padding=(1, 1))
+
+# max_pool2d, avg_pool2d
+for op in ("max_pool2d", "avg_pool2d"):
+    for name, shape, kernel, stride, padding in (
+        ("k2_s2", (2, 3, 6, 6), (2, 2), (2, 2), (0, 0)),
+        ("k2_s2_leftover", (1, 3, 7, 5), (2, 2), (2, 2), (0, 0)),
+        ("k3_s1", (1, 2, 5, 6), (3, 3), (1, 1), (0, 0)),
+        ("k3_s2_pad1", (2, 2, 7, 7), (3, 3), (2, 2), (1, 1)),
+        ("k2x3_s2x1_pad1x0", (1, 2, 6, 7), (2, 3), (2, 1), (1, 0)),
+        ("k1_s2", (1, 1, 5, 5), (1, 1), (2, 2), (0, 0)),
+        ("k2_s3", (1, 2, 8, 8), (2, 2), (3, 3), (0, 0)),
+        ("whole_plane", (2, 3, 4, 5), (4, 5), (4, 5), (0, 0)),
+    ):
+        add(op, name, {"input": shape}, {"kernel": kernel, "stride": stride, "padding": padding})
+
+# Elementwise, one input
+for shape in ((1,), (7,), (2, 3, 5), (257,), (4, 64)):
+    add("relu", dims(shape), {"input": shape}, fill={"input": ("away", 0.05)})
+for slope in (0.01, 0.2):
+    for shape in ((7,), (2, 3, 5), (257,)):
+        add("leaky_relu", f"slope{slope}_{dims(shape)}", {"input": shape}, {"slope": slope}, fill={"input": ("away", 0.05)})
+for op in ("sigmoid", "tanh", "silu"):
+    for shape in ((1,), (7,), (2, 3, 5), (257,)):
+        add(op, dims(shape), {"input": shape})
+    add(op, "extreme", {"input": (13,)}, fill={"input": ("uniform", -100.0, 100.0)})
+for approximate in ("none", "tanh"):
+    prefix = "exact" if approximate == "none" else "tanh"
+    for shape in ((1,), (7,), (2, 3, 5), (257,)):
+        add("gelu", f"{prefix}_{dims(shape)}", {"input": shape}, {"approximate": approximate})
+    add("gelu", f"{prefix}_extreme", {"input": (13,)}, {"approximate": approximate}, fill={"input": ("uniform", -100.0, 100.0)})
+
+# softmax, log_softmax
+for op in ("softmax", "log_softmax"):
+    for shape, axis in (((1, 1), 1), ((4, 10), 1), ((5, 3), 0), ((2, 3, 4), 1), ((2, 3, 5), 2), ((2, 300), 1)):
+        add(op, f"axis{axis}_{dims(shape)}", {"input": shape}, {"axis": axis})
+    add(op, "extreme_axis1_3x5", {"input": (3, 5)}, {"axis": 1}, fill={"input": ("uniform", -100.0, 100.0)})
+
+# Elementwise, two inputs of one shape
+for op in ("add", "mul"):
+    for shape in ((1,), (7,), (2, 3, 5), (257,)):
+        add(op, dims(shape), {"a": shape, "b": shape})
+
+# reshape, permute
+add("reshape", "2x6_to_3x4", {"input": (2, 6)}, {"shape": (3, 4)})
+add("reshape", "2x3x4_to_2x12", {"input": (2, 3, 4)}, {"shape": (2, 12)})
+add("reshape", "12_to_2x1x6", {"input": (12,)}, {"shape": (2, 1, 6)})
+for name, shape, axes in (
+    ("transpose_3x5", (3, 5), (1, 0)),
+    ("transpose_33x17", (33, 17), (1, 0)),
+    ("same_order_2x3", (2, 3), (0, 1)),
+    ("inner_transpose_2x3x4", (2, 3, 4), (0, 2, 1)),
+    ("rotate_2x3x4", (2, 3, 4), (2, 0, 1)),
+    ("nchw_to_nhwc_2x3x4x5", (2, 3, 4, 5), (0, 2, 3, 1)),
+    ("reverse_2x3x4x5", (2, 3, 4, 5), (3, 2, 1, 0)),
+):
+    add("permute", name, {"input": shape}, {"axes": axes})
+
+# sum, mean: where every axis is summed without keepdim, the output has shape [1].
+for op in ("sum", "mean"):
+    for name, shape, axes, keepdim in (
+        ("axis0_4x5", (4, 5), (0,), False),
+        ("axis1_4x5", (4, 5), (1,), False),
+        ("axis1_keep_4x5", (4, 5), (1,), True),
+        ("axis1_2x3x4", (2, 3, 4), (1,), False),
+        ("axes0_2_2x3x4", (2, 3, 4), (0, 2), False),
+        ("axes2_3_keep_2x3x4x5", (2, 3, 4, 5), (2, 3), True),
+        ("axes0_2_3_2x3x4x5", (2, 3, 4, 5), (0, 2, 3), False),
+        ("axis1_2x300", (2, 300), (1,), False),
+        ("all_3x5", (3, 5), (0, 1), False),
+        ("all_keep_3x5", (3, 5), (0, 1), True),
+        ("all_1", (1,), (0,), False),
+    ):
+        add(op, name, {"input": shape}, {"axes": axes, "keepdim": keepdim})
+
+
+# lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H].
+def lstm(name, b, t, i, h, state, grads):
+    inputs = {"input": (b, t, i), "weight_ih": (4 * h, i), "weight_hh": (4 * h, h), "bias_ih": (4 * h,), "bias_hh": (4 * h,)}
+    if state:
+        inputs |= {"h0": (b, h), "c0": (b, h)}
+    add("lstm", name, inputs, grad_outputs=grads)
+
+
+SEQUENCE, LAST, ALL = (0,), (1,), (0, 1, 2)
+lstm("sequence", 2, 5, 3, 4, False, SEQUENCE)
+lstm("last", 2, 5, 3, 4, False, LAST)
+lstm("cell", 2, 3, 3, 4, False, (2,))
+lstm("all", 2, 5, 3, 4, False, ALL)
+lstm("state_sequence", 3, 4, 2, 5, True, SEQUENCE)
+lstm("state_last", 3, 4, 2, 5, True, LAST)
+lstm("state_all", 3, 4, 2, 5, True, ALL)
+lstm("one", 1, 1, 1, 1, False, ALL)
+lstm("state_one", 1, 1, 1, 1, True, ALL)
+lstm("long_sequence", 1, 40, 2, 3, True, ALL)
+lstm("hidden17", 3, 3, 5, 17, True, ALL)
+
+# Losses: mean over all, output [1].
+for shape, suffix, fill in (
+    ((1, 2), "", None),
+    ((4, 10), "", None),
+    ((7, 3), "", None),
+    ((2, 300), "", None),
+    ((4, 5), "extreme_", ("uniform", -100.0, 100.0)),
+):
+    fills = {"labels": ("labels", shape[1])} | ({"input": fill} if fill else {})
+    add("cross_entropy", suffix + dims(shape), {"input": shape, "labels": (shape[0],)}, fill=fills, no_grad=("labels",))
+for name, shape, fill in (
+    ("1", (1,), None),
+    ("7", (7,), None),
+    ("4x5", (4, 5), None),
+    ("257", (257,), None),
+    ("extreme", (13,), ("uniform", -100.0, 100.0)),
+):
+    fills = {"target": ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
+    add("bce_with_logits", name, {"input": shape, "target": shape}, fill=fills, no_grad=("target",))
+for shape in ((1,), (7,), (4, 5), (257,)):
+    add("mse", dims(shape), {"input": shape, "target": shape})
+
+
+# Updates: three steps from zero states, with a given gradient each.
+def update(op, name, shape, **settings):
+    add(op, name, {"parameter": shape}, settings)
+
+
+update("sgd", "plain", (7,), lr=0.1, momentum=0.0, nesterov=False, weight_decay=0.0)
+update("sgd", "plain_weight_decay", (7,), lr=0.1, momentum=0.0, nesterov=False, weight_decay=0.01)
+update("sgd", "momentum", (2, 3, 5), lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.0)
+update("sgd", "momentum_weight_decay", (7,), lr=0.05, momentum=0.9, nesterov=False, weight_decay=0.01)
+update("sgd", "nesterov", (7,), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.0)
+update("sgd", "nesterov_weight_decay", (257,), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
+for op, decay in (("adam", 0.0), ("adamw", 0.01)):
+    update(op, "default", (7,), lr=0.001, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
+    update(op, "weight_decay", (2, 3, 5), lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
+    update(op, "betas_eps", (257,), lr=0.01, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.0)
+
+# clip: gradients scaled to a global norm of at most max_norm (torch.nn.utils.clip_grad_norm_).
+add("clip", "clipped", {"grad0": (7,), "grad1": (2, 3, 5), "grad2": (1,)}, {"max_norm": 1.0})
+add("clip", "not_clipped", {"grad0": (7,), "grad1": (3,)}, {"max_norm": 100.0})
+add("clip", "one_tensor", {"grad0": (257,)}, {"max_norm": 0.5})
+
+NOTES = """# Golden cases
+
+Written by `cases.py`. A case of the same op and name in the op's `cases()` must have these settings and inputs (in this
+order; f32 but for labels, which are u32). `stride`, `padding` and the like are (h, w). Where every axis is reduced, the
+output has shape [1], or all ones with keepdim. An op may have further cases of its own that PyTorch does not check.
+
+* bias_add adds along dim 1. avg_pool2d counts padding (PyTorch's `count_include_pad=True`).
+* matmul: `a` is stored [k, m] with trans_a, `b` is stored [n, k] with trans_b; names are m x k x n.
+* lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H] in that order (others may follow: they get no gradient).
+  The column "grads" says which of them get a gradient; the others are `None` in `Backward::grad_outputs`.
+* Losses are means of shape [1], and get a random gradient. bce_with_logits: no gradient for the target is checked.
+* sgd, adam, adamw: three steps with given gradients from zero states. clip: `clip_grad_norm_` over all gradients.
+* Fills: `extreme` cases are Uniform(-100, 100); relu and leaky_relu AwayFromZero(0.05); bce targets Uniform(0, 1);
+  max_pool2d wants Distinct; the rest N(0, 1).
+"""
+
+
+def main():
+    print(NOTES)
+    print("| op | case | settings | inputs | grads |")
+    print("|---|---|---|---|---|")
+    for case in CASES:
+        settings = ", ".join(f"{key}={value}" for key, value in case.settings.items())
+        inputs = ", ".join(f"{key} {list(shape)}" for key, shape in case.inputs.items())
+        grads = "" if case.grad_outputs is None else ", ".join(("output", "h_n", "c_n")[i] for i in case.grad_outputs)
+        print(f"| {case.op} | `{case.name}` | {settings} | {inputs} | {grads} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Writes the golden values of every op, from PyTorch: `python generate.py` fills this folder with <op>.json.
+
+Inputs are float32. Everything is computed from them in float64, so the values are nearer to the truth than float32
+is. An entry of an op:
+
+    {"case", "settings", "inputs", "outputs", "grad_outputs", "grad_inputs"}
+
+where a tensor is {"shape", "data"} or, for labels, {"shape", "ints"}; a gradient that is not given or not wanted is
+null. An entry of an update:
+
+    {"case", "settings", "inputs": [parameter], "steps": [{"gradient", "parameter", "states"}]}
+
+with the parameter and the states after each step. An entry of `clip` has inputs, outputs and "total_norm".
+"""
+
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from cases import CASES
+from common import check_version, draw, generator, numbers, tensor, tensors
+
+FOLDER = Path(__file__).parent
+
+
+def matmul(a, b, trans_a, trans_b):
+    return torch.matmul(a.mT if trans_a else a, b.mT if trans_b else b)
+
+
+def bias_add(input, bias):
+    return input + bias.reshape([1, -1] + [1] * (input.dim() - 2))
+
+
+def conv2d(input, weight, bias=None, **settings):
+    return F.conv2d(input, weight, bias, **settings)
+
+
+def max_pool2d(input, kernel, stride, padding):
+    return F.max_pool2d(input, kernel, stride, padding)
+
+
+def avg_pool2d(input, kernel, stride, padding):
+    return F.avg_pool2d(input, kernel, stride, padding)
+
+
+def leaky_relu(input, slope):
+    # The op's setting is an f32.
+    return F.leaky_relu(input, torch.tensor(slope, dtype=torch.float32).item())
+
+
+def softmax(input, axis):
+    return torch.softmax(input, axis)
+
+
+def log_softmax(input, axis):
+    return torch.log_softmax(input, axis)
+
+
+def permute(input, axes):
+    return input.permute(axes)
+
+
+def reduce(function):
+    return lambda input, axes, keepdim: function(input, dim=axes, keepdim=keepdim)
+
+
+def lstm(input, weight_ih, weight_hh, bias_ih, bias_hh, h0=None, c0=None):
+    module = torch.nn.LSTM(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, dtype=torch.float64)
+    weights = dict(weight_ih_l0=weight_ih, weight_hh_l0=weight_hh, bias_ih_l0=bias_ih, bias_hh_l0=bias_hh)
+    state = () if h0 is None else ((h0[None], c0[None]),)
+    output, (h_n, c_n) = torch.func.functional_call(module, weights, (input, *state))
+    return output, h_n[0], c_n[0]
+
+
+OPS = {
+    "matmul": matmul,
+    "bias_add": bias_add,
+    "conv2d": conv2d,
+    "max_pool2d": max_pool2d,
+    "avg_pool2d": avg_pool2d,
+    "relu": torch.relu,
+    "leaky_relu": leaky_relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "add": torch.add,
+    "mul": torch.mul,
+    "reshape": torch.reshape,
+    "permute": permute,
+    "sum": reduce(torch.sum),
+    "mean": reduce(torch.mean),
+    "lstm": lstm,
+    "cross_entropy": F.cross_entropy,
+    "bce_with_logits": F.binary_cross_entropy_with_logits,
+    "mse": F.mse_loss,
+}
+UPDATES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+STATES = {"sgd": ["momentum_buffer"], "adam": ["exp_avg", "exp_avg_sq"], "adamw": ["exp_avg", "exp_avg_sq"]}
+STEPS = 3
+
+
+def differentiable(case, inputs, rng):
+    """Values and gradients of one op, for a random gradient of its outputs."""
+    exact = []
+    for name, x in zip(case.inputs, inputs):
+        x = x.double() if x.is_floating_point() else x
+        exact.append(x.requires_grad_() if x.is_floating_point() and name not in case.no_grad else x)
+    outputs = OPS[case.op](*exact, **case.settings)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    given = range(len(outputs)) if case.grad_outputs is None else case.grad_outputs
+    grad_outputs = [draw(y.shape, None, rng) if i in given else None for i, y in enumerate(outputs)]
+    torch.autograd.backward([outputs[i] for i in given], [grad_outputs[i].double() for i in given])
+    return {
+        "inputs": tensors(inputs),
+        "outputs": tensors(outputs),
+        "grad_outputs": tensors(grad_outputs),
+        "grad_inputs": tensors([x.grad if x.requires_grad else None for x in exact]),
+    }
+
+
+def update(case, inputs, rng):
+    """A parameter and its optimizer states after each of a few steps."""
+    parameter = torch.nn.Parameter(inputs[0].double())
+    optimizer = UPDATES[case.op]([parameter], **case.settings)
+    steps = []
+    for _ in range(STEPS):
+        gradient = draw(parameter.shape, None, rng)
+        parameter.grad = gradient.double()
+        optimizer.step()
+        state = optimizer.state[parameter]
+        states = ",".join(numbers(state[name]) for name in STATES[case.op] if state.get(name) is not None)
+        steps.append(f'{{"gradient":{numbers(gradient)},"parameter":{numbers(parameter)},"states":[{states}]}}')
+    return {"inputs": tensors(inputs), "steps": "[" + ",".join(steps) + "]"}
+
+
+def clip(case, inputs):
+    """Gradients after clipping by their global norm, and the norm before."""
+    parameters = [torch.nn.Parameter(torch.zeros_like(x, dtype=torch.float64)) for x in inputs]
+    for parameter, x in zip(parameters, inputs):
+        parameter.grad = x.double()
+    norm = torch.nn.utils.clip_grad_norm_(parameters, case.settings["max_norm"])
+    outputs = [parameter.grad for parameter in parameters]
+    return {"inputs": tensors(inputs), "outputs": tensors(outputs), "total_norm": "%.10g" % norm.item()}
+
+
+def main():
+    check_version()
+    files = {}
+    for case in CASES:
+        rng = generator(f"{case.op}/{case.name}")
+        inputs = [draw(shape, case.fill.get(name), rng) for name, shape in case.inputs.items()]
+        if case.op in UPDATES:
+            entry = update(case, inputs, rng)
+        elif case.op == "clip":
+            entry = clip(case, inputs)
+        else:
+            entry = differentiable(case, inputs, rng)
+        head = {"case": json.dumps(case.name), "settings": json.dumps(case.settings, separators=(",", ":"))}
+        line = ",".join(f'"{key}":{value}' for key, value in (head | entry).items())
+        files.setdefault(case.op, []).append("{" + line + "}")
+    for op, entries in files.items():
+        text = "[\n" + ",\n".join(entries) + "\n]\n"
+        json.loads(text)
+        (FOLDER / f"{op}.json").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
