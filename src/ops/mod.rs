@@ -9,6 +9,7 @@ mod case;
 mod check;
 mod dispatch;
 mod elementwise;
+mod gemm;
 mod pool;
 mod real;
 mod reduce;
@@ -214,6 +215,7 @@ ops! {
     gelu,
     leaky_relu,
     log_softmax,
+    matmul,
     max_pool2d,
     mean,
     mse,

@@ -1,7 +1,8 @@
 //! The preprocessor: imports, conditions, unrolling. Everything else in a file is plain WGSL and passes through.
 //!
 //! - `#import "shared/x.wgsl"` puts a shared file here, once per module.
-//! - `#ifdef NAME`, `#else`, `#endif` keep or drop lines; they nest.
+//! - `#ifdef NAME`, `#else`, `#endif` keep or drop lines; they nest. Defined are `ENTRY_<entry point>`, `SUBGROUPS`,
+//!   `READ_WRITE`, `IN_PLACE`, `IN_PLACE_<i>` as the variant has them, and its constants.
 //! - `#for i in 0..N` … `#end` repeats lines with `#i` replaced by the number; `N` is a literal or a constant of the
 //!   prelude. Loops nest under different names.
 

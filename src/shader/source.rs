@@ -18,7 +18,7 @@ fn load(path: &str) -> Option<&'static str> {
 /// # Errors
 /// Where the file is missing or a directive in it is malformed.
 pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> {
-    let body = preprocess(&format!("{}.wgsl", kernel.file), &names(variant), &load)?;
+    let body = preprocess(&format!("{}.wgsl", kernel.file), &names(kernel, variant), &load)?;
     let body = match variant.access {
         Access::Read => body,
         Access::ReadWrite => make_read_write(&body),
@@ -26,8 +26,9 @@ pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> 
     Ok(prelude(variant) + &body)
 }
 
-fn names(variant: &Variant) -> Names {
+fn names(kernel: Kernel, variant: &Variant) -> Names {
     let mut names = Names::default();
+    names.defines.insert(format!("ENTRY_{}", kernel.entry));
     if let Some(input) = variant.in_place {
         names.defines.insert("IN_PLACE".to_owned());
         names.defines.insert(format!("IN_PLACE_{input}"));
@@ -39,6 +40,8 @@ fn names(variant: &Variant) -> Names {
         names.defines.insert("SUBGROUPS".to_owned());
         names.consts.insert("SUBGROUP_SIZE".to_owned(), size);
     }
+    // A constant that is given at all also counts as defined: flags of an op are constants like the others.
+    names.defines.extend(variant.consts.iter().map(|&(name, _)| name.to_owned()));
     names.consts.extend(variant.consts.iter().map(|&(name, value)| (name.to_owned(), value)));
     names
 }

@@ -1,0 +1,308 @@
+//! Matrix products as ops launch them: the kernels of `shaders/matmul.wgsl`, the choice of tiles and of split sums, and the
+//! product that CPU twins share.
+
+use bytemuck::NoUninit;
+
+use super::{Dispatch, MAX_LOOP_ITERATIONS, Real, Slot};
+use crate::shader::{Family, Target};
+
+/// Rows and columns of a tile without subgroups, and what the choice of split sums reckons with on every device: results
+/// and workspaces must not depend on the family.
+const TILE: usize = 64;
+
+/// With fewer tiles than this the sum is split, so that a device has enough workgroups to work on.
+const ENOUGH_TILES: usize = 32;
+
+/// No part of a split sum is made shorter than this.
+const SHORTEST_PART: usize = 256;
+
+/// Tile of one workgroup, and the family that computes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiling {
+    pub(super) family: Family,
+    pub(super) tile_m: usize,
+    pub(super) tile_n: usize,
+    /// Groups of four rows that a lane loads (subgroups only).
+    pub(super) panels: usize,
+}
+
+impl Tiling {
+    /// The tiling for a target and a product of `m` rows.
+    pub(super) fn new(target: &Target, m: usize) -> Self {
+        match target.family {
+            // Larger subgroups than 16 would unroll to very long code.
+            Family::Subgroup { size } if matches!(size, 4 | 8 | 16) => {
+                let rows = 4 * size as usize;
+                // Two panels halve the loads of B, but pay only where they are filled.
+                let filled = m % (2 * rows) > rows || m.is_multiple_of(2 * rows);
+                let panels = if size <= 8 && filled { 2 } else { 1 };
+                Tiling { family: target.family, tile_m: rows * panels, tile_n: rows, panels }
+            }
+            _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1 },
+        }
+    }
+
+    /// Gives a launch the family and the constants of `shared/gemm.wgsl`, and one workgroup for each tile of `depth`
+    /// products.
+    pub(super) fn apply(&self, dispatch: Dispatch, m: usize, n: usize, depth: usize) -> Dispatch {
+        let dispatch = dispatch
+            .family(self.family)
+            .constant("TILE_M", self.tile_m as u32)
+            .constant("TILE_N", self.tile_n as u32)
+            .linear(m.div_ceil(self.tile_m) * n.div_ceil(self.tile_n) * depth);
+        match self.family {
+            Family::Subgroup { .. } => dispatch.constant("PANELS", self.panels as u32),
+            Family::Workgroup => dispatch,
+        }
+    }
+}
+
+/// Into how many parts of which size a loop of `terms` steps is split. `weight` is the number of products that a step adds,
+/// `iterations` the loop iterations that it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Split {
+    /// Parts.
+    pub(super) parts: usize,
+    /// Steps of each part but the last.
+    pub(super) terms: usize,
+}
+
+impl Split {
+    /// Splits a sum for `depth` products of `m` rows by `n` columns.
+    pub(super) fn new(m: usize, n: usize, depth: usize, terms: usize, weight: usize, iterations: usize, unit: usize) -> Self {
+        let tiles = m.div_ceil(TILE) * n.div_ceil(TILE) * depth;
+        let wanted = (ENOUGH_TILES / tiles.max(1)).min(terms * weight / SHORTEST_PART).max(1);
+        // However few the tiles, no invocation may loop too often. Some iterations are left for the ends of loops.
+        let limit = MAX_LOOP_ITERATIONS as usize - 64;
+        let needed = (terms * iterations).div_ceil(limit).max(1);
+        let size = terms.div_ceil(wanted.max(needed)).max(1).next_multiple_of(unit);
+        Split { parts: terms.div_ceil(size).max(1), terms: size }
+    }
+
+    /// Whether there is more than one part, so that a workspace and a reduction are needed.
+    pub(super) fn is_split(&self) -> bool {
+        self.parts > 1
+    }
+
+    /// Bytes of the parts' results, of `count` elements each.
+    pub(super) fn workspace_bytes(&self, count: usize) -> Option<u64> {
+        self.is_split().then(|| (self.parts * count.next_multiple_of(4) * 4) as u64)
+    }
+}
+
+/// Where a matrix lies in a buffer, in elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matrix {
+    pub(super) slot: Slot,
+    /// First element.
+    pub(super) offset: usize,
+    /// Distance between rows in memory.
+    pub(super) stride: usize,
+    /// Distance between matrices of a batch.
+    pub(super) batch: usize,
+    /// Distance between terms of an outer sum.
+    pub(super) outer: usize,
+}
+
+impl Matrix {
+    /// A matrix at the start of a buffer.
+    pub(super) fn new(slot: Slot, stride: usize) -> Self {
+        Matrix { slot, offset: 0, stride, batch: 0, outer: 0 }
+    }
+
+    fn is_aligned(&self) -> bool {
+        [self.offset, self.stride, self.batch, self.outer].iter().all(|x| x % 4 == 0)
+    }
+}
+
+/// `c[row, column] = Σ over outer, k of op(a)[row, k] · op(b)[k, column]`, `batch` times.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gemm {
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) outer: usize,
+    pub(super) batch: usize,
+    pub(super) trans_a: bool,
+    pub(super) trans_b: bool,
+    /// Adds to `c`. Not possible where the sum is split.
+    pub(super) accumulate: bool,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, NoUninit)]
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    outer: u32,
+    lda: u32,
+    ldb: u32,
+    ldc: u32,
+    a_offset: u32,
+    b_offset: u32,
+    c_offset: u32,
+    a_outer: u32,
+    b_outer: u32,
+    a_batch: u32,
+    b_batch: u32,
+    c_batch: u32,
+    splits: u32,
+    k_step: u32,
+    k_terms: u32,
+    outer_step: u32,
+    outer_terms: u32,
+    c_split: u32,
+    tiles_m: u32,
+    tiles_n: u32,
+    depth: u32,
+}
+
+impl Gemm {
+    /// One product, without transposing.
+    pub(super) fn new(m: usize, n: usize, k: usize) -> Self {
+        Gemm { m, n, k, outer: 1, batch: 1, trans_a: false, trans_b: false, accumulate: false }
+    }
+
+    /// How the sum is split. Depends on the shapes only.
+    pub(super) fn split(&self) -> Split {
+        if self.outer == 1 {
+            // A quarter of the steps, and the last three one by one.
+            let split = Split::new(self.m, self.n, self.batch, self.k.div_ceil(4), 4, 1, 4);
+            Split { parts: split.parts, terms: split.terms * 4 }
+        } else {
+            Split::new(self.m, self.n, self.batch, self.outer, self.k, self.k / 4 + 4, 1)
+        }
+    }
+
+    /// Elements of all results.
+    fn count(&self) -> usize {
+        self.batch * self.m * self.n
+    }
+
+    /// Bytes of the workspace that a split sum needs.
+    pub(super) fn workspace_bytes(&self) -> Option<u64> {
+        self.split().workspace_bytes(self.count())
+    }
+
+    /// Flops of all products.
+    pub(super) fn flops(&self) -> u64 {
+        2 * (self.batch * self.m * self.n) as u64 * (self.outer * self.k) as u64
+    }
+
+    /// The launches, with split sums through the workspace, for a dense `c`.
+    pub(super) fn dispatches(&self, target: &Target, a: Matrix, b: Matrix, c: Slot, workspace: Slot) -> Vec<Dispatch> {
+        let split = self.split();
+        let dense = Matrix { batch: self.m * self.n, ..Matrix::new(c, self.n) };
+        if split.is_split() {
+            let parts = Matrix { slot: workspace, ..dense };
+            vec![self.launch(target, a, b, parts, split), reduce(workspace, c, split.parts, self.count())]
+        } else {
+            vec![self.launch(target, a, b, dense, split)]
+        }
+    }
+
+    /// One launch whose sum is not split, for a `c` that may have gaps.
+    ///
+    /// The caller makes sure that `outer * (k / 4 + 4)` stays below the limit of loop iterations.
+    pub(super) fn single(&self, target: &Target, a: Matrix, b: Matrix, c: Matrix) -> Dispatch {
+        let terms = if self.outer == 1 { self.k } else { self.outer };
+        self.launch(target, a, b, c, Split { parts: 1, terms })
+    }
+
+    fn launch(&self, target: &Target, a: Matrix, b: Matrix, c: Matrix, split: Split) -> Dispatch {
+        let tiling = Tiling::new(target, self.m);
+        let splits_k = self.outer == 1;
+        let depth = self.batch * split.parts;
+        let c_split = self.count().next_multiple_of(4);
+        let params = Params {
+            m: self.m as u32,
+            n: self.n as u32,
+            k: self.k as u32,
+            outer: self.outer as u32,
+            lda: a.stride as u32,
+            ldb: b.stride as u32,
+            ldc: c.stride as u32,
+            a_offset: a.offset as u32,
+            b_offset: b.offset as u32,
+            c_offset: c.offset as u32,
+            a_outer: a.outer as u32,
+            b_outer: b.outer as u32,
+            a_batch: a.batch as u32,
+            b_batch: b.batch as u32,
+            c_batch: c.batch as u32,
+            splits: split.parts as u32,
+            k_step: if splits_k { split.terms as u32 } else { 0 },
+            k_terms: if splits_k { split.terms } else { self.k } as u32,
+            outer_step: if splits_k { 0 } else { split.terms as u32 },
+            outer_terms: if splits_k { 1 } else { split.terms } as u32,
+            c_split: c_split as u32,
+            tiles_m: self.m.div_ceil(tiling.tile_m) as u32,
+            tiles_n: self.n.div_ceil(tiling.tile_n) as u32,
+            depth: depth as u32,
+        };
+        let iterations = if splits_k { split.terms.min(self.k) / 4 + 4 } else { split.terms.min(self.outer) * (self.k / 4 + 4) };
+        let dispatch = Dispatch::new("matmul", "forward", [a.slot, b.slot, c.slot]).params(&params).loops(iterations);
+        let flags = [
+            ("TRANS_A", self.trans_a),
+            ("TRANS_B", self.trans_b),
+            ("VEC_A", a.is_aligned()),
+            ("VEC_B", b.is_aligned()),
+            ("VEC_C", c.is_aligned() && self.n.is_multiple_of(4)),
+            ("ACCUMULATE", self.accumulate),
+        ];
+        let dispatch = flags.into_iter().filter(|(_, set)| *set).fold(dispatch, |d, (name, _)| d.constant(name, 1));
+        tiling.apply(dispatch, self.m, self.n, depth)
+    }
+}
+
+/// Adds the results of the parts of a split sum, `count` elements each.
+pub(super) fn reduce(parts: Slot, output: Slot, splits: usize, count: usize) -> Dispatch {
+    let vectors = count.div_ceil(4);
+    Dispatch::new("matmul", "reduce", [parts, output])
+        .params(&[vectors as u32, splits as u32])
+        .loops(splits)
+        .linear(vectors.div_ceil(64))
+}
+
+/// A matrix for [`multiply`]: its data from the first element on, distance between rows in memory, transposed or not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) stride: usize,
+    pub(super) transposed: bool,
+}
+
+impl<'a, T> View<'a, T> {
+    /// As it lies.
+    pub(super) fn new(data: &'a [T], stride: usize) -> Self {
+        View { data, stride, transposed: false }
+    }
+
+    /// Rows and columns swapped.
+    pub(super) fn transposed(data: &'a [T], stride: usize) -> Self {
+        View { data, stride, transposed: true }
+    }
+}
+
+/// `c[m, n] += a[m, k] · b[k, n]` on the CPU; rows of `c` are `ldc` apart.
+pub(super) fn multiply<T: Real>(m: usize, n: usize, k: usize, a: View<'_, T>, b: View<'_, T>, c: &mut [T], ldc: usize) {
+    // The innermost loop runs along rows of b and c, so a transposed b is copied once.
+    let copied: Vec<T>;
+    let (b, ldb) = if b.transposed {
+        copied = (0..k).flat_map(|p| (0..n).map(move |j| b.data[j * b.stride + p])).collect();
+        (copied.as_slice(), n)
+    } else {
+        (b.data, b.stride)
+    };
+    let (row_step, k_step) = if a.transposed { (1, a.stride) } else { (a.stride, 1) };
+    for i in 0..m {
+        let c = &mut c[i * ldc..][..n];
+        for p in 0..k {
+            let x = a.data[i * row_step + p * k_step];
+            for (c, &y) in c.iter_mut().zip(&b[p * ldb..][..n]) {
+                *c += x * y;
+            }
+        }
+    }
+}
