@@ -1,0 +1,100 @@
+//! What went wrong, in one sentence, and the exit code that says of what kind it is.
+
+use serde_json::{Map, Value, json};
+use tightfit::error::{DataError, DeviceError, GraphError, PlanError, TrainError};
+
+/// Files, devices or settings are not what they should be.
+pub(crate) const BAD_INPUT: u8 = 2;
+/// No plan meets the budget.
+pub(crate) const INFEASIBLE: u8 = 3;
+/// Training began and cannot go on.
+pub(crate) const FAILED: u8 = 4;
+/// Ended by Ctrl-C or by a reader that left.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    pub(crate) exit_code: u8,
+    /// More for `--json`.
+    details: Map<String, Value>,
+}
+
+impl Failure {
+    pub(crate) fn bad_input(message: impl Into<String>) -> Self {
+        Failure { message: message.into(), exit_code: BAD_INPUT, details: Map::new() }
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Failure { message: message.into(), exit_code: FAILED, details: Map::new() }
+    }
+
+    /// The last line under `--json`.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut object = self.details.clone();
+        object.insert("error".to_owned(), json!(self.message));
+        object.insert("exit_code".to_owned(), json!(self.exit_code));
+        Value::Object(object)
+    }
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Self {
+        match error {
+            TrainError::NonFinite { step, kept, .. } => {
+                let mut failure = Failure::failed(error.to_string());
+                failure.details.insert("step".to_owned(), json!(step));
+                failure.details.insert("kept_step".to_owned(), json!(kept));
+                failure
+            }
+            TrainError::Plan(error) => error.into(),
+            TrainError::Device(error) => error.into(),
+            error => Failure::bad_input(error.to_string()),
+        }
+    }
+}
+
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Self {
+        let message = error.to_string();
+        match error {
+            PlanError::Infeasible { budget_bytes, minimum_budget_bytes, blocking, .. } => {
+                let blocking: Vec<_> =
+                    blocking.iter().map(|(name, bytes)| json!({"name": name, "bytes": bytes})).collect();
+                let mut details = Map::new();
+                details.insert("budget_bytes".to_owned(), json!(budget_bytes));
+                details.insert("minimum_budget_bytes".to_owned(), json!(minimum_budget_bytes));
+                details.insert("blocking".to_owned(), json!(blocking));
+                Failure { message, exit_code: INFEASIBLE, details }
+            }
+            PlanError::Invalid(_) => Failure::failed(message),
+            _ => Failure::bad_input(message),
+        }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        let message = error.to_string();
+        match error {
+            DeviceError::NoAdapter
+            | DeviceError::Unknown { .. }
+            | DeviceError::Unsupported { .. }
+            | DeviceError::Open { .. } => Failure::bad_input(message),
+            _ => Failure::failed(message),
+        }
+    }
+}
+
+impl From<GraphError> for Failure {
+    fn from(error: GraphError) -> Self {
+        Failure::bad_input(error.to_string())
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        Failure::bad_input(error.to_string())
+    }
+}

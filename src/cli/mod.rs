@@ -1,0 +1,142 @@
+//! `tightfit devices | plan | train | eval | data`.
+
+mod bytes;
+mod data;
+mod devices;
+mod eval;
+mod failure;
+mod model_file;
+mod output;
+mod plan;
+mod progress;
+mod settings;
+mod train;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Parser, Subcommand};
+
+use failure::{BAD_INPUT, Failure};
+use output::Output;
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 2 files, devices or settings are not right, 3 no plan meets the budget, \
+4 training cannot go on, 130 interrupted";
+
+/// Trains neural networks on any GPU, inside a byte budget.
+#[derive(Parser, Debug)]
+#[command(name = "tightfit", version, after_help = EXIT_CODES)]
+struct Cli {
+    /// One JSON object per line on standard output, and nothing else there
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Lists the devices that can train
+    Devices,
+    /// Shows what training a model takes, before anything runs; needs no GPU
+    Plan(plan::PlanArgs),
+    /// Trains a model and tests it
+    Train(train::TrainArgs),
+    /// Tests a model with weights from a file
+    Eval(eval::EvalArgs),
+    /// Fetches datasets
+    #[command(subcommand)]
+    Data(data::DataCommand),
+}
+
+/// Runs the command line of this process.
+pub(crate) fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+                // A reader that left has no use for the rest of the help.
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            // What was asked for is not known in full: the flag may stand anywhere.
+            let output = Output::new(args.iter().any(|arg| arg == "--json"));
+            return report(&output, &usage(&error));
+        }
+    };
+    let output = Output::new(cli.json);
+    let result = match &cli.command {
+        Command::Devices => devices::run(&output),
+        Command::Plan(args) => plan::run(args, &output),
+        Command::Train(args) => train::run(args, &output),
+        Command::Eval(args) => eval::run(args, &output),
+        Command::Data(command) => data::run(command, &output),
+    };
+    match result {
+        Ok(exit_code) => ExitCode::from(exit_code),
+        Err(failure) => report(&output, &failure),
+    }
+}
+
+fn report(output: &Output, failure: &Failure) -> ExitCode {
+    output.object(&failure.to_json());
+    // Standard error may be closed; the exit code still says it.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("error: {}\n", failure.message).as_bytes());
+    ExitCode::from(failure.exit_code)
+}
+
+/// clap's error in one line.
+fn usage(error: &clap::Error) -> Failure {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Failure::bad_input("no command: choose one of devices, plan, train, eval, data (see tightfit --help)");
+    }
+    if error.kind() == ErrorKind::ValueValidation {
+        let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+        let argument = context(ContextKind::InvalidArg);
+        let argument = argument.split_whitespace().next().unwrap_or_default();
+        let value = context(ContextKind::InvalidValue);
+        let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        return Failure::bad_input(format!("{argument} `{}`: {reason}", value.escape_debug()));
+    }
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let end = text.find("\nUsage:").or_else(|| text.find("\nFor more information")).unwrap_or(text.len());
+    let line = text[..end].split_whitespace().collect::<Vec<_>>().join(" ");
+    debug_assert_eq!(error.exit_code(), i32::from(BAD_INPUT));
+    Failure::bad_input(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(args: &[&str]) -> String {
+        let all = ["tightfit"].iter().chain(args);
+        usage(&Cli::try_parse_from(all).expect_err("must be refused")).message
+    }
+
+    #[test]
+    fn usage_errors_are_one_clear_line() {
+        for budget in ["0", "-5", "1e400", "NaN", "", "99999999999TiB", "5 apples"] {
+            let text = message(&["plan", "mnist-cnn", "--budget", budget]);
+            assert!(text.starts_with(&format!("--budget `{budget}`: ")) && !text.contains('\n'), "{text}");
+        }
+        assert!(message(&["plan", "mnist-cnn", "--batch", "-5"]).starts_with("--batch `-5`: it must be a whole number"));
+        assert!(message(&["train"]).contains("<MODEL>"));
+        assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
+        assert!(message(&["train", "mnist-cnn", "--optimizer", "lion"]).contains("sgd"));
+        assert!(message(&[]).contains("no command"));
+        assert!(!message(&["train"]).contains('\n'));
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+}

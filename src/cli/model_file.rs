@@ -1,0 +1,135 @@
+//! Models by name or from a TOML file.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use tightfit::error::DataError;
+use tightfit::nn::{Layer, Sequential, models};
+use tightfit::train::{Loss, Optimizer};
+
+use super::failure::Failure;
+
+/// A model and the settings that its file gives.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ModelFile {
+    pub(crate) model: Sequential,
+    pub(crate) loss: Option<Loss>,
+    pub(crate) optimizer: Option<Optimizer>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    name: String,
+    input: Vec<usize>,
+    loss: Option<Loss>,
+    optimizer: Option<Optimizer>,
+    layers: Vec<Layer>,
+}
+
+/// A built-in model by its name, any other from a file.
+pub(crate) fn open(name: &str) -> Result<ModelFile, Failure> {
+    if let Some(model) = models::builtin(name) {
+        return Ok(ModelFile { model, loss: None, optimizer: None });
+    }
+    let path = Path::new(name);
+    let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+    if !is_toml && !path.is_file() {
+        return Err(Failure::bad_input(format!(
+            "no model `{}`: give {} or a TOML file",
+            name.escape_debug(),
+            models::NAMES.join(", ")
+        )));
+    }
+    if !path.exists() {
+        let hint = format!("give a TOML file that is there, or {}", models::NAMES.join(", "));
+        return Err(DataError::Missing { path: path.to_owned(), hint }.into());
+    }
+    let text = fs::read_to_string(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+    Ok(parse(&text).map_err(|reason| DataError::Corrupt { path: path.to_owned(), reason })?)
+}
+
+/// Reads the text of a model file; an error names the line.
+fn parse(text: &str) -> Result<ModelFile, String> {
+    let contents: Contents = toml::from_str(text).map_err(|error| {
+        // Some of toml's messages go over several lines.
+        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        match error.span() {
+            Some(span) => format!("line {}: {message}", text[..span.start].lines().count().max(1)),
+            None => message,
+        }
+    })?;
+    let Contents { name, input, loss, optimizer, layers } = contents;
+    let model = layers.into_iter().fold(Sequential::new(name, input), Sequential::push);
+    Ok(ModelFile { model, loss, optimizer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CNN: &str = r#"
+name = "my-cnn"
+input = [1, 28, 28]
+loss = "cross-entropy"
+
+[optimizer]
+kind = "sgd"
+lr = 0.05
+momentum = 0.9
+
+[[layers]]
+kind = "conv2d"
+out_channels = 8
+kernel = [3, 5]
+padding = 1
+
+[[layers]]
+kind = "relu"
+
+[[layers]]
+kind = "max_pool2d"
+kernel = 2
+
+[[layers]]
+kind = "flatten"
+
+[[layers]]
+kind = "linear"
+out_features = 10
+"#;
+
+    #[test]
+    fn a_file_gives_model_loss_and_optimizer() {
+        let file = parse(CNN).expect("parses");
+        assert_eq!(file.model.name(), "my-cnn");
+        assert_eq!(file.model.output_shape().expect("builds")[..], [10]);
+        assert_eq!(file.loss, Some(Loss::CrossEntropy));
+        let expected = Optimizer::Sgd { lr: 0.05, momentum: 0.9, nesterov: false, weight_decay: 0.0 };
+        assert_eq!(file.optimizer, Some(expected));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (from, to, line, word) in [
+            ("padding = 1", "paddin = 1", 11, "unknown field `paddin`"),
+            ("kind = \"relu\"", "kind = \"relux\"", 17, "unknown variant `relux`"),
+            ("kind = \"relu\"", "kind = \"relu\"\nslope = 1", 17, "unknown field `slope`"),
+            ("[1, 28, 28]", "[1, -28, 28]", 3, "-28"),
+            ("[1, 28, 28]", "[1, 28", 3, "array"),
+            ("cross-entropy", "crossentropy", 4, "unknown variant `crossentropy`"),
+            ("momentum = 0.9", "momentun = 0.9", 6, "unknown field `momentun`"),
+            ("name = \"my-cnn\"", "name = \"my-cnn\"\nepochs = 3", 3, "unknown field `epochs`"),
+            ("kernel = [3, 5]", "kernel = [3, 5, 7]", 11, "a whole number or a pair"),
+        ] {
+            let text = CNN.replace(from, to);
+            assert_ne!(text, CNN, "{from}");
+            let message = parse(&text).expect_err(to);
+            assert!(message.contains(word), "{to}: {message}");
+            assert!(message.starts_with(&format!("line {line}: ")), "{to}: {message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+        assert!(parse("").expect_err("empty").contains("missing field"));
+    }
+}

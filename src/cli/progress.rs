@@ -1,0 +1,136 @@
+//! How far training is: a bar on a terminal, otherwise a line now and then.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use tightfit::train::StepReport;
+
+use super::output::Output;
+
+/// Lines over a whole training where the user does not say how often.
+const LINES: u64 = 20;
+
+/// Follows the steps of a training.
+pub(crate) struct Progress<'a> {
+    output: &'a Output,
+    bar: Option<ProgressBar>,
+    total_steps: u64,
+    every: u64,
+    since_line: Mean,
+    since_epoch: Mean,
+}
+
+/// Loss, accuracy and time over some steps.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    steps: u64,
+    loss: f64,
+    accuracy: Option<f64>,
+    step_ms: f64,
+}
+
+impl Mean {
+    fn add(&mut self, step: &StepReport) {
+        self.steps += 1;
+        self.loss += f64::from(step.loss);
+        self.step_ms += step.step_ms;
+        if let Some(accuracy) = step.accuracy {
+            self.accuracy = Some(self.accuracy.unwrap_or(0.0) + f64::from(accuracy));
+        }
+    }
+
+    fn per_step(self) -> Self {
+        let n = self.steps.max(1) as f64;
+        Mean {
+            steps: self.steps,
+            loss: self.loss / n,
+            accuracy: self.accuracy.map(|sum| sum / n),
+            step_ms: self.step_ms / n,
+        }
+    }
+
+    fn show(self) -> String {
+        let mean = self.per_step();
+        let accuracy = mean.accuracy.map(|accuracy| format!("  accuracy {:.2}%", accuracy * 100.0));
+        format!("loss {:.4}{}  {:.1} ms/step", mean.loss, accuracy.unwrap_or_default(), mean.step_ms)
+    }
+}
+
+impl<'a> Progress<'a> {
+    /// `every` is how many steps lie between two lines; `None` for about 20 lines in all.
+    pub(crate) fn new(output: &'a Output, total_steps: u64, every: Option<u64>) -> Self {
+        let bar = (output.is_terminal() && io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::new(total_steps);
+            let template = "{bar:30} {pos}/{len} steps  {msg}  {eta} left";
+            bar.set_style(ProgressStyle::with_template(template).expect("bug: the bar's template is wrong"));
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        });
+        Progress {
+            output,
+            bar,
+            total_steps,
+            every: every.unwrap_or(total_steps / LINES).max(1),
+            since_line: Mean::default(),
+            since_epoch: Mean::default(),
+        }
+    }
+
+    pub(crate) fn step(&mut self, step: &StepReport) {
+        self.since_line.add(step);
+        self.since_epoch.add(step);
+        let is_last_of_epoch = step.step.is_multiple_of(step.steps_per_epoch);
+        if let Some(bar) = &self.bar {
+            bar.set_position(step.step);
+            bar.set_message(self.since_line.show());
+        }
+        if step.step.is_multiple_of(self.every) || step.step == self.total_steps {
+            if self.bar.is_none() && !is_last_of_epoch {
+                let width = self.total_steps.to_string().len();
+                self.output.text(format_args!("step {:>width$}/{}  {}", step.step, self.total_steps, self.since_line.show()));
+            }
+            self.output.object(&json!({
+                "event": "step", "step": step.step, "epoch": step.epoch,
+                "loss": step.loss, "accuracy": step.accuracy, "step_ms": step.step_ms,
+            }));
+            self.since_line = Mean::default();
+        }
+        if is_last_of_epoch {
+            self.epoch(step.epoch, step.step);
+        }
+    }
+
+    fn epoch(&mut self, epoch: u64, step: u64) {
+        let line = format!("epoch {epoch}  step {step}  {}", self.since_epoch.show());
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.output.text(line)),
+            None => self.output.text(line),
+        }
+        let mean = self.since_epoch.per_step();
+        self.output.object(&json!({
+            "event": "epoch", "epoch": epoch, "step": step,
+            "train_loss": mean.loss, "train_accuracy": mean.accuracy, "step_ms_mean": mean.step_ms,
+        }));
+        self.since_epoch = Mean::default();
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A number for JSON, rounded to what a reader can use.
+pub(crate) fn percent(share: Option<impl Into<f64>>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}%", share.into() * 100.0))
+}
+
+/// A number that may not exist.
+pub(crate) fn finite(x: f64) -> Value {
+    if x.is_finite() { json!(x) } else { Value::Null }
+}

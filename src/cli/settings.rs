@@ -1,0 +1,183 @@
+//! Settings that `plan`, `train` and `eval` share.
+
+use clap::{Args, ValueEnum};
+use tightfit::nn::Sequential;
+use tightfit::train::{Config, Optimizer};
+
+use super::bytes;
+use super::failure::Failure;
+use super::model_file::{self, ModelFile};
+
+/// The model and how it is trained.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ModelArgs {
+    /// Built-in model (mnist-mlp, mnist-cnn, mnist-lstm) or a TOML file
+    #[arg(value_name = "MODEL")]
+    model: String,
+
+    /// Samples of a step
+    #[arg(long, value_name = "N", default_value = "64", value_parser = count)]
+    batch: usize,
+
+    /// Bytes that may be on the device at once: 64MiB, 1.5GB or plain bytes [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
+    budget: Option<u64>,
+
+    /// Cuts each batch into so many parts, 1 for none [default: the planner chooses]
+    #[arg(long, value_name = "N", value_parser = count)]
+    micro_batches: Option<usize>,
+
+    /// How parameters follow their gradients [default: the model file's, or adam]
+    #[arg(long, value_name = "NAME")]
+    optimizer: Option<OptimizerName>,
+
+    /// Learning rate [default: the model file's, or 0.001; 0.01 for sgd]
+    #[arg(long, value_name = "RATE", value_parser = positive)]
+    lr: Option<f64>,
+
+    /// Momentum of sgd, in 0..1
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    momentum: Option<f64>,
+
+    /// Weight decay
+    #[arg(long, value_name = "FACTOR", value_parser = non_negative)]
+    weight_decay: Option<f64>,
+
+    /// Scales gradients so that their global norm is at most this
+    #[arg(long, value_name = "NORM", value_parser = positive)]
+    clip_norm: Option<f64>,
+
+    /// Decides initial parameters and the order of samples
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// Where training runs.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DeviceArgs {
+    /// Index or part of the name of a device that `tightfit devices` lists, or cpu [default: the best GPU]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum OptimizerName {
+    Sgd,
+    Adam,
+    Adamw,
+}
+
+impl ModelArgs {
+    /// The model, checked, and the settings: the command line's first, then the file's, then defaults.
+    pub(crate) fn resolve(&self) -> Result<(Sequential, Config), Failure> {
+        let ModelFile { model, loss, optimizer } = model_file::open(&self.model)?;
+        model.build(1)?;
+        let mut config = Config::default().batch(self.batch).seed(self.seed);
+        config.loss = loss.unwrap_or_default();
+        config.optimizer = self.optimizer(optimizer)?;
+        config.budget_bytes = self.budget;
+        config.micro_batches = self.micro_batches;
+        config.clip_norm = self.clip_norm.map(|norm| norm as f32);
+        Ok((model, config))
+    }
+
+    fn optimizer(&self, from_file: Option<Optimizer>) -> Result<Optimizer, Failure> {
+        let from_file = from_file.unwrap_or_default();
+        let mut optimizer = match (self.optimizer, from_file) {
+            // The same kind keeps the file's other settings.
+            (Some(OptimizerName::Sgd), Optimizer::Sgd { .. })
+            | (Some(OptimizerName::Adam), Optimizer::Adam { .. })
+            | (Some(OptimizerName::Adamw), Optimizer::Adamw { .. })
+            | (None, _) => from_file,
+            (Some(OptimizerName::Sgd), _) => Optimizer::sgd(1e-2),
+            (Some(OptimizerName::Adam), _) => Optimizer::adam(1e-3),
+            (Some(OptimizerName::Adamw), _) => Optimizer::adamw(1e-3),
+        };
+        match &mut optimizer {
+            Optimizer::Sgd { lr, weight_decay, momentum, .. } => {
+                *lr = self.lr.unwrap_or(*lr);
+                *weight_decay = self.weight_decay.unwrap_or(*weight_decay);
+                *momentum = self.momentum.unwrap_or(*momentum);
+            }
+            Optimizer::Adam { lr, weight_decay, .. } | Optimizer::Adamw { lr, weight_decay, .. } => {
+                *lr = self.lr.unwrap_or(*lr);
+                *weight_decay = self.weight_decay.unwrap_or(*weight_decay);
+                if self.momentum.is_some() {
+                    return Err(Failure::bad_input("--momentum belongs to sgd: add --optimizer sgd or leave it out"));
+                }
+            }
+        }
+        Ok(optimizer)
+    }
+}
+
+/// A whole number of at least 1.
+pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number = text.parse::<u64>().ok().filter(|number| *number > 0);
+    number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| "it must be a whole number of at least 1".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    real(text).filter(|x| *x > 0.0 && (*x as f32) > 0.0).ok_or_else(|| "it must be a number above 0".to_owned())
+}
+
+fn non_negative(text: &str) -> Result<f64, String> {
+    real(text).filter(|x| *x >= 0.0).ok_or_else(|| "it must be a number, 0 or above".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    real(text).filter(|x| (0.0..1.0).contains(x)).ok_or_else(|| "it must be 0 or above and below 1".to_owned())
+}
+
+/// A number that is finite, in single precision too.
+fn real(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|x: &f64| (*x as f32).is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: ModelArgs,
+    }
+
+    fn optimizer(args: &[&str], from_file: Option<Optimizer>) -> Result<Optimizer, String> {
+        let all = ["test", "mnist-mlp"].iter().chain(args);
+        let command = Command::try_parse_from(all).map_err(|error| error.to_string())?;
+        command.args.optimizer(from_file).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file_over_defaults() {
+        let file = Optimizer::Sgd { lr: 0.5, momentum: 0.9, nesterov: true, weight_decay: 0.1 };
+        assert_eq!(optimizer(&[], None), Ok(Optimizer::adam(1e-3)));
+        assert_eq!(optimizer(&[], Some(file)), Ok(file));
+        let expected = Optimizer::Sgd { lr: 0.25, momentum: 0.9, nesterov: true, weight_decay: 0.0 };
+        assert_eq!(optimizer(&["--lr", "0.25", "--weight-decay", "0"], Some(file)), Ok(expected));
+        assert_eq!(optimizer(&["--optimizer", "sgd", "--lr", "0.25", "--weight-decay", "0"], Some(file)), Ok(expected));
+        assert_eq!(optimizer(&["--optimizer", "adamw"], Some(file)), Ok(Optimizer::adamw(1e-3)));
+        assert!(optimizer(&["--momentum", "0.9"], None).expect_err("adam").contains("belongs to sgd"));
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_are_refused() {
+        for args in [
+            ["--batch", "0"],
+            ["--batch", "1.5"],
+            ["--lr", "0"],
+            ["--lr", "NaN"],
+            ["--lr", "1e400"],
+            ["--lr", "1e-60"],
+            ["--momentum", "1"],
+            ["--weight-decay", "inf"],
+            ["--clip-norm", "0"],
+            ["--micro-batches", "0"],
+        ] {
+            assert!(optimizer(&args, None).expect_err(args[1]).contains("it must be"), "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `tightfit train`: trains a model, tests it, keeps its weights.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use serde_json::json;
+use tightfit::data::{Dataset, mnist};
+use tightfit::train::{Evaluation, FitOptions, FitReport, StepReport, Trainer};
+
+use super::bytes::show;
+use super::failure::{Failure, INTERRUPTED};
+use super::output::Output;
+use super::plan::announce;
+use super::progress::{Progress, finite, percent};
+use super::settings::{DeviceArgs, ModelArgs, count};
+
+#[derive(Args, Debug)]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    /// Folder with the four IDX files of MNIST or a set in its format
+    #[arg(long, value_name = "DIR", default_value = "data/mnist")]
+    data: PathBuf,
+
+    /// Passes over the training set
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u64>)]
+    epochs: u64,
+
+    /// Stops after so many steps
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    steps: Option<u64>,
+
+    /// Writes the parameters here when training ends (safetensors)
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+
+    /// Steps between two lines of progress [default: a twentieth of all]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    log_every: Option<u64>,
+}
+
+pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
+    let (model, config) = args.model.resolve()?;
+    if let Some(path) = &args.save {
+        check_can_be_saved(path)?;
+    }
+    let (train, test) = open_data(args, model.input_shape().clone())?;
+    let mut trainer = Trainer::new(model, config, args.device.device.as_deref())?;
+    announce(trainer.model(), trainer.plan(), trainer.device_name(), output)?;
+
+    let stop = stop_on_ctrl_c()?;
+    let steps_per_epoch = (train.len() / config.batch) as u64;
+    let all_steps = steps_per_epoch.saturating_mul(args.epochs);
+    let total_steps = args.steps.map_or(all_steps, |most| most.min(all_steps));
+    let mut progress = Progress::new(output, total_steps, args.log_every);
+    let mut on_step = |step: &StepReport| {
+        progress.step(step);
+        if output.is_closed() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let report = trainer.fit(
+        &train,
+        FitOptions {
+            epochs: args.epochs,
+            max_steps: args.steps,
+            stop: Some(stop.clone()),
+            on_step: Some(&mut on_step),
+            ..FitOptions::default()
+        },
+    )?;
+    drop(progress);
+
+    // What was learned is on disk before anything else can go wrong.
+    if let Some(path) = &args.save {
+        trainer.save(path)?;
+    }
+    let evaluation = if report.interrupted { None } else { Some(trainer.evaluate(&test)?) };
+    summarize(args, &mut trainer, &report, evaluation, output)?;
+    Ok(if report.interrupted { INTERRUPTED } else { 0 })
+}
+
+fn open_data(args: &TrainArgs, shape: tightfit::tensor::Shape) -> Result<(Dataset, Dataset), Failure> {
+    let (train, test) = mnist::open(&args.data)?;
+    Ok((train.with_sample_shape(shape.clone())?, test.with_sample_shape(shape)?))
+}
+
+/// Says before the first step, not after the last, that the weights have nowhere to go.
+fn check_can_be_saved(path: &std::path::Path) -> Result<(), Failure> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
+    if path.is_dir() {
+        return Err(Failure::bad_input(format!("--save {}: is a folder; give a file", path.display())));
+    }
+    if !dir.is_dir() {
+        return Err(Failure::bad_input(format!("--save {}: its folder does not exist", path.display())));
+    }
+    Ok(())
+}
+
+/// The first Ctrl-C ends training at the next step boundary, the second at once.
+fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    })
+    .map_err(|error| Failure::failed(format!("Ctrl-C cannot be caught: {error}")))?;
+    Ok(stop)
+}
+
+fn summarize(
+    args: &TrainArgs,
+    trainer: &mut Trainer,
+    report: &FitReport,
+    evaluation: Option<Evaluation>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let sha256 = trainer.parameters_sha256()?;
+    let plan = trainer.plan();
+    let (planned, measured) = (plan.peak_bytes, trainer.measured_peak_bytes());
+    let budget = plan.budget_bytes;
+    if measured != planned {
+        return Err(Failure::failed(format!(
+            "the measured peak of {measured} bytes is not the planned peak of {planned} bytes: this is a defect of tightfit"
+        )));
+    }
+    if report.interrupted {
+        output.text(format_args!("interrupted after step {}", report.steps));
+    }
+    output.text(format_args!(
+        "{} steps, {:.1} ms a step (median), training loss {:.4}, training accuracy {}",
+        report.steps,
+        report.step_ms_median,
+        report.train_loss,
+        percent(report.train_accuracy)
+    ));
+    if let Some(evaluation) = &evaluation {
+        output.text(format_args!("test: {evaluation}"));
+    }
+    let limit = budget.map_or_else(|| "no budget".to_owned(), |budget| format!("budget {budget} bytes ({})", show(budget)));
+    let relation = if budget.is_some() { " ≤ " } else { ", " };
+    output.text(format_args!("measured peak = planned peak = {planned} bytes ({}){relation}{limit}", show(planned)));
+    output.text(format_args!("parameters {sha256}"));
+    if let Some(path) = &args.save {
+        output.text(format_args!("saved to {}", path.display()));
+    }
+    output.object(&json!({
+        "event": "summary",
+        "model": trainer.model().name(),
+        "device": trainer.device_name(),
+        "budget_bytes": budget,
+        "planned_peak_bytes": planned,
+        "measured_peak_bytes": measured,
+        "micro_batches": plan.micro_batches.len(),
+        "steps": report.steps,
+        "epochs": report.epochs,
+        "step_ms_median": finite(report.step_ms_median),
+        "train_loss": finite(f64::from(report.train_loss)),
+        "train_accuracy": report.train_accuracy,
+        "test_loss": evaluation.as_ref().map(|evaluation| evaluation.loss),
+        "test_accuracy": evaluation.as_ref().and_then(|evaluation| evaluation.accuracy),
+        "test_samples": evaluation.as_ref().map(|evaluation| evaluation.samples),
+        "parameters_sha256": sha256,
+        "interrupted": report.interrupted,
+        "saved": args.save,
+    }));
+    Ok(())
+}

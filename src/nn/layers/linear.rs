@@ -1,0 +1,72 @@
+use serde::{Deserialize, Serialize};
+
+use super::{Init, Module, Scope};
+use crate::error::GraphError;
+use crate::ops::bias_add::BiasAdd;
+use crate::ops::matmul::MatMul;
+use crate::ops::reshape::Reshape;
+use crate::tensor::ValueId;
+
+/// `output = input · weightᵀ + bias`, for samples `[features]` or, at each time step alike, `[time, features]`.
+///
+/// Parameters: `weight [out_features, in_features]`, `bias [out_features]`, both uniform over ±1/√in_features.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Linear {
+    out_features: usize,
+    #[serde(default = "yes")]
+    bias: bool,
+}
+
+pub(super) fn yes() -> bool {
+    true
+}
+
+impl Linear {
+    /// A layer with this many outputs; the number of inputs follows from the layer before.
+    pub fn new(out_features: usize) -> Self {
+        Linear { out_features, bias: true }
+    }
+
+    /// Whether a bias is added (yes by default).
+    #[must_use]
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+}
+
+impl Module for Linear {
+    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+        scope.check_setting("out_features", self.out_features, 1)?;
+        let shape = scope.shape(input);
+        let (rows, in_features) = match shape[..] {
+            [batch, features] => (batch, features),
+            [batch, time, features] => (batch * time, features),
+            _ => {
+                return Err(scope.wrong_input(
+                    "a sample of shape [features] or [time, features]",
+                    &shape,
+                    "put flatten before it",
+                ));
+            }
+        };
+        let init = Init::fan_in(in_features);
+        let weight = scope.parameter("weight", [self.out_features, in_features], init)?;
+        let bias = if self.bias { Some(scope.parameter("bias", [self.out_features], init)?) } else { None };
+
+        let flat = shape.len() == 2;
+        let mut value = input;
+        if !flat {
+            value = scope.apply(Reshape { shape: [rows, in_features].into() }, &[value])?;
+        }
+        value = scope.apply(MatMul { trans_a: false, trans_b: true }, &[value, weight])?;
+        if let Some(bias) = bias {
+            value = scope.apply(BiasAdd, &[value, bias])?;
+        }
+        if !flat {
+            value = scope.apply(Reshape { shape: [shape[0], shape[1], self.out_features].into() }, &[value])?;
+        }
+        Ok(value)
+    }
+}

@@ -1,0 +1,149 @@
+use super::*;
+use crate::graph::Role;
+
+fn names(model: &Sequential) -> Vec<String> {
+    let built = model.build(3).expect("builds");
+    built.parameters.iter().map(|p| format!("{} {}", p.name, built.graph.value(p.value).desc.shape)).collect()
+}
+
+fn error(model: &Sequential) -> String {
+    model.build(2).expect_err("must be refused").to_string()
+}
+
+#[test]
+fn mnist_cnn_has_the_parameters_pytorch_would_give_it() {
+    let model = models::mnist_cnn();
+    assert_eq!(
+        names(&model),
+        [
+            "conv1.weight [32, 1, 3, 3]",
+            "conv1.bias [32]",
+            "conv2.weight [64, 32, 3, 3]",
+            "conv2.bias [64]",
+            "linear1.weight [128, 9216]",
+            "linear1.bias [128]",
+            "linear2.weight [10, 128]",
+            "linear2.bias [10]",
+        ]
+    );
+    assert_eq!(model.parameter_count().expect("builds"), 1_199_882);
+    assert_eq!(model.output_shape().expect("builds")[..], [10]);
+    let layers: Vec<_> = model.layers().map(|(name, _)| name).collect();
+    assert_eq!(layers, ["conv1", "relu1", "conv2", "relu2", "pool1", "flatten1", "linear1", "relu3", "linear2"]);
+}
+
+#[test]
+fn every_builtin_builds_and_ends_in_ten_classes() {
+    for name in models::NAMES {
+        let model = models::builtin(name).expect("listed");
+        assert_eq!(model.name(), name);
+        assert_eq!(model.output_shape().expect("builds")[..], [10]);
+        let built = model.build(5).expect("builds");
+        assert_eq!(built.graph.value(built.input).name, "input");
+        assert_eq!(built.graph.value(built.input).role, Role::Input);
+        assert_eq!(built.graph.value(built.output).desc.shape[..], [5, 10]);
+    }
+    assert!(models::builtin("mnist").is_none());
+    assert_eq!(models::mnist_mlp().parameter_count().expect("builds"), 669_706);
+}
+
+#[test]
+fn lstm_parameters_are_named_as_in_pytorch() {
+    assert_eq!(
+        names(&models::mnist_lstm()),
+        [
+            "lstm1.weight_ih_l0 [512, 28]",
+            "lstm1.weight_hh_l0 [512, 128]",
+            "lstm1.bias_ih_l0 [512]",
+            "lstm1.bias_hh_l0 [512]",
+            "linear1.weight [10, 128]",
+            "linear1.bias [10]",
+        ]
+    );
+}
+
+#[test]
+fn linear_works_at_each_time_step() {
+    let model = Sequential::new("m", [7, 3]).push(Lstm::new(5).return_sequences(true)).linear(4);
+    assert_eq!(model.output_shape().expect("builds")[..], [7, 4]);
+    assert_eq!(names(&model)[4..], ["linear1.weight [4, 5]", "linear1.bias [4]"]);
+}
+
+#[test]
+fn every_layer_reports_its_shape() {
+    let shape = |model: Sequential| model.output_shape().expect("builds").to_string();
+    let image = || Sequential::new("m", [4, 9, 7]);
+    assert_eq!(shape(image().push(Conv2d::new(8, (3, 2)).stride((2, 1)).padding((1, 0)))), "[8, 5, 6]");
+    assert_eq!(shape(image().push(Conv2d::new(8, 3).dilation(2).groups(4).bias(false))), "[8, 5, 3]");
+    assert_eq!(shape(image().push(MaxPool2d::new(3).stride(2).padding(1))), "[4, 5, 4]");
+    assert_eq!(shape(image().avg_pool2d((3, 7))), "[4, 3, 1]");
+    assert_eq!(shape(image().flatten()), "[252]");
+    assert_eq!(shape(image().reshape([36, 7])), "[36, 7]");
+    assert_eq!(shape(image().permute([1, 2, 0])), "[9, 7, 4]");
+    let activations = image().relu().leaky_relu(0.1).sigmoid().tanh().gelu().push(Gelu::new().tanh(true)).silu();
+    assert_eq!(shape(activations.softmax().log_softmax().push(Softmax::new(0))), "[4, 9, 7]");
+}
+
+#[test]
+fn shape_errors_name_the_layer_and_what_it_found() {
+    let image = || Sequential::new("m", [1, 8, 8]);
+    assert_eq!(
+        error(&image().conv2d(4, 3).relu().linear(10)),
+        "layer `linear1`: expects a sample of shape [features] or [time, features], found [4, 6, 6]; put flatten before it"
+    );
+    assert!(error(&Sequential::new("m", [64]).conv2d(4, 3)).starts_with("layer `conv1`: expects a sample of shape"));
+    assert!(error(&image().conv2d(4, 3).conv2d(4, 9)).starts_with("layer `conv2`: a window 9 high does not fit"));
+    assert!(error(&image().push(Conv2d::new(4, 3).groups(2))).contains("groups = 2 must divide"));
+    assert!(error(&image().push(Conv2d::new(4, 3).stride(0))).contains("stride must be at least 1, found 0"));
+    assert!(error(&image().linear(0)).contains("out_features must be at least 1"));
+    assert!(error(&image().push(MaxPool2d::new(2).padding(2))).contains("at most half the window"));
+    assert!(error(&image().reshape([9])).contains("cannot take the shape [9]"));
+    assert!(error(&image().permute([0, 0, 1])).contains("must name each of the 3 axes"));
+    assert!(error(&image().push(Softmax::new(3))).contains("axis 3 does not exist"));
+    assert!(error(&image().lstm(4)).contains("expects a sample of shape [time, features]"));
+    assert!(error(&image().leaky_relu(f32::NAN)).contains("slope must be a number"));
+    assert!(error(&Sequential::new("m", [0])).contains("every extent must be at least 1"));
+}
+
+#[test]
+fn sizes_that_overflow_are_refused() {
+    assert!(error(&Sequential::new("m", [usize::MAX, 2])).contains("more than"));
+    assert!(error(&Sequential::new("m", [8]).linear(usize::MAX)).contains("at most"));
+    assert!(error(&Sequential::new("m", [1 << 20]).linear(1 << 20)).contains("more than"));
+    assert!(error(&Sequential::new("m", [2, 2]).lstm(1 << 24)).contains("more than"));
+    let huge = Conv2d::new(1 << 24, 1).padding(1 << 20);
+    assert!(error(&Sequential::new("m", [1, 2, 2]).push(huge)).contains("more than"));
+}
+
+#[test]
+fn summary_is_a_table() {
+    let model = Sequential::new("tiny", [1, 4, 4]).conv2d(2, 3).relu().flatten().linear(1000);
+    let expected = "\
+tiny
+  layer     output     parameters
+  input     [1, 4, 4]
+  conv1     [2, 2, 2]          20
+  relu1     [2, 2, 2]
+  flatten1  [8]
+  linear1   [1000]          9,000
+  total                     9,020
+";
+    assert_eq!(model.summary().expect("builds"), expected);
+}
+
+#[test]
+fn a_model_survives_toml() {
+    let model = Sequential::new("all", [2, 8, 8])
+        .push(Conv2d::new(4, (3, 2)).stride(2).padding((1, 0)).bias(false))
+        .relu()
+        .max_pool2d(2)
+        .permute([1, 2, 0])
+        .reshape([2, 8])
+        .push(Lstm::new(3).return_sequences(true))
+        .push(LeakyRelu::new(0.25))
+        .push(Softmax::new(0))
+        .flatten()
+        .linear(2);
+    let text = toml::to_string(&model).expect("serializes");
+    assert_eq!(toml::from_str::<Sequential>(&text).expect("parses"), model, "{text}");
+}
