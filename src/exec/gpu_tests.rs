@@ -11,7 +11,7 @@ fn place(arena: u32, offset_bytes: u64) -> Place {
     Place { arena, offset_bytes, size_bytes: 4096 }
 }
 
-/// `x → relu → a → relu (in place) → b`, `w → relu → c` and `c + c → d`, where `b`, `c` and `d` are read back; all
+/// `x → relu → a → relu (in place) → b`, `w → relu → c` and `b + c → d`, where `b`, `c` and `d` are read back; all
 /// transient values share an arena.
 fn planned() -> Planned {
     let mut graph = Graph::new();
@@ -20,7 +20,7 @@ fn planned() -> Planned {
     let a = graph.apply(Relu, &[x]).expect("fits");
     let b = graph.apply(Relu, &[a]).expect("fits");
     let c = graph.apply(Relu, &[w]).expect("fits");
-    let d = graph.apply(Add, &[c, c]).expect("fits");
+    let d = graph.apply(Add, &[b, c]).expect("fits");
     for output in [b, c, d] {
         graph.mark_output(output);
     }
@@ -99,10 +99,10 @@ fn a_plan_runs_and_its_peak_is_the_ledgers() {
 
     let (x, w) = (data(300.0), data(700.0));
     executor.write("w", bytemuck::cast_slice(&w)).expect("writes");
-    let twice_w: Vec<f32> = w.iter().map(|w| w * 2.0).collect();
+    let sum: Vec<f32> = x.iter().zip(&w).map(|(x, w)| x.max(0.0) + w.max(0.0)).collect();
     for _ in 0..3 {
         executor.run(0, &[("x", bytemuck::cast_slice(&x))]).expect("runs");
-        assert_eq!(executor.outputs(0).expect("reads"), [relu(&x), relu(&w), relu(&twice_w)]);
+        assert_eq!(executor.outputs(0).expect("reads"), [relu(&x), relu(&w), relu(&sum)]);
     }
     assert_eq!(executor.read("w").expect("reads"), bytemuck::cast_slice::<f32, u8>(&w));
 
