@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use naga::back::{glsl, hlsl, msl, spv};
 use naga::valid::Capabilities;
@@ -165,7 +166,9 @@ fn agrees(op: &dyn Op, dispatch: &Dispatch, variant: &Variant, reflection: &Refl
     )
 }
 
-/// Every (kernel, variant) of every op, checked against the launches that use it.
+/// Every (kernel, variant) of every op, checked against the launches that use it. Both tests read it.
+static COMPILED: LazyLock<Compiled> = LazyLock::new(compile_all);
+
 fn compile_all() -> Compiled {
     let mut compiled = Compiled::default();
     for entry in ops::all() {
@@ -189,7 +192,7 @@ fn compile_all() -> Compiled {
 
 #[test]
 fn every_kernel_validates_and_declares_what_its_op_binds() {
-    let compiled = compile_all();
+    let compiled = &*COMPILED;
     println!("{} kernels and variants", compiled.modules.len());
     assert!(!compiled.modules.is_empty());
     assert!(compiled.failures.is_empty(), "{}", compiled.failures.join("\n"));
@@ -197,15 +200,32 @@ fn every_kernel_validates_and_declares_what_its_op_binds() {
 
 #[test]
 fn every_kernel_translates_to_every_language() {
-    let compiled = compile_all();
+    let compiled = &*COMPILED;
     let spirv_val = Command::new("spirv-val").arg("--version").output().is_ok();
     if !spirv_val {
         println!("spirv-val is not installed: SPIR-V is written but not validated");
     }
+    let modules: Vec<_> = compiled.modules.iter().collect();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let parts = modules.chunks(modules.len().div_ceil(threads).max(1));
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || translate_all(part, spirv_val))).collect();
+        running.into_iter().map(|part| part.join().expect("no panic")).collect()
+    });
+    let written: usize = results.iter().map(|(written, _)| written).sum();
+    let failures: Vec<_> = results.into_iter().flat_map(|(_, failures)| failures).collect();
+    println!("{written} translations of {} kernels and variants", compiled.modules.len());
+    for Limitation { backend, reason, .. } in LIMITATIONS {
+        println!("left out for {backend:?}: {reason}");
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Translates modules to every language; returns how many translations were written, and what went wrong.
+fn translate_all(modules: &[(&(Kernel, Variant), &(Checked, Reflection))], spirv_val: bool) -> (usize, Vec<String>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut failures = Vec::new();
-    let mut written = 0;
-    for ((kernel, variant), (checked, _)) in &compiled.modules {
+    let (mut written, mut failures) = (0, Vec::new());
+    for ((kernel, variant), (checked, _)) in modules {
         for backend in [Backend::SpirV, Backend::Msl, Backend::Hlsl, Backend::Glsl] {
             if LIMITATIONS.iter().any(|limit| limit.backend == backend && (limit.applies)(variant)) {
                 continue;
@@ -215,19 +235,15 @@ fn every_kernel_translates_to_every_language() {
                     written += 1;
                     if backend == Backend::SpirV && spirv_val {
                         let file = folder.path().join("module.spv");
-                        failures
-                            .extend(validate_spirv(&file, &output).err().map(|e| format!("{kernel} {variant:?}: {e}")));
+                        let refused = validate_spirv(&file, &output).err();
+                        failures.extend(refused.map(|error| format!("{kernel} {variant:?}: {error}")));
                     }
                 }
                 Err(error) => failures.push(format!("{kernel} {variant:?} to {backend:?}: {error}")),
             }
         }
     }
-    println!("{written} translations of {} kernels and variants", compiled.modules.len());
-    for Limitation { backend, reason, .. } in LIMITATIONS {
-        println!("left out for {backend:?}: {reason}");
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    (written, failures)
 }
 
 fn validate_spirv(file: &std::path::Path, words: &[u8]) -> Result<(), String> {
