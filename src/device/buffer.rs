@@ -1,8 +1,8 @@
 //! Buffers: the one place where memory on the device is created, always charged to the ledger.
 
+use super::Device;
 use super::health::from_wgpu;
 use super::ledger::Charge;
-use super::{Device, Health};
 use crate::error::DeviceError;
 
 /// Buffers are multiples of this, so that vector accesses to a tail stay inside.
@@ -80,16 +80,5 @@ impl Device {
             Some(error) => Err(from_wgpu(label, size_bytes, &error)),
             None => Ok(made),
         }
-    }
-}
-
-/// Health is checked where a creation might have met a lost device.
-impl Device {
-    /// The first error that wgpu reported outside a call, or the loss of the device.
-    ///
-    /// # Errors
-    /// That error.
-    pub fn check(&self) -> Result<(), DeviceError> {
-        Health::check(&self.health)
     }
 }

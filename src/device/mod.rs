@@ -170,6 +170,14 @@ impl Device {
         self.health.set_lost(reason.to_owned());
     }
 
+    /// The first error that wgpu reported outside a call, or the loss of the device.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        self.health.check()
+    }
+
     pub(crate) fn encoder(&self) -> wgpu::CommandEncoder {
         self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
     }

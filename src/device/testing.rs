@@ -4,7 +4,8 @@ use super::Device;
 use crate::error::DeviceError;
 
 /// Opens the default device, or the one that `TIGHTFIT_TEST_DEVICE` selects (through OpenGL only with one test at a
-/// time: wgpu cannot open it twice at once). Without an adapter it says so and returns `None`, unless `TIGHTFIT_REQUIRE_GPU=1`.
+/// time: wgpu cannot open it twice at once). Without an adapter it says so and returns `None`, unless
+/// `TIGHTFIT_REQUIRE_GPU=1`.
 ///
 /// # Panics
 /// Where a device is required and there is none, or opening fails for another reason.
