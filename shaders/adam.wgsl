@@ -10,7 +10,7 @@
 // source     https://pytorch.org/docs/stable/generated/torch.optim.Adam.html, https://arxiv.org/abs/1412.6980
 //            https://pytorch.org/docs/stable/generated/torch.optim.AdamW.html, https://arxiv.org/abs/1711.05101
 #import "shared/index.wgsl"
-#import "shared/guard.wgsl"
+#import "shared/math.wgsl"
 
 struct Params {
     // Elements / 4, rounded up.
@@ -37,7 +37,7 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors || !is_finite_bits(guard[0]) {
+    if i >= params.vectors || !is_finite(guard[0]) {
         return;
     }
     let p = hyper[2] * parameter[i];

@@ -8,7 +8,7 @@
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.optim.SGD.html
 #import "shared/index.wgsl"
-#import "shared/guard.wgsl"
+#import "shared/math.wgsl"
 
 struct Params {
     // Elements / 4, rounded up.
@@ -36,7 +36,7 @@ fn plain(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors || !is_finite_bits(plain_guard[0]) {
+    if i >= params.vectors || !is_finite(plain_guard[0]) {
         return;
     }
     let p = parameter[i];
@@ -50,7 +50,7 @@ fn with_momentum(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors || !is_finite_bits(guard[0]) {
+    if i >= params.vectors || !is_finite(guard[0]) {
         return;
     }
     let p = parameter[i];

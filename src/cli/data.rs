@@ -33,11 +33,7 @@ pub(crate) fn run(command: &DataCommand, output: &Output) -> Result<u8, Failure>
     })?;
     let (train, test) = mnist::open(data)?;
     let dir = data.display();
-    output.text(format_args!(
-        "{} + {} images in {dir}: train on them with --data {dir}",
-        train.len(),
-        test.len()
-    ));
+    output.text(format_args!("{} + {} images in {dir}: train on them with --data {dir}", train.len(), test.len()));
     output.object(&json!({
         "event": "summary", "data": data, "train_samples": train.len(), "test_samples": test.len(),
     }));

@@ -9,7 +9,10 @@ use super::output::Output;
 
 pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
     let adapters = device::list()?;
-    output.text(format_args!("{:<5}  {:<40}  {:<7}  {:<10}  {:>11}", "index", "name", "backend", "type", "largest buffer"));
+    output.text(format_args!(
+        "{:<5}  {:<40}  {:<7}  {:<10}  {:>11}",
+        "index", "name", "backend", "type", "largest buffer"
+    ));
     for adapter in &adapters {
         let note = if adapter.missing.is_empty() {
             String::new()
@@ -28,7 +31,10 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
         object["usable"] = json!(adapter.missing.is_empty());
         output.object(&object);
     }
-    output.text(format_args!("{:<5}  {:<40}  {:<7}  {:<10}  {:>14}", "cpu", "interpreter: exact, slow, no driver", "-", "cpu", "-"));
+    output.text(format_args!(
+        "{:<5}  {:<40}  {:<7}  {:<10}  {:>14}",
+        "cpu", "interpreter: exact, slow, no driver", "-", "cpu", "-"
+    ));
     output.object(&json!({
         "index": "cpu", "name": "cpu", "backend": "interpreter", "device_type": "cpu", "usable": true,
         "max_buffer_bytes": null, "max_binding_bytes": null, "missing": [],

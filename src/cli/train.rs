@@ -144,7 +144,8 @@ fn summarize(
     if let Some(evaluation) = &evaluation {
         output.text(format_args!("test: {evaluation}"));
     }
-    let limit = budget.map_or_else(|| "no budget".to_owned(), |budget| format!("budget {budget} bytes ({})", show(budget)));
+    let limit =
+        budget.map_or_else(|| "no budget".to_owned(), |budget| format!("budget {budget} bytes ({})", show(budget)));
     let relation = if budget.is_some() { " ≤ " } else { ", " };
     output.text(format_args!("measured peak = planned peak = {planned} bytes ({}){relation}{limit}", show(planned)));
     output.text(format_args!("parameters {sha256}"));

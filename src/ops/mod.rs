@@ -215,6 +215,7 @@ ops! {
     gelu,
     leaky_relu,
     log_softmax,
+    lstm,
     matmul,
     max_pool2d,
     mean,

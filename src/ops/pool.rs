@@ -88,7 +88,11 @@ impl Windows {
     }
 
     /// For each output element in order: its plane's offset in the input, and the rows and columns it covers.
-    pub(super) fn each(self, input: &Shape, output: &Shape) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
+    pub(super) fn each(
+        self,
+        input: &Shape,
+        output: &Shape,
+    ) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
         let (height, width, output_height, output_width) = (input[2], input[3], output[2], output[3]);
         (0..output.numel()).map(move |i| {
             let (x, y) = (i % output_width, i / output_width % output_height);

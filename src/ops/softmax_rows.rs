@@ -1,6 +1,8 @@
 //! What softmax and log-softmax share: the rows along an axis, the launches, the loops of the twins.
 
-use super::{Call, Case, Cost, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, reduce};
+use super::{
+    Call, Case, Cost, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, reduce,
+};
 use crate::error::OpError;
 use crate::tensor::{DType, Shape, TensorDesc};
 

@@ -37,12 +37,7 @@ impl Loss {
     }
 
     /// Adds the loss to a graph.
-    pub(crate) fn apply(
-        self,
-        graph: &mut Graph,
-        prediction: ValueId,
-        target: ValueId,
-    ) -> Result<ValueId, GraphError> {
+    pub(crate) fn apply(self, graph: &mut Graph, prediction: ValueId, target: ValueId) -> Result<ValueId, GraphError> {
         let inputs = [prediction, target];
         match self {
             Loss::CrossEntropy => graph.apply(CrossEntropy, &inputs),

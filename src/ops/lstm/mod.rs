@@ -1,0 +1,271 @@
+//! Long short-term memory over a time axis.
+
+mod backward;
+
+use bytemuck::NoUninit;
+
+use self::backward::LstmBackward;
+use super::gemm::{Gemm, Matrix, View, multiply};
+use super::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_rank, expect_shape,
+};
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{DType, TensorDesc, ValueId};
+
+/// For each time step t, with `[iₜ fₜ gₜ oₜ] = W_ih xₜ + b_ih + W_hh hₜ₋₁ + b_hh`:
+/// `cₜ = σ(fₜ) cₜ₋₁ + σ(iₜ) tanh(gₜ)`, `hₜ = σ(oₜ) tanh(cₜ)`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input x | `[B, T, I]` (batch first) |
+/// | weight_ih, weight_hh | `[4H, I]`, `[4H, H]`; gates in the order i, f, g, o |
+/// | bias_ih, bias_hh | `[4H]` |
+/// | h0, c0, where `has_initial`; else zeros | `[B, H]` |
+/// | output 0: hₜ of all steps | `[B, T, H]` |
+/// | outputs 1, 2: the last h and c | `[B, H]` |
+/// | output 3: cₜ of all steps; output 4: gates after σ and tanh | `[B, T, H]`, `[B, T, 4H]` |
+///
+/// **Saved for backward:** input, weights and outputs 0, 3, 4: `B·T·(I + 6H)` numbers. Outputs 3 and 4 are there for
+/// that and get no gradient. **In place:** no.
+/// **Numerics:** products in f32. Each step costs two launches, one product with W_hh and one for the gates.
+///
+/// # Errors
+/// Where shapes do not fit, an extent is 0 or an input is not f32; backward, where outputs 3 or 4 get a gradient.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lstm {
+    /// Hidden units H.
+    pub hidden: usize,
+    /// Whether h0 and c0 are given.
+    pub has_initial: bool,
+}
+
+/// The sizes of one run.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    batch: usize,
+    time: usize,
+    input: usize,
+    hidden: usize,
+}
+
+/// Parameters of the step kernels.
+#[repr(C)]
+#[derive(Clone, Copy, NoUninit)]
+struct Params {
+    count: u32,
+    hidden: u32,
+    time: u32,
+    t: u32,
+}
+
+impl Sizes {
+    fn new(input: &TensorDesc, hidden: usize) -> Self {
+        Sizes { batch: input.shape[0], time: input.shape[1], input: input.shape[2], hidden }
+    }
+
+    /// A launch over the elements of `[B, H]` at step `t`.
+    fn launch(self, entry: &'static str, bindings: Vec<Slot>, t: usize) -> Dispatch {
+        let count = self.batch * self.hidden;
+        let params =
+            Params { count: count as u32, hidden: self.hidden as u32, time: self.time as u32, t: t as u32 };
+        Dispatch::new("lstm", entry, bindings).params(&params).linear(count.div_ceil(64))
+    }
+
+    /// The rows of step `t` of a tensor `[B, T, width]`, one per sample.
+    fn step(self, slot: Slot, width: usize, t: usize) -> Matrix {
+        Matrix { offset: t * width, ..Matrix::new(slot, self.time * width) }
+    }
+
+    /// Flops of all products of a forward run.
+    fn flops(self) -> u64 {
+        (self.batch * self.time) as u64 * (8 * self.hidden) as u64 * (self.input + self.hidden + 4) as u64
+    }
+}
+
+impl Op for Lstm {
+    fn name(&self) -> &'static str {
+        "lstm"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        const NAMES: [&str; 7] = ["input", "weight_ih", "weight_hh", "bias_ih", "bias_hh", "h0", "c0"];
+        expect_count("lstm", inputs, if self.has_initial { 7 } else { 5 })?;
+        for (input, name) in inputs.iter().zip(NAMES) {
+            expect_dtype("lstm", name, input, DType::F32)?;
+        }
+        expect_rank("lstm", "input", &inputs[0], 3)?;
+        let Sizes { batch, time, input, hidden } = Sizes::new(&inputs[0], self.hidden);
+        if [batch, time, input, hidden].contains(&0) {
+            let expected = format!("of at least one sample, step and feature, with {hidden} hidden units");
+            return Err(OpError::Input { op: "lstm", input: "input", expected, found: inputs[0].clone() });
+        }
+        let expected: [&[usize]; 6] =
+            [&[4 * hidden, input], &[4 * hidden, hidden], &[4 * hidden], &[4 * hidden], &[batch, hidden], &[batch, hidden]];
+        for ((desc, name), shape) in inputs[1..].iter().zip(&NAMES[1..]).zip(expected) {
+            expect_shape("lstm", name, desc, shape)?;
+        }
+        Ok(vec![
+            TensorDesc::f32([batch, time, hidden]),
+            TensorDesc::f32([batch, hidden]),
+            TensorDesc::f32([batch, hidden]),
+            TensorDesc::f32([batch, time, hidden]),
+            TensorDesc::f32([batch, time, 4 * hidden]),
+        ])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        if forward.grad_outputs[3..].iter().any(Option::is_some) {
+            return Err(OpError::NotDifferentiable { op: "lstm (for its cell states and gates)" });
+        }
+        let mut inputs = forward.inputs[..3].to_vec();
+        if self.has_initial {
+            inputs.extend(&forward.inputs[5..]);
+        }
+        inputs.extend([forward.outputs[0], forward.outputs[3], forward.outputs[4]]);
+        inputs.extend(forward.grad_outputs.iter().flatten());
+        let op = LstmBackward {
+            hidden: self.hidden,
+            has_initial: self.has_initial,
+            has_grad: [0, 1, 2].map(|i| forward.grad_outputs[i].is_some()),
+            wants_input: forward.wanted[0],
+        };
+        let mut gradients: Vec<_> =
+            graph.apply(std::sync::Arc::new(op), &inputs)?.into_iter().map(Some).collect();
+        if !forward.wanted[0] {
+            gradients.insert(0, None);
+        }
+        Ok(gradients)
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let sizes = Sizes::new(&inputs[0], self.hidden);
+        let bytes: u64 = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
+        // The recurrent weights are read at every step, the gates three times.
+        let again = sizes.time as u64 * inputs[2].size_bytes() + 2 * outputs[4].size_bytes();
+        Cost { flops: sizes.flops(), bytes_moved: bytes + again }
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
+        let sizes = Sizes::new(&inputs[0], self.hidden);
+        let Sizes { batch, time, input, hidden } = sizes;
+        let gates = Slot::Output(4);
+        let over_inputs = Gemm { trans_b: true, ..Gemm::new(batch * time, 4 * hidden, input) };
+        let recurrent = Gemm { trans_b: true, accumulate: true, ..Gemm::new(batch, 4 * hidden, hidden) };
+        let weight = Matrix::new(Slot::Input(2), hidden);
+        let mut dispatches = vec![over_inputs.single(
+            target,
+            Matrix::new(Slot::Input(0), input),
+            Matrix::new(Slot::Input(1), input),
+            Matrix::new(gates, 4 * hidden),
+        )];
+        for t in 0..time {
+            let earlier = match t {
+                0 if self.has_initial => Some(Matrix::new(Slot::Input(5), hidden)),
+                0 => None,
+                _ => Some(sizes.step(Slot::Output(0), hidden, t - 1)),
+            };
+            if let Some(earlier) = earlier {
+                dispatches.push(recurrent.single(target, earlier, weight, sizes.step(gates, 4 * hidden, t)));
+            }
+            let mut bindings = vec![Slot::Input(3), Slot::Input(4), gates];
+            bindings.extend([3, 0, 1, 2].map(Slot::Output));
+            let step = if self.has_initial {
+                bindings.push(Slot::Input(6));
+                sizes.launch("forward_step", bindings, t).constant("INITIAL", 1)
+            } else {
+                sizes.launch("forward_step", bindings, t)
+            };
+            dispatches.push(step);
+        }
+        dispatches
+    }
+
+    twin!();
+}
+
+impl Lstm {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let Sizes { batch, time, input, hidden } = Sizes::new(&call.input_descs[0], self.hidden);
+        let (x, weight_ih, weight_hh) = (call.input(0), call.input(1), call.input(2));
+        let (bias_ih, bias_hh) = (call.input(3), call.input(4));
+        let initial = self.has_initial.then(|| (call.input(5), call.input(6)));
+        let [hiddens, last_hidden, last_cell, cells, gates] = call.split_outputs();
+        for row in gates.chunks_mut(4 * hidden) {
+            for ((sum, &b), &c) in row.iter_mut().zip(bias_ih).zip(bias_hh) {
+                *sum = b + c;
+            }
+        }
+        let weight = View::transposed(weight_ih, input);
+        multiply(batch * time, 4 * hidden, input, View::new(x, input), weight, gates, 4 * hidden);
+        // One row of W_hhᵀ per hidden unit, so that the sums over units run along memory.
+        let transposed: Vec<T> =
+            (0..hidden).flat_map(|k| (0..4 * hidden).map(move |j| weight_hh[j * hidden + k])).collect();
+        let mut state = initial.map_or_else(|| vec![T::ZERO; batch * hidden], |(h, _)| h.to_vec());
+        let mut cell = initial.map_or_else(|| vec![T::ZERO; batch * hidden], |(_, c)| c.to_vec());
+        for t in 0..time {
+            let sums = &mut gates[t * 4 * hidden..];
+            let weight = View::new(&transposed, 4 * hidden);
+            multiply(batch, 4 * hidden, hidden, View::new(&state, hidden), weight, sums, time * 4 * hidden);
+            for b in 0..batch {
+                let row = &mut gates[(b * time + t) * 4 * hidden..][..4 * hidden];
+                for unit in 0..hidden {
+                    let i = sigmoid(row[unit]);
+                    let f = sigmoid(row[hidden + unit]);
+                    let g = row[2 * hidden + unit].tanh();
+                    let o = sigmoid(row[3 * hidden + unit]);
+                    let c = f * cell[b * hidden + unit] + i * g;
+                    let h = o * c.tanh();
+                    for (gate, value) in [i, f, g, o].into_iter().enumerate() {
+                        row[gate * hidden + unit] = value;
+                    }
+                    cell[b * hidden + unit] = c;
+                    state[b * hidden + unit] = h;
+                    cells[(b * time + t) * hidden + unit] = c;
+                    hiddens[(b * time + t) * hidden + unit] = h;
+                }
+            }
+        }
+        last_hidden.copy_from_slice(&state);
+        last_cell.copy_from_slice(&cell);
+    }
+}
+
+fn sigmoid<T: Real>(x: T) -> T {
+    let e = (-x.abs()).exp();
+    if x >= T::ZERO { T::ONE / (T::ONE + e) } else { e / (T::ONE + e) }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name: &str, has_initial: bool, batch: usize, time: usize, input: usize, hidden: usize| {
+        let mut inputs = vec![
+            TensorDesc::f32([batch, time, input]),
+            TensorDesc::f32([4 * hidden, input]),
+            TensorDesc::f32([4 * hidden, hidden]),
+            TensorDesc::f32([4 * hidden]),
+            TensorDesc::f32([4 * hidden]),
+        ];
+        if has_initial {
+            inputs.extend([TensorDesc::f32([batch, hidden]), TensorDesc::f32([batch, hidden])]);
+        }
+        Case::new(name, Lstm { hidden, has_initial }, inputs).reduction(batch * time * (input + hidden))
+    };
+    vec![
+        case("sequence", false, 2, 5, 3, 4),
+        case("last", false, 2, 5, 3, 4),
+        case("cell", false, 2, 3, 3, 4),
+        case("all", false, 2, 5, 3, 4),
+        case("state_sequence", true, 3, 4, 2, 5),
+        case("state_last", true, 3, 4, 2, 5),
+        case("state_all", true, 3, 4, 2, 5),
+        case("one", false, 1, 1, 1, 1),
+        case("state_one", true, 1, 1, 1, 1),
+        case("long_sequence", true, 1, 40, 2, 3),
+        case("hidden17", true, 3, 3, 5, 17),
+        case("tile_33x29x36", false, 33, 5, 29, 36).large(),
+        case("many_rows", false, 70, 20, 3, 8).large(),
+    ]
+}
