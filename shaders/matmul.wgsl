@@ -1,7 +1,8 @@
 // C[z][row, column] = sum over outer and k of A[z][row, k] * B[z][k, column], where A may lie as [k, m] (TRANS_A) and B as
-// [n, k] (TRANS_B). The sum may be split: every part then writes its own C, and `reduce` adds them.
+// [n, k] (TRANS_B). The sum may be split: every part then writes its own C, and `reduce` adds them:
+// output[i, column] = sum over `terms` rows from i * terms on of parts[row, column].
 //
-// bindings   forward: a, b, c. reduce: parts [splits, count], c [count].
+// bindings   forward: a, b, c. reduce: parts [rows, columns], output [sums, columns], columns a multiple of 4.
 //            All addresses are elements; VEC_A, VEC_B and VEC_C say that leading dimensions and offsets are multiples of 4.
 // dispatch   forward: one workgroup per tile, rows fastest, then columns, then z = batch * splits + split; folded
 //            reduce: one invocation per 4 elements, 64 per workgroup, folded
@@ -273,9 +274,12 @@ fn forward(
 
 #ifdef ENTRY_reduce
 struct Params {
-    // Elements / 4, rounded up.
+    // Elements of a row / 4, rounded up.
     vectors: u32,
-    splits: u32,
+    rows: u32,
+    // Rows that one sum adds, and sums.
+    terms: u32,
+    sums: u32,
 }
 var<immediate> params: Params;
 
@@ -289,12 +293,14 @@ fn reduce(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors {
+    let sum_index = i / params.vectors;
+    if sum_index >= params.sums {
         return;
     }
+    let column = i - sum_index * params.vectors;
     var sum = Accum4();
-    for (var part = 0u; part < params.splits; part++) {
-        sum += Accum4(parts[part * params.vectors + i]);
+    for (var row = sum_index * params.terms; row < min(params.rows, (sum_index + 1u) * params.terms); row++) {
+        sum += Accum4(parts[row * params.vectors + column]);
     }
     output[i] = Storage4(sum);
 }

@@ -256,13 +256,29 @@ impl Gemm {
     }
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug, NoUninit)]
+struct ReduceParams {
+    vectors: u32,
+    rows: u32,
+    terms: u32,
+    sums: u32,
+}
+
+/// Adds `rows` rows of `columns` elements, `terms` at a time. Rows are padded to a multiple of 4 elements.
+pub(super) fn reduce_rows(parts: Slot, output: Slot, rows: usize, columns: usize, terms: usize) -> Dispatch {
+    let (vectors, sums) = (columns.div_ceil(4), rows.div_ceil(terms).max(1));
+    let params =
+        ReduceParams { vectors: vectors as u32, rows: rows as u32, terms: terms as u32, sums: sums as u32 };
+    Dispatch::new("matmul", "reduce", [parts, output])
+        .params(&params)
+        .loops(terms)
+        .linear((vectors * sums).div_ceil(64))
+}
+
 /// Adds the results of the parts of a split sum, `count` elements each.
 pub(super) fn reduce(parts: Slot, output: Slot, splits: usize, count: usize) -> Dispatch {
-    let vectors = count.div_ceil(4);
-    Dispatch::new("matmul", "reduce", [parts, output])
-        .params(&[vectors as u32, splits as u32])
-        .loops(splits)
-        .linear(vectors.div_ceil(64))
+    reduce_rows(parts, output, splits, count, splits)
 }
 
 /// A matrix for [`multiply`]: its data from the first element on, distance between rows in memory, transposed or not.
@@ -283,6 +299,11 @@ impl<'a, T> View<'a, T> {
     pub(super) fn transposed(data: &'a [T], stride: usize) -> Self {
         View { data, stride, transposed: true }
     }
+}
+
+/// A dense matrix `[rows, columns]` with rows and columns swapped.
+pub(super) fn transpose<T: Real>(data: &[T], rows: usize, columns: usize) -> Vec<T> {
+    (0..columns).flat_map(|j| (0..rows).map(move |i| data[i * columns + j])).collect()
 }
 
 /// `c[m, n] += a[m, k] · b[k, n]` on the CPU; rows of `c` are `ldc` apart.
