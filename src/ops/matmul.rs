@@ -5,7 +5,6 @@ use super::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expec
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
-use crate::twin;
 
 /// `output = op(a) · op(b)`, where `op` swaps the last two axes if asked to.
 ///

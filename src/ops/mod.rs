@@ -209,6 +209,7 @@ ops! {
     bce_with_logits,
     bias_add,
     clip,
+    conv2d,
     copy,
     cross_entropy,
     fill,

@@ -1,0 +1,349 @@
+//! Extents of a convolution, and what its kernels share.
+
+use bytemuck::NoUninit;
+
+use super::super::gemm::{Split, Tiling, reduce};
+use super::super::{Dispatch, Slot};
+use super::Conv2d;
+use crate::shader::Target;
+
+/// All extents of one convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) samples: usize,
+    pub(super) groups: usize,
+    /// Input channels of a group.
+    pub(super) in_channels: usize,
+    /// Output channels of a group.
+    pub(super) out_channels: usize,
+    pub(super) input: (usize, usize),
+    pub(super) output: (usize, usize),
+    pub(super) kernel: (usize, usize),
+    pub(super) stride: (usize, usize),
+    pub(super) padding: (usize, usize),
+    pub(super) dilation: (usize, usize),
+}
+
+/// Parameters of the kernels that are matrix products.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, NoUninit)]
+struct Params {
+    rows: u32,
+    columns: u32,
+    channels: u32,
+    groups: u32,
+    taps: u32,
+    kernel_w: u32,
+    dest_h: u32,
+    dest_w: u32,
+    source_h: u32,
+    source_w: u32,
+    padding_h: u32,
+    padding_w: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    splits: u32,
+    outer: u32,
+    outer_terms: u32,
+    c_split: u32,
+    tiles_m: u32,
+    tiles_n: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, NoUninit)]
+struct PackParams {
+    vectors: u32,
+    rows: u32,
+    channels: u32,
+    taps: u32,
+    group_stride: u32,
+    row_stride: u32,
+    channel_stride: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, NoUninit)]
+struct DepthwiseParams {
+    samples: u32,
+    channels: u32,
+    kernel_h: u32,
+    kernel_w: u32,
+    dest_h: u32,
+    dest_w: u32,
+    source_h: u32,
+    source_w: u32,
+    padding_h: u32,
+    padding_w: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    splits: u32,
+    terms: u32,
+}
+
+/// Which way an image is gathered through the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gather {
+    /// Pixels of the input, for each pixel of the output.
+    Forward,
+    /// Pixels of `grad_output`, for each pixel of the input.
+    GradInput,
+}
+
+impl Geometry {
+    /// From shapes that the op's shape rule accepted.
+    pub(super) fn new(conv: &Conv2d, input: &[usize], weight: &[usize], output: &[usize]) -> Self {
+        Geometry {
+            samples: input[0],
+            groups: conv.groups,
+            in_channels: weight[1],
+            out_channels: weight[0] / conv.groups,
+            input: (input[2], input[3]),
+            output: (output[2], output[3]),
+            kernel: (weight[2], weight[3]),
+            stride: conv.stride,
+            padding: conv.padding,
+            dilation: conv.dilation,
+        }
+    }
+
+    pub(super) fn taps(&self) -> usize {
+        self.kernel.0 * self.kernel.1
+    }
+
+    pub(super) fn input_plane(&self) -> usize {
+        self.input.0 * self.input.1
+    }
+
+    pub(super) fn output_plane(&self) -> usize {
+        self.output.0 * self.output.1
+    }
+
+    pub(super) fn weight_numel(&self) -> usize {
+        self.groups * self.out_channels * self.in_channels * self.taps()
+    }
+
+    /// Every group has one input and one output channel.
+    pub(super) fn is_depthwise(&self) -> bool {
+        self.in_channels == 1 && self.out_channels == 1
+    }
+
+    /// Every output pixel depends on the input pixel of the same number only.
+    fn is_pointwise(&self) -> bool {
+        self.taps() == 1 && self.stride == (1, 1) && self.padding == (0, 0)
+    }
+
+    /// As the kernels see it: planes of a pointwise convolution are one long row.
+    fn flattened(&self) -> Self {
+        if self.is_pointwise() {
+            Geometry { input: (1, self.input_plane()), output: (1, self.output_plane()), ..*self }
+        } else {
+            *self
+        }
+    }
+
+    /// A multiply-add counts two; taps that fall into the padding count too.
+    pub(super) fn flops(&self) -> u64 {
+        2 * (self.samples * self.output_plane()) as u64 * self.weight_numel() as u64
+    }
+
+    /// Rows and inner terms of a group's matrix product.
+    fn rows_and_channels(&self, gather: Gather) -> (usize, usize) {
+        match gather {
+            Gather::Forward => (self.out_channels, self.in_channels),
+            Gather::GradInput => (self.in_channels, self.out_channels),
+        }
+    }
+
+    /// Bytes of the weights in the order in which the matrix product reads them; `None` where it reads them as they are.
+    pub(super) fn packed_bytes(&self, gather: Gather) -> Option<u64> {
+        let (rows, channels) = self.rows_and_channels(gather);
+        let in_order = gather == Gather::Forward && self.taps() == 1 && channels.is_multiple_of(4);
+        let packed = (self.groups * self.taps() * rows * channels.next_multiple_of(4) * 4) as u64;
+        (!self.is_depthwise() && !in_order).then_some(packed)
+    }
+
+    fn pack(&self, gather: Gather, weight: Slot) -> Dispatch {
+        let (rows, channels) = self.rows_and_channels(gather);
+        let (row, channel) = match gather {
+            Gather::Forward => (self.in_channels * self.taps(), self.taps()),
+            Gather::GradInput => (self.taps(), self.in_channels * self.taps()),
+        };
+        let vectors = self.groups * self.taps() * rows * channels.div_ceil(4);
+        let params = PackParams {
+            vectors: vectors as u32,
+            rows: rows as u32,
+            channels: channels as u32,
+            taps: self.taps() as u32,
+            group_stride: (self.weight_numel() / self.groups) as u32,
+            row_stride: row as u32,
+            channel_stride: channel as u32,
+        };
+        Dispatch::new("conv2d", "pack_weight", [weight, Slot::Workspace(0)])
+            .params(&params)
+            .linear(vectors.div_ceil(64))
+    }
+
+    /// The launches of forward (inputs `input, weight, bias`) and grad_input (inputs `weight, grad_output`).
+    pub(super) fn gather(&self, gather: Gather, target: &Target, bias: bool) -> Vec<Dispatch> {
+        let (weight, source, entry) = match gather {
+            Gather::Forward => (Slot::Input(1), Slot::Input(0), "forward"),
+            Gather::GradInput => (Slot::Input(0), Slot::Input(1), "grad_input"),
+        };
+        let mut bindings = vec![weight, source, Slot::Output(0)];
+        bindings.extend(bias.then_some(Slot::Input(2)));
+        let flags = |dispatch: Dispatch| if bias { dispatch.constant("BIAS", 1) } else { dispatch };
+        let flat = self.flattened();
+        let (dest, source) = match gather {
+            Gather::Forward => (flat.output, flat.input),
+            Gather::GradInput => (flat.input, flat.output),
+        };
+        if self.is_depthwise() {
+            let dispatch = Dispatch::new("conv2d_depthwise", entry, bindings)
+                .params(&flat.depthwise_params(dest, source, 1, 0))
+                .loops(self.taps() + self.kernel.0)
+                .linear((self.samples * self.groups * dest.0 * dest.1.div_ceil(4)).div_ceil(64));
+            return vec![flags(self.strides(dispatch))];
+        }
+        let (rows, channels) = self.rows_and_channels(gather);
+        let columns = self.samples * dest.0 * dest.1;
+        let tiling = Tiling::new(target, rows);
+        let mut dispatches = Vec::new();
+        if self.packed_bytes(gather).is_some() {
+            dispatches.push(self.pack(gather, weight));
+            bindings[0] = Slot::Workspace(0);
+        }
+        let params = Params { columns: columns as u32, ..flat.params(&tiling, rows, columns, channels, dest, source) };
+        let mut dispatch = Dispatch::new("conv2d", entry, bindings)
+            .params(&params)
+            .loops(self.taps() * (channels / 4 + 4))
+            .constant("GEMM", 1)
+            .constant("VEC_A", 1);
+        if self.is_pointwise() && source.1.is_multiple_of(4) {
+            dispatch = dispatch.constant("VEC_B", 1);
+        }
+        if (dest.0 * dest.1).is_multiple_of(4) {
+            dispatch = dispatch.constant("VEC_C", 1);
+        }
+        dispatches.push(tiling.apply(flags(self.strides(dispatch)), rows, columns, self.groups));
+        dispatches
+    }
+
+    /// How the sum of grad_weight over samples and rows of the output is split. Depends on the shapes only.
+    pub(super) fn grad_weight_split(&self) -> Split {
+        let flat = self.flattened();
+        let terms = flat.samples * flat.output.0;
+        if self.is_depthwise() {
+            // Workgroups, each with 4 rows at a time and 16 pixels of each.
+            return Split::new(self.groups * self.taps() * 64, 64, 1, terms, flat.output.1, flat.output.1 / 16 + 2, 4);
+        }
+        let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
+        Split::new(rows, columns, self.groups, terms, flat.output.1, flat.output.1 / 4 + 4, 1)
+    }
+
+    /// The launches of grad_weight (inputs `input, grad_output`).
+    pub(super) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
+        let flat = self.flattened();
+        let split = self.grad_weight_split();
+        let count = self.weight_numel();
+        let result = if split.is_split() { Slot::Workspace(0) } else { Slot::Output(0) };
+        let bindings = [Slot::Input(1), Slot::Input(0), result];
+        let first = if self.is_depthwise() {
+            let dispatch = Dispatch::new("conv2d_depthwise", "grad_weight", bindings)
+                .params(&flat.depthwise_params(flat.output, flat.input, split.parts, split.terms))
+                .loops(split.terms.div_ceil(4) * (flat.output.1.div_ceil(16) + 1) + 64)
+                .linear(count * split.parts);
+            self.strides(dispatch)
+        } else {
+            let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
+            let tiling = Tiling::new(target, rows);
+            let outer = self.samples * flat.output.0;
+            let params = Params {
+                splits: split.parts as u32,
+                outer: outer as u32,
+                outer_terms: split.terms as u32,
+                c_split: count.next_multiple_of(4) as u32,
+                ..flat.params(&tiling, rows, columns, self.in_channels, flat.output, flat.input)
+            };
+            let mut dispatch = Dispatch::new("conv2d", "grad_weight", bindings)
+                .params(&params)
+                .loops(split.terms.min(outer) * (flat.output.1 / 4 + 4))
+                .constant("GEMM", 1);
+            if flat.output.1.is_multiple_of(4) {
+                dispatch = dispatch.constant("VEC_A", 1);
+            }
+            if columns.is_multiple_of(4) {
+                dispatch = dispatch.constant("VEC_C", 1);
+            }
+            tiling.apply(self.strides(dispatch), rows, columns, self.groups * split.parts)
+        };
+        let mut dispatches = vec![first];
+        if split.is_split() {
+            dispatches.push(reduce(Slot::Workspace(0), Slot::Output(0), split.parts, count));
+        }
+        dispatches
+    }
+
+    /// Strides are constants: the kernels divide by them for every pixel.
+    fn strides(&self, dispatch: Dispatch) -> Dispatch {
+        dispatch.constant("STRIDE_H", self.stride.0 as u32).constant("STRIDE_W", self.stride.1 as u32)
+    }
+
+    fn params(
+        &self,
+        tiling: &Tiling,
+        rows: usize,
+        columns: usize,
+        channels: usize,
+        dest: (usize, usize),
+        source: (usize, usize),
+    ) -> Params {
+        Params {
+            rows: rows as u32,
+            columns: columns as u32,
+            channels: channels as u32,
+            groups: self.groups as u32,
+            taps: self.taps() as u32,
+            kernel_w: self.kernel.1 as u32,
+            dest_h: dest.0 as u32,
+            dest_w: dest.1 as u32,
+            source_h: source.0 as u32,
+            source_w: source.1 as u32,
+            padding_h: self.padding.0 as u32,
+            padding_w: self.padding.1 as u32,
+            dilation_h: self.dilation.0 as u32,
+            dilation_w: self.dilation.1 as u32,
+            splits: 1,
+            outer: 0,
+            outer_terms: 0,
+            c_split: 0,
+            tiles_m: rows.div_ceil(tiling.tile_m) as u32,
+            tiles_n: columns.div_ceil(tiling.tile_n) as u32,
+        }
+    }
+
+    fn depthwise_params(
+        &self,
+        dest: (usize, usize),
+        source: (usize, usize),
+        splits: usize,
+        terms: usize,
+    ) -> DepthwiseParams {
+        DepthwiseParams {
+            samples: self.samples as u32,
+            channels: self.groups as u32,
+            kernel_h: self.kernel.0 as u32,
+            kernel_w: self.kernel.1 as u32,
+            dest_h: dest.0 as u32,
+            dest_w: dest.1 as u32,
+            source_h: source.0 as u32,
+            source_w: source.1 as u32,
+            padding_h: self.padding.0 as u32,
+            padding_w: self.padding.1 as u32,
+            dilation_h: self.dilation.0 as u32,
+            dilation_w: self.dilation.1 as u32,
+            splits: splits as u32,
+            terms: terms as u32,
+        }
+    }
+}

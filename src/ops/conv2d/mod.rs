@@ -1,0 +1,231 @@
+//! Two-dimensional convolution.
+
+mod geometry;
+mod grad;
+mod twin;
+
+use geometry::{Gather, Geometry};
+use grad::{Conv2dGradBias, Conv2dGradInput, Conv2dGradWeight};
+
+use super::{
+    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, expect_count, expect_dtype,
+    expect_rank, expect_shape,
+};
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{DType, TensorDesc, ValueId};
+
+/// `output[n, o, y, x] = bias[o] + Σ over c, ky, kx of weight[o, c, ky, kx] ·
+/// input[n, c, y · stride − padding + ky · dilation, x · stride − padding + kx · dilation]`, where pixels outside of the
+/// input count as 0 and `c` runs over the channels of the group of `o`.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input | `[N, C, H, W]` |
+/// | weight | `[O, C / groups, KH, KW]` |
+/// | bias, if `bias` | `[O]` |
+/// | output | `[N, O, H', W']` with `H' = (H + 2 · padding − dilation · (KH − 1) − 1) / stride + 1`, `W'` likewise |
+///
+/// **Saved for backward:** input where weight wants a gradient, weight where input wants one. **In place:** no.
+/// **Workspaces:** the weights once more, in the order in which the kernel reads them; for the gradient of weight the parts
+/// of a split sum.
+/// **Numerics:** sums in f32, in an order that depends on the shapes only.
+///
+/// # Errors
+/// Where shapes do not fit together, the kernel is larger than the padded input, a setting is 0 that must not be, an input
+/// is not f32, or a sum is longer than a kernel may loop.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conv2d {
+    /// Rows and columns from one output pixel to the next.
+    pub stride: (usize, usize),
+    /// Rows and columns of zeros on each side of the input.
+    pub padding: (usize, usize),
+    /// Rows and columns from one kernel element to the next.
+    pub dilation: (usize, usize),
+    /// Groups of channels that do not mix.
+    pub groups: usize,
+    /// Whether there is a third input, the bias.
+    pub bias: bool,
+}
+
+impl Default for Conv2d {
+    fn default() -> Self {
+        Conv2d { stride: (1, 1), padding: (0, 0), dilation: (1, 1), groups: 1, bias: true }
+    }
+}
+
+/// Largest setting and extent, far beyond use and safe to calculate with.
+const MAX_EXTENT: usize = 1 << 24;
+
+impl Conv2d {
+    fn check_settings(&self) -> Result<(), OpError> {
+        let pairs = [("stride", self.stride, 1), ("padding", self.padding, 0), ("dilation", self.dilation, 1)];
+        for (setting, value, least) in pairs {
+            let range = least..=MAX_EXTENT;
+            if !range.contains(&value.0) || !range.contains(&value.1) {
+                let reason = format!("both numbers must be in {least}..={MAX_EXTENT}");
+                return Err(OpError::Setting { op: "conv2d", setting, value: format!("{value:?}"), reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Output extent along one axis; `None` where the kernel does not fit.
+    fn extent(input: usize, kernel: usize, stride: usize, padding: usize, dilation: usize) -> Option<usize> {
+        let reach = dilation * (kernel - 1) + 1;
+        (input + 2 * padding).checked_sub(reach).map(|rest| rest / stride + 1)
+    }
+
+    fn geometry(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Geometry {
+        Geometry::new(self, &inputs[0].shape, &inputs[1].shape, &outputs[0].shape)
+    }
+
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let geometry = self.geometry(call.input_descs, call.output_descs);
+        let bias = self.bias.then(|| call.input(2));
+        twin::forward(&geometry, call.input(0), call.input(1), bias, call.output(0));
+    }
+}
+
+impl Op for Conv2d {
+    fn name(&self) -> &'static str {
+        "conv2d"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        const OP: &str = "conv2d";
+        self.check_settings()?;
+        expect_count(OP, inputs, if self.bias { 3 } else { 2 })?;
+        for (name, desc) in ["input", "weight", "bias"].into_iter().zip(inputs) {
+            expect_dtype(OP, name, desc, DType::F32)?;
+        }
+        let (input, weight) = (&inputs[0], &inputs[1]);
+        expect_rank(OP, "input", input, 4)?;
+        expect_rank(OP, "weight", weight, 4)?;
+        let refuse = |input: &'static str, expected: String, found: &TensorDesc| {
+            Err(OpError::Input { op: OP, input, expected, found: found.clone() })
+        };
+        for (name, desc) in [("input", input), ("weight", weight)] {
+            if desc.shape.iter().any(|extent| !(1..=MAX_EXTENT).contains(extent)) {
+                return refuse(name, format!("of extents 1..={MAX_EXTENT}"), desc);
+            }
+        }
+        let (channels, out_channels) = (input.shape[1], weight.shape[0]);
+        if self.groups == 0 || !channels.is_multiple_of(self.groups) || !out_channels.is_multiple_of(self.groups) {
+            let reason = format!("it must divide the {channels} input and the {out_channels} output channels");
+            return Err(OpError::Setting { op: OP, setting: "groups", value: self.groups.to_string(), reason });
+        }
+        if weight.shape[1] != channels / self.groups {
+            let expected = format!("of shape [O, {}, KH, KW]", channels / self.groups);
+            return refuse("weight", expected, weight);
+        }
+        if self.bias {
+            expect_shape(OP, "bias", &inputs[2], [out_channels])?;
+        }
+        let taps = weight.shape[2] * weight.shape[3];
+        let longest = weight.shape[1].max(out_channels / self.groups);
+        if taps as u64 * (longest as u64 / 4 + 4) > MAX_LOOP_ITERATIONS {
+            return refuse("weight", "smaller: a sum over one kernel and all channels is too long".to_owned(), weight);
+        }
+        let extent = |axis: usize, stride: usize, padding: usize, dilation: usize| {
+            Conv2d::extent(input.shape[axis], weight.shape[axis], stride, padding, dilation)
+        };
+        let height = extent(2, self.stride.0, self.padding.0, self.dilation.0);
+        let width = extent(3, self.stride.1, self.padding.1, self.dilation.1);
+        let (Some(height), Some(width)) = (height, width) else {
+            let expected = format!("at least as large as the dilated kernel of {weight}, padding included");
+            return refuse("input", expected, input);
+        };
+        Ok(vec![TensorDesc::f32([input.shape[0], out_channels, height, width])])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let mut grads = vec![None; forward.inputs.len()];
+        let Some(grad_output) = forward.grad_outputs[0] else { return Ok(grads) };
+        let (input, weight) = (forward.inputs[0], forward.inputs[1]);
+        if forward.wanted[0] {
+            let shape = &graph.desc(input).shape;
+            let op = Conv2dGradInput { conv: *self, height: shape[2], width: shape[3] };
+            grads[0] = Some(graph.emit(op, &[weight, grad_output])?);
+        }
+        if forward.wanted[1] {
+            let shape = &graph.desc(weight).shape;
+            let op = Conv2dGradWeight { conv: *self, kernel: (shape[2], shape[3]) };
+            grads[1] = Some(graph.emit(op, &[input, grad_output])?);
+        }
+        if self.bias && forward.wanted[2] {
+            grads[2] = Some(graph.emit(Conv2dGradBias, &[grad_output])?);
+        }
+        Ok(grads)
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let geometry = self.geometry(inputs, outputs);
+        grad::cost(geometry.flops(), inputs, outputs, geometry.packed_bytes(Gather::Forward))
+    }
+
+    fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
+        self.geometry(inputs, outputs).packed_bytes(Gather::Forward).into_iter().collect()
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
+        self.geometry(inputs, outputs).gather(Gather::Forward, target, self.bias)
+    }
+
+    twin!();
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    let plain = Conv2d { bias: false, ..Conv2d::default() };
+    let case = |name: &str, conv: Conv2d, input: [usize; 4], weight: [usize; 4]| {
+        let mut inputs = vec![TensorDesc::f32(input), TensorDesc::f32(weight)];
+        if conv.bias {
+            inputs.push(TensorDesc::f32([weight[0]]));
+        }
+        let [samples, channels, height, width] = input;
+        let terms = weight[2] * weight[3] * channels.max(weight[0]);
+        let case = Case::new(name, conv, inputs).reduction(terms.max(samples * height * width));
+        if samples * channels * height * width * weight[0] * weight[2] * weight[3] > 40_000 { case.large() } else { case }
+    };
+    let same = Conv2d { padding: (1, 1), ..Conv2d::default() };
+    let stride2 = Conv2d { stride: (2, 2), padding: (1, 1), ..Conv2d::default() };
+    let groups = |conv: Conv2d, groups: usize| Conv2d { groups, ..conv };
+    let strip = Conv2d { stride: (2, 1), padding: (0, 2), ..Conv2d::default() };
+    let dilated = Conv2d { padding: (2, 2), dilation: (2, 2), ..Conv2d::default() };
+    let uneven = Conv2d { stride: (1, 2), dilation: (1, 3), ..Conv2d::default() };
+    let stride2_no_bias = Conv2d { stride: (2, 2), ..plain };
+    let all = Conv2d { stride: (2, 3), padding: (2, 1), dilation: (2, 1), ..Conv2d::default() };
+    vec![
+        case("basic", Conv2d::default(), [2, 3, 8, 8], [4, 3, 3, 3]),
+        case("no_bias", plain, [2, 3, 6, 7], [5, 3, 3, 3]),
+        case("one_pixel", Conv2d::default(), [3, 2, 1, 1], [2, 2, 1, 1]),
+        case("kernel1x1", Conv2d::default(), [2, 4, 5, 5], [3, 4, 1, 1]),
+        case("kernel1x1_stride2", stride2_no_bias, [2, 4, 5, 6], [3, 4, 1, 1]),
+        case("kernel5_pad2", Conv2d { padding: (2, 2), ..Conv2d::default() }, [1, 1, 8, 8], [2, 1, 5, 5]),
+        case("stride2_pad1", stride2, [2, 3, 9, 9], [4, 3, 3, 3]),
+        case("stride2x1_pad0x2", strip, [1, 2, 7, 8], [3, 2, 3, 2]),
+        case("stride3_leftover", Conv2d { stride: (3, 3), ..Conv2d::default() }, [1, 2, 10, 10], [2, 2, 2, 2]),
+        case("dilation2_pad2", dilated, [1, 2, 9, 8], [3, 2, 3, 3]),
+        case("dilation1x3_stride1x2", uneven, [1, 2, 6, 11], [2, 2, 2, 3]),
+        case("groups2", groups(same, 2), [2, 4, 6, 6], [6, 2, 3, 3]),
+        case("groups2_stride2_no_bias", groups(stride2_no_bias, 2), [1, 4, 7, 7], [2, 2, 3, 3]),
+        case("depthwise", groups(same, 4), [2, 4, 6, 6], [4, 1, 3, 3]),
+        case("depthwise_two_per_channel", groups(Conv2d { stride: (2, 2), ..Conv2d::default() }, 3), [1, 3, 7, 7], [6, 1, 3, 3]),
+        case("channels9to17", same, [1, 9, 5, 5], [17, 9, 3, 3]),
+        // Around the tiles, several tiles, vectors and none.
+        case("channels36to65", same, [2, 36, 8, 9], [65, 36, 3, 3]),
+        case("channels4to33", Conv2d::default(), [3, 4, 13, 11], [33, 4, 3, 3]),
+        case("groups3_wide", groups(same, 3), [2, 15, 7, 12], [24, 5, 3, 3]),
+        case("kernel1x1_vectors", plain, [3, 8, 4, 6], [34, 8, 1, 1]),
+        case("kernel1x1_pad1", same, [1, 5, 3, 3], [4, 5, 1, 1]),
+        case("all_settings", groups(all, 2), [2, 6, 11, 13], [8, 3, 3, 2]),
+        case("depthwise_stride2_pad2", groups(Conv2d { padding: (2, 2), ..stride2 }, 5), [3, 5, 9, 11], [5, 1, 5, 3]),
+        // The sum of the gradient of weight is split.
+        case("split_weight", Conv2d::default(), [20, 1, 12, 12], [3, 1, 3, 3]),
+        case("split_pointwise", plain, [9, 3, 16, 15], [5, 3, 1, 1]),
+        case("depthwise_split", groups(same, 2), [16, 2, 20, 20], [2, 1, 3, 3]),
+    ]
+}
