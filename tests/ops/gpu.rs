@@ -3,7 +3,7 @@
 //! Each node of a case's small graph runs alone on inputs that are exact in f32, so that errors do not pile up; the
 //! reference is the twin in f64 on the same inputs.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libtest_mimic::Failed;
 use tightfit::device::Device;
@@ -27,11 +27,16 @@ const TOLERANCE: Tolerance = Tolerance { scale: 2e-6, relative: 2e-5, absolute: 
 /// What is known to fail: part of the adapter's name, the op, and why. An op that is listed and passes is an error too.
 const KNOWN_FAILURES: &[(&str, &str, &str)] = &[];
 
-/// The device under test; `None` where there is none (see `TIGHTFIT_REQUIRE_GPU`).
-fn device() -> Option<&'static Device> {
-    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
-    let open = || device_or_skip().inspect(|device| println!("gpu: {}", name(device)));
-    DEVICE.get_or_init(open).as_ref()
+/// The device under test; `None` where there is none (see `TIGHTFIT_REQUIRE_GPU`). One test at a time: a thread that waits
+/// for the device may be given what another waits for.
+fn device() -> Option<MutexGuard<'static, Device>> {
+    static DEVICE: OnceLock<Option<Mutex<Device>>> = OnceLock::new();
+    let open = || {
+        let device = device_or_skip()?;
+        println!("gpu: {}", name(&device));
+        Some(Mutex::new(device))
+    };
+    Some(DEVICE.get_or_init(open).as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn name(device: &Device) -> String {
@@ -45,10 +50,10 @@ pub fn check(entry: Entry) -> Result<(), Failed> {
     let mut report = Report::default();
     let cases = (entry.cases)();
     for case in &cases {
-        check_case(&mut report, device, entry.name, case);
+        check_case(&mut report, &device, entry.name, case);
     }
     report.require(report.checks > 0, "nothing was checked");
-    let name = name(device);
+    let name = name(&device);
     let known = KNOWN_FAILURES.iter().find(|(driver, op, _)| name.contains(driver) && *op == entry.name);
     match (known, report.finish()) {
         (None, result) => result,
