@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tightfit::data::{download, mnist};
+use tightfit::plan::format_bytes;
 
-use super::bytes::show;
 use super::failure::Failure;
 use super::output::Output;
 
@@ -27,17 +27,13 @@ pub(crate) fn run(command: &DataCommand, output: &Output) -> Result<u8, Failure>
     let DataCommand::Mnist(MnistArgs { data }) = command;
     download::mnist(data, &download::MNIST_MIRRORS, &mut |progress| {
         if progress.received_bytes == progress.size_bytes {
-            output.text(format_args!("{}  {}", progress.name, show(progress.size_bytes)));
+            output.text(format_args!("{}  {}", progress.name, format_bytes(progress.size_bytes)));
             output.object(&json!({"event": "file", "name": progress.name, "size_bytes": progress.size_bytes}));
         }
     })?;
     let (train, test) = mnist::open(data)?;
     let dir = data.display();
-    output.text(format_args!(
-        "{} + {} images in {dir}: train on them with --data {dir}",
-        train.len(),
-        test.len()
-    ));
+    output.text(format_args!("{} + {} images in {dir}: train on them with --data {dir}", train.len(), test.len()));
     output.object(&json!({
         "event": "summary", "data": data, "train_samples": train.len(), "test_samples": test.len(),
     }));

@@ -2,14 +2,17 @@
 
 use serde_json::json;
 use tightfit::device;
+use tightfit::plan::format_bytes;
 
-use super::bytes::show;
 use super::failure::Failure;
 use super::output::Output;
 
 pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
     let adapters = device::list()?;
-    output.text(format_args!("{:<5}  {:<40}  {:<7}  {:<10}  {:>11}", "index", "name", "backend", "type", "largest buffer"));
+    output.text(format_args!(
+        "{:<5}  {:<40}  {:<7}  {:<10}  {:>11}",
+        "index", "name", "backend", "type", "largest buffer"
+    ));
     for adapter in &adapters {
         let note = if adapter.missing.is_empty() {
             String::new()
@@ -22,13 +25,16 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
             adapter.name,
             adapter.backend,
             adapter.device_type,
-            show(adapter.max_buffer_bytes)
+            format_bytes(adapter.max_buffer_bytes)
         ));
         let mut object = json!(adapter);
         object["usable"] = json!(adapter.missing.is_empty());
         output.object(&object);
     }
-    output.text(format_args!("{:<5}  {:<40}  {:<7}  {:<10}  {:>14}", "cpu", "interpreter: exact, slow, no driver", "-", "cpu", "-"));
+    output.text(format_args!(
+        "{:<5}  {:<40}  {:<7}  {:<10}  {:>14}",
+        "cpu", "interpreter: exact, slow, no driver", "-", "cpu", "-"
+    ));
     output.object(&json!({
         "index": "cpu", "name": "cpu", "backend": "interpreter", "device_type": "cpu", "usable": true,
         "max_buffer_bytes": null, "max_binding_bytes": null, "missing": [],

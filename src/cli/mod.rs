@@ -126,7 +126,9 @@ mod tests {
             let text = message(&["plan", "mnist-cnn", "--budget", budget]);
             assert!(text.starts_with(&format!("--budget `{budget}`: ")) && !text.contains('\n'), "{text}");
         }
-        assert!(message(&["plan", "mnist-cnn", "--batch", "-5"]).starts_with("--batch `-5`: it must be a whole number"));
+        assert!(
+            message(&["plan", "mnist-cnn", "--batch", "-5"]).starts_with("--batch `-5`: it must be a whole number")
+        );
         assert!(message(&["train"]).contains("<MODEL>"));
         assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
         assert!(message(&["train", "mnist-cnn", "--optimizer", "lion"]).contains("sgd"));

@@ -89,7 +89,12 @@ impl<'a> Progress<'a> {
         if step.step.is_multiple_of(self.every) || step.step == self.total_steps {
             if self.bar.is_none() && !is_last_of_epoch {
                 let width = self.total_steps.to_string().len();
-                self.output.text(format_args!("step {:>width$}/{}  {}", step.step, self.total_steps, self.since_line.show()));
+                self.output.text(format_args!(
+                    "step {:>width$}/{}  {}",
+                    step.step,
+                    self.total_steps,
+                    self.since_line.show()
+                ));
             }
             self.output.object(&json!({
                 "event": "step", "step": step.step, "epoch": step.epoch,

@@ -16,7 +16,7 @@ pub(crate) struct ModelArgs {
     model: String,
 
     /// Samples of a step
-    #[arg(long, value_name = "N", default_value = "64", value_parser = count)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = count::<usize>)]
     batch: usize,
 
     /// Bytes that may be on the device at once: 64MiB, 1.5GB or plain bytes [default: no limit]
@@ -24,7 +24,7 @@ pub(crate) struct ModelArgs {
     budget: Option<u64>,
 
     /// Cuts each batch into so many parts, 1 for none [default: the planner chooses]
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
     micro_batches: Option<usize>,
 
     /// How parameters follow their gradients [default: the model file's, or adam]
@@ -114,7 +114,9 @@ impl ModelArgs {
 /// A whole number of at least 1.
 pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number = text.parse::<u64>().ok().filter(|number| *number > 0);
-    number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| "it must be a whole number of at least 1".to_owned())
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| "it must be a whole number of at least 1".to_owned())
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -131,9 +131,9 @@ impl From<(usize, usize)> for Pair {
     }
 }
 
-impl From<Pair> for (usize, usize) {
+impl From<Pair> for [usize; 2] {
     fn from(Pair(h, w): Pair) -> Self {
-        (h, w)
+        [h, w]
     }
 }
 
