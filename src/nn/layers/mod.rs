@@ -131,6 +131,12 @@ impl From<(usize, usize)> for Pair {
     }
 }
 
+impl From<Pair> for (usize, usize) {
+    fn from(Pair(h, w): Pair) -> Self {
+        (h, w)
+    }
+}
+
 impl From<Pair> for [usize; 2] {
     fn from(Pair(h, w): Pair) -> Self {
         [h, w]
