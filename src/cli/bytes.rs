@@ -46,16 +46,6 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if bytes == 0 { Err(format!("it must be above 0: {ADVICE}")) } else { Ok(bytes) }
 }
 
-/// `67108864` as `64.0 MiB`.
-pub(crate) fn show(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,13 +97,5 @@ mod tests {
             let message = parse(text).expect_err(text);
             assert!(message.contains(word) && message.contains("64MiB"), "{text}: {message}");
         }
-    }
-
-    #[test]
-    fn sizes_are_shown_in_binary_units() {
-        assert_eq!(show(512), "512 B");
-        assert_eq!(show(102_400), "100.0 KiB");
-        assert_eq!(show(67_108_864), "64.0 MiB");
-        assert_eq!(show(3 << 30), "3.00 GiB");
     }
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tightfit::data::{download, mnist};
+use tightfit::plan::format_bytes;
 
-use super::bytes::show;
 use super::failure::Failure;
 use super::output::Output;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(command: &DataCommand, output: &Output) -> Result<u8, Failure>
     let DataCommand::Mnist(MnistArgs { data }) = command;
     download::mnist(data, &download::MNIST_MIRRORS, &mut |progress| {
         if progress.received_bytes == progress.size_bytes {
-            output.text(format_args!("{}  {}", progress.name, show(progress.size_bytes)));
+            output.text(format_args!("{}  {}", progress.name, format_bytes(progress.size_bytes)));
             output.object(&json!({"event": "file", "name": progress.name, "size_bytes": progress.size_bytes}));
         }
     })?;

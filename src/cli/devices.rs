@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tightfit::device;
+use tightfit::plan::format_bytes;
 
-use super::bytes::show;
 use super::failure::Failure;
 use super::output::Output;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
             adapter.name,
             adapter.backend,
             adapter.device_type,
-            show(adapter.max_buffer_bytes)
+            format_bytes(adapter.max_buffer_bytes)
         ));
         let mut object = json!(adapter);
         object["usable"] = json!(adapter.missing.is_empty());

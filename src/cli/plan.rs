@@ -2,10 +2,9 @@
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use tightfit::device::Device;
 use tightfit::nn::Sequential;
 use tightfit::plan::{Limits, Plan};
-use tightfit::train;
+use tightfit::train::{self, Trainer};
 
 use super::failure::Failure;
 use super::output::Output;
@@ -21,17 +20,17 @@ pub(crate) struct PlanArgs {
 
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
-    // Without a device, the limits that any device meets.
-    let limits = match args.device.device.as_deref() {
-        None | Some("cpu") => Limits::default(),
-        selector => Device::open(selector)?.limits(),
+    let (summary, name, parameters) = (model.summary()?, model.name().to_owned(), model.parameter_count()?);
+    let plan = match args.device.device.as_deref() {
+        // Without a device, the limits that any device meets.
+        None | Some("cpu") => train::plan(&model, &config, &Limits::default())?.plan,
+        selector => Trainer::new(model, config, selector)?.plan().clone(),
     };
-    let planned = train::plan(&model, &config, &limits)?;
-    output.text(model.summary()?);
-    output.text(&planned.plan);
-    let mut object = describe(&planned.plan);
-    object.insert("model".to_owned(), json!(model.name()));
-    object.insert("parameters".to_owned(), json!(model.parameter_count()?));
+    output.text(summary);
+    output.text(&plan);
+    let mut object = describe(&plan);
+    object.insert("model".to_owned(), json!(name));
+    object.insert("parameters".to_owned(), json!(parameters));
     output.object(&Value::Object(object));
     Ok(0)
 }

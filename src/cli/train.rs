@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use serde_json::json;
 use tightfit::data::{Dataset, mnist};
+use tightfit::plan::format_bytes;
 use tightfit::train::{Evaluation, FitOptions, FitReport, StepReport, Trainer};
 
-use super::bytes::show;
 use super::failure::{Failure, INTERRUPTED};
 use super::output::Output;
 use super::plan::announce;
@@ -144,10 +144,13 @@ fn summarize(
     if let Some(evaluation) = &evaluation {
         output.text(format_args!("test: {evaluation}"));
     }
-    let limit =
-        budget.map_or_else(|| "no budget".to_owned(), |budget| format!("budget {budget} bytes ({})", show(budget)));
+    let limit = budget
+        .map_or_else(|| "no budget".to_owned(), |budget| format!("budget {budget} bytes ({})", format_bytes(budget)));
     let relation = if budget.is_some() { " ≤ " } else { ", " };
-    output.text(format_args!("measured peak = planned peak = {planned} bytes ({}){relation}{limit}", show(planned)));
+    output.text(format_args!(
+        "measured peak = planned peak = {planned} bytes ({}){relation}{limit}",
+        format_bytes(planned)
+    ));
     output.text(format_args!("parameters {sha256}"));
     if let Some(path) = &args.save {
         output.text(format_args!("saved to {}", path.display()));

@@ -143,6 +143,12 @@ impl From<Pair> for (usize, usize) {
     }
 }
 
+impl From<Pair> for [usize; 2] {
+    fn from(Pair(h, w): Pair) -> Self {
+        [h, w]
+    }
+}
+
 /// The layer under construction: its name, and where its parameters and nodes go.
 pub(super) struct Scope<'a> {
     graph: &'a mut Graph,

@@ -1,0 +1,370 @@
+//! Runs the binary as a user would, without any GPU: `plan` needs none, and training runs on `--device cpu`.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MODEL: &str = r#"
+name = "tiny"
+input = [1, 28, 28]
+
+[optimizer]
+kind = "sgd"
+lr = 0.1
+
+[[layers]]
+kind = "avg_pool2d"
+kernel = 4
+
+[[layers]]
+kind = "flatten"
+
+[[layers]]
+kind = "linear"
+out_features = 10
+"#;
+
+/// The binary, seeing no Vulkan driver.
+fn tightfit() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
+    command.env("VK_DRIVER_FILES", "/nonexistent").env("VK_ICD_FILENAMES", "/nonexistent").env_remove("RUST_LOG");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    let output = tightfit().args(args).output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
+    output
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+/// The objects of a `--json` run: every line of standard output must be one.
+fn objects(output: &Output) -> Vec<Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+fn last(output: &Output) -> Value {
+    objects(output).pop().expect("at least one object")
+}
+
+/// Runs twice, plain and with `--json`; checks the exit code and that the error is one sentence. Returns it.
+fn refused(args: &[&str], exit_code: i32) -> String {
+    let output = run(args);
+    let stderr = String::from_utf8(output.stderr.clone()).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(exit_code), "{args:?}: {stderr}");
+    let message = stderr.strip_prefix("error: ").unwrap_or_else(|| panic!("{args:?}: {stderr}")).trim_end();
+    assert_eq!(message.lines().count(), 1, "{args:?}: {stderr}");
+
+    let with_json = run(&[args, &["--json"]].concat());
+    assert_eq!(with_json.status.code(), Some(exit_code), "{args:?}");
+    let object = last(&with_json);
+    assert_eq!(object["error"], message, "{args:?}");
+    assert_eq!(object["exit_code"], exit_code, "{args:?}");
+    message.to_owned()
+}
+
+/// A folder with a small set in MNIST's format and a model file.
+struct Fixture {
+    dir: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let fixture = Fixture { dir: TempDir::new().expect("a temporary folder") };
+        for (name, count) in [("train", 60), ("t10k", 30)] {
+            let labels: Vec<u8> = (0..count).map(|i| i % 10).collect();
+            // A bright block whose place tells the class.
+            let images = labels.iter().flat_map(|&label| {
+                (0..784).map(move |i| if i / 28 / 8 * 4 + i % 28 / 8 == usize::from(label) { 250 } else { 5 })
+            });
+            fixture.write(&format!("{name}-labels-idx1-ubyte"), &idx(&[u32::from(count)], labels.clone()));
+            fixture.write(&format!("{name}-images-idx3-ubyte"), &idx(&[u32::from(count), 28, 28], images.collect()));
+        }
+        fixture.write("tiny.toml", MODEL.as_bytes());
+        fixture
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, contents: &[u8]) {
+        fs::write(self.path(name), contents).expect("writable");
+    }
+
+    fn train_args<'a>(&'a self, model: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+        let text = |path: &'a Path| path.to_str().expect("UTF-8");
+        let mut args = vec!["train", text(model), "--data", text(self.dir.path()), "--device", "cpu", "--batch", "10"];
+        args.extend(more);
+        args
+    }
+}
+
+fn idx(dims: &[u32], data: Vec<u8>) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 8, dims.len() as u8];
+    bytes.extend(dims.iter().flat_map(|dim| dim.to_be_bytes()));
+    bytes.extend(data);
+    bytes
+}
+
+#[test]
+fn help_and_version_succeed() {
+    for args in [&["--help"][..], &["--version"], &["train", "--help"], &["data", "mnist", "--help"]] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn devices_always_lists_the_interpreter() {
+    let output = run(&["devices", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(objects(&output).iter().any(|device| device["name"] == "cpu"));
+    assert!(stdout(&run(&["devices"])).contains("cpu"));
+}
+
+#[test]
+fn plan_needs_no_gpu_and_follows_the_budget() {
+    let plan = |budget: Option<u64>| {
+        let budget = budget.map(|budget| budget.to_string());
+        let mut args = vec!["plan", "mnist-cnn", "--batch", "256", "--json"];
+        if let Some(budget) = &budget {
+            args.extend(["--budget", budget]);
+        }
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        last(&output)
+    };
+    let number = |plan: &Value, name: &str| plan[name].as_u64().unwrap_or_else(|| panic!("{name} in {plan}"));
+
+    let free = plan(None);
+    assert!(free["budget_bytes"].is_null());
+    assert_eq!(number(&free, "micro_batches"), 1);
+    assert!(free["predicted_step_ms"].as_f64().expect("a number") > 0.0);
+    let (most, least) = (number(&free, "unconstrained_peak_bytes"), number(&free, "minimum_budget_bytes"));
+    assert_eq!(number(&free, "planned_peak_bytes"), most);
+    assert!(least < most);
+    for budget in [most, least + (most - least) / 2, least + (most - least) / 8, least] {
+        let planned = plan(Some(budget));
+        assert_eq!(number(&planned, "budget_bytes"), budget);
+        assert!(number(&planned, "planned_peak_bytes") <= budget, "{planned}");
+        assert_eq!(number(&planned, "minimum_budget_bytes"), least);
+        assert_eq!(number(&planned, "micro_batches") > 1, budget < most, "{planned}");
+    }
+    let text = stdout(&run(&["plan", "mnist-cnn", "--batch", "256", "--budget", "64MiB"]));
+    for word in ["conv2", "1,199,882", "budget", "64.0 MiB", "micro-batches", "ms/step"] {
+        assert!(text.contains(word), "{word} in\n{text}");
+    }
+}
+
+#[test]
+fn an_infeasible_budget_says_which_would_do() {
+    let message = refused(&["plan", "mnist-cnn", "--budget", "100KiB"], 3);
+    assert!(message.contains("100.0 KiB"), "{message}");
+    let object = last(&run(&["plan", "mnist-cnn", "--budget", "100KiB", "--json"]));
+    let least = object["minimum_budget_bytes"].as_u64().expect("a number");
+    assert!(!object["blocking"].as_array().expect("a list").is_empty());
+    let output = run(&["plan", "mnist-cnn", "--budget", &least.to_string()]);
+    assert_eq!(output.status.code(), Some(0));
+    refused(&["plan", "mnist-cnn", "--budget", &(least - 256).to_string()], 3);
+
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    refused(&fixture.train_args(&model, &["--budget", "1KiB"]), 3);
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    for budget in ["0", "1e400", "-5", "-5MiB", "NaN", "", "18446744073709551616", "12 apples"] {
+        let message = refused(&["plan", "mnist-cnn", "--budget", budget], 2);
+        assert!(message.starts_with("--budget") && message.contains("64MiB"), "{message}");
+    }
+    for (option, value) in [("--batch", "0"), ("--batch", "-1"), ("--lr", "NaN"), ("--momentum", "2"), ("--micro-batches", "0")]
+    {
+        assert!(refused(&["plan", "mnist-cnn", option, value], 2).starts_with(option));
+    }
+    assert!(refused(&["plan", "mnist-cnn", "--batch", "4", "--micro-batches", "5"], 2).contains('5'));
+    assert!(refused(&["plan", "mnist-rnn"], 2).contains("mnist-lstm"));
+    assert!(refused(&["plan", "gone.toml"], 2).contains("gone.toml"));
+    assert!(refused(&["plan", "mnist-cnn", "--wat"], 2).contains("--wat"));
+    assert!(refused(&["plan"], 2).contains("MODEL"));
+    assert!(refused(&[], 2).contains("train"));
+    assert!(refused(&["train", "mnist-cnn", "--steps", "0"], 2).starts_with("--steps"));
+    refused(&["plan", "mnist-cnn", "--batch", "18446744073709551615"], 2);
+}
+
+#[test]
+fn model_files_that_do_not_fit_together_name_the_place() {
+    let fixture = Fixture::new();
+    let mut check = |from: &str, to: &str, words: &[&str]| {
+        fixture.write("bad.toml", MODEL.replace(from, to).as_bytes());
+        let path = fixture.path("bad.toml");
+        let message = refused(&["plan", path.to_str().expect("UTF-8")], 2);
+        for word in words {
+            assert!(message.contains(word), "{word}: {message}");
+        }
+    };
+    check("kernel = 4", "kernal = 4", &["bad.toml", "line 9", "kernal"]);
+    check("kind = \"flatten\"", "kind = \"relu\"", &["linear1", "flatten"]);
+    check("kernel = 4", "kernel = 40", &["pool1", "40"]);
+    check("[1, 28, 28]", "[1, 28", &["bad.toml", "line 3"]);
+    check("lr = 0.1", "lr = 0.1\nmomentum = 2.0", &["momentum"]);
+    check("out_features = 10", "out_features = 99999999999", &["linear1", "out_features"]);
+}
+
+#[test]
+fn training_on_the_interpreter_learns_saves_and_repeats() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let weights = fixture.path("tiny.safetensors");
+    let save = weights.to_str().expect("UTF-8");
+    let args = fixture.train_args(&model, &["--epochs", "20", "--seed", "3", "--budget", "1MiB", "--save", save, "--json"]);
+    let output = run(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = objects(&output);
+    assert_eq!(lines[0]["event"], "plan");
+    assert_eq!(lines.iter().filter(|line| line["event"] == "epoch").count(), 20);
+    assert!(lines.iter().filter(|line| line["event"] == "step").count() >= 20);
+    let summary = last(&output);
+    for name in ["model", "device", "step_ms_median", "train_loss", "parameters_sha256"] {
+        assert!(!summary[name].is_null(), "{name} in {summary}");
+    }
+    assert_eq!(summary["steps"], 120);
+    assert_eq!(summary["micro_batches"], 1);
+    assert_eq!(summary["interrupted"], false);
+    assert_eq!(summary["measured_peak_bytes"], summary["planned_peak_bytes"]);
+    assert!(summary["planned_peak_bytes"].as_u64() <= summary["budget_bytes"].as_u64());
+    assert_eq!(summary["test_accuracy"], 1.0);
+
+    assert_eq!(last(&run(&args))["parameters_sha256"], summary["parameters_sha256"], "the same run, bit for bit");
+
+    let data = fixture.dir.path().to_str().expect("UTF-8");
+    let model = model.to_str().expect("UTF-8");
+    let eval = ["eval", model, "--data", data, "--device", "cpu", "--weights", save, "--json"];
+    let evaluation = last(&run(&eval));
+    assert_eq!(evaluation["test_accuracy"], 1.0);
+    assert_eq!(evaluation["parameters_sha256"], summary["parameters_sha256"]);
+
+    let text = stdout(&run(&args[..args.len() - 1]));
+    for word in ["planned peak", "measured peak = planned peak = ", " ≤ budget", "accuracy 100.00%", "saved to"] {
+        assert!(text.contains(word), "{word} in\n{text}");
+    }
+}
+
+#[test]
+fn training_stops_after_so_many_steps() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let output = run(&fixture.train_args(&model, &["--epochs", "9", "--steps", "7", "--micro-batches", "2", "--json"]));
+    let summary = last(&output);
+    assert_eq!(summary["steps"], 7);
+    assert_eq!(summary["micro_batches"], 2);
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_training() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let message = refused(&fixture.train_args(&model, &["--lr", "1e38", "--epochs", "3"]), 4);
+    assert!(message.contains("step ") && message.contains("learning rate"), "{message}");
+}
+
+#[test]
+fn data_that_is_not_right_is_refused() {
+    let model = Fixture::new();
+    let model = model.path("tiny.toml");
+    let check = |damage: &dyn Fn(&Fixture), word: &str| {
+        let fixture = Fixture::new();
+        damage(&fixture);
+        let message = refused(&fixture.train_args(&model, &[]), 2);
+        assert!(message.contains(word), "{word}: {message}");
+    };
+    let truncate = |fixture: &Fixture, name: &str, len: usize| {
+        let bytes = fs::read(fixture.path(name)).expect("readable");
+        fixture.write(name, &bytes[..len]);
+    };
+    check(&|f| truncate(f, "train-images-idx3-ubyte", 5000), "train-images-idx3-ubyte");
+    check(&|f| truncate(f, "t10k-labels-idx1-ubyte", 3), "t10k-labels-idx1-ubyte");
+    check(&|f| f.write("train-labels-idx1-ubyte", b"not an IDX file at all"), "train-labels-idx1-ubyte");
+    check(&|f| f.write("train-labels-idx1-ubyte", &idx(&[60], vec![11; 60])), "label 11");
+    check(&|f| fs::remove_file(f.path("t10k-images-idx3-ubyte")).expect("removable"), "t10k-images-idx3-ubyte");
+
+    let fixture = Fixture::new();
+    let args = fixture.train_args(&model, &["--batch", "61"]);
+    let without_batch: Vec<_> = args.iter().copied().filter(|arg| *arg != "10").collect();
+    let once: Vec<_> = without_batch.iter().copied().enumerate().filter(|&(i, _)| i != 6).map(|(_, arg)| arg).collect();
+    assert!(refused(&once, 2).contains("61"));
+    assert!(refused(&["train", "mnist-mlp", "--data", "/nonexistent/folder"], 2).contains("/nonexistent/folder"));
+    assert!(refused(&fixture.train_args(&model, &["--save", "/nonexistent/folder/w"]), 2).contains("--save"));
+}
+
+#[test]
+fn an_unknown_device_is_refused() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let (model, data) = (model.to_str().expect("UTF-8"), fixture.dir.path().to_str().expect("UTF-8"));
+    let message = refused(&["train", model, "--data", data, "--device", "warp-drive"], 2);
+    assert!(message.contains("warp-drive"), "{message}");
+    assert!(refused(&["plan", model, "--device", "99"], 2).contains("99"));
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let (model, data) = (model.to_str().expect("UTF-8"), fixture.dir.path().to_str().expect("UTF-8"));
+    let weights = fixture.path("weights");
+    let args = ["eval", model, "--data", data, "--device", "cpu", "--weights", weights.to_str().expect("UTF-8")];
+    assert!(refused(&args, 2).contains("weights"));
+    fixture.write("weights", b"\xff\xff\xff\xff\xff\xff\xff\xffjunk");
+    assert!(refused(&args, 2).contains("weights"));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_panic() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let args = fixture.train_args(&model, &["--epochs", "100000", "--log-every", "1"]);
+    let mut child = tightfit().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("ends by itself");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+    assert_eq!(output.status.code(), Some(130));
+
+    let mut child = tightfit().arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("ends");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_keeps_what_was_learned() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let weights = fixture.path("w.safetensors");
+    let save = weights.to_str().expect("UTF-8");
+    let more = ["--epochs", "1000000", "--log-every", "1", "--save", save, "--json"];
+    let mut child =
+        tightfit().args(fixture.train_args(&model, &more)).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("UTF-8"));
+    assert!(lines.any(|line| line.contains("\"step\"")), "training begins");
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(kill.success());
+    let summary: Value = serde_json::from_str(&lines.last().expect("a summary")).expect("JSON");
+    assert_eq!(child.wait().expect("ends").code(), Some(130));
+    assert_eq!(summary["interrupted"], true);
+    assert!(summary["steps"].as_u64().expect("a number") > 0);
+    assert!(summary["test_accuracy"].is_null());
+    assert!(fs::metadata(weights).expect("saved").len() > 0);
+    std::io::stdout().flush().expect("flushes");
+}
