@@ -104,12 +104,6 @@ enum OneOrTwo {
     Two([usize; 2]),
 }
 
-impl From<Pair> for [usize; 2] {
-    fn from(pair: Pair) -> Self {
-        [pair.0, pair.1]
-    }
-}
-
 impl From<OneOrTwo> for Pair {
     fn from(value: OneOrTwo) -> Self {
         match value {
