@@ -1,37 +1,225 @@
-//! Time of a training step of the built-in models on the default device: `cargo bench --bench training`.
-//!
-//! Batch sizes are those of the peers' workloads w1, w2 and w3; the batch is on the host before a step begins, and a step
-//! ends when its loss is back.
+//! Training on a device: the ledger equals the plan (evidence link 8), micro-batches compute the full batch's gradients,
+//! a loss that is not finite stops without harm, and a run can be stopped, saved and repeated bit for bit.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use tightfit::data::mnist;
-use tightfit::error::{DeviceError, TrainError};
-use tightfit::nn::models;
-use tightfit::train::{Config, Trainer};
+mod common;
 
-fn training(criterion: &mut Criterion) {
-    let (train, _) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
-    let mut group = criterion.benchmark_group("step");
-    group.sample_size(20);
-    for (name, batch) in [("mnist-mlp", 128), ("mnist-cnn", 64), ("mnist-lstm", 64)] {
-        let model = models::builtin(name).expect("no such model");
-        let data = train.clone().with_sample_shape(model.input_shape().clone()).expect("784 pixels");
-        let mut trainer = match Trainer::new(model, Config::default().batch(batch), None) {
-            Err(TrainError::Device(error @ DeviceError::NoAdapter)) => {
-                println!("skipped: {error}");
-                return;
-            }
-            trainer => trainer.expect("trainer"),
-        };
-        let batches: Vec<Vec<usize>> = (0..16).map(|i| (i * batch..(i + 1) * batch).collect()).collect();
-        let mut next = batches.iter().cycle();
-        group.throughput(Throughput::Elements(batch as u64));
-        group.bench_function(format!("{name}/{}", trainer.device_name().to_owned()), |b| {
-            b.iter(|| trainer.step(&data, next.next().expect("endless")).expect("step"));
-        });
-    }
-    group.finish();
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tightfit::data::{Dataset, Samples, Targets, mnist};
+use tightfit::error::TrainError;
+use tightfit::nn::{Sequential, models};
+use tightfit::plan::Limits;
+use tightfit::train::{Config, FitOptions, Loss, Optimizer, Trainer, plan};
+
+fn data(model: &Sequential) -> (Dataset, Dataset) {
+    let (train, test) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
+    let shape = model.input_shape();
+    (train.with_sample_shape(shape.clone()).expect("shape"), test.with_sample_shape(shape.clone()).expect("shape"))
 }
 
-criterion_group!(benches, training);
-criterion_main!(benches);
+fn builtin(name: &str) -> Sequential {
+    models::builtin(name).expect("no such model")
+}
+
+/// `gpu` where there is one, and always the interpreter.
+fn devices() -> Vec<String> {
+    common::gpu().into_iter().chain(["cpu".to_owned()]).collect()
+}
+
+fn steps(count: u64) -> FitOptions<'static> {
+    FitOptions { epochs: 1, max_steps: Some(count), ..FitOptions::default() }
+}
+
+#[test]
+fn measured_peak_equals_planned_peak() {
+    for device in devices() {
+        for (name, budget) in [("mnist-mlp", None), ("mnist-mlp", Some(10 << 20)), ("mnist-lstm", Some(3 << 20))] {
+            let model = builtin(name);
+            let (train, test) = data(&model);
+            let config = Config { budget_bytes: budget, ..Config::default() };
+            let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+            let planned = trainer.plan().peak_bytes;
+            assert_eq!(trainer.measured_peak_bytes(), planned, "{name} on {device} before the first step");
+            trainer.fit(&train, steps(2)).expect("fit");
+            trainer.evaluate(&test.take(100).expect("100 samples")).expect("evaluate");
+            trainer.parameters().expect("parameters");
+            assert_eq!(trainer.measured_peak_bytes(), planned, "{name} on {device} after training");
+            assert!(budget.is_none_or(|budget| planned <= budget));
+        }
+    }
+}
+
+/// SGD's momentum after the first step is the gradient.
+fn gradients(name: &str, batch: usize, micro_batches: usize, device: &str) -> BTreeMap<String, Vec<f32>> {
+    let model = builtin(name);
+    let (train, _) = data(&model);
+    let optimizer = Optimizer::Sgd { lr: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0.0 };
+    let config = Config::default().batch(batch).micro_batches(micro_batches).optimizer(optimizer).seed(5);
+    let mut trainer = Trainer::new(model, config, Some(device)).expect("trainer");
+    assert_eq!(trainer.plan().micro_batches.len(), micro_batches);
+    trainer.step(&train, &(0..batch).collect::<Vec<_>>()).expect("step");
+    let names: Vec<_> = trainer.parameters().expect("parameters").into_keys().collect();
+    names
+        .into_iter()
+        .map(|name| {
+            let gradient = trainer.optimizer_state(&name, "momentum").expect("device").expect("momentum");
+            (name, gradient)
+        })
+        .collect()
+}
+
+#[test]
+fn micro_batches_compute_the_full_batchs_gradients() {
+    let device = common::gpu().unwrap_or_else(|| "cpu".to_owned());
+    // 30 samples in 4 parts are 8, 8, 8 and 6: the short last part must count by its samples.
+    for (name, batch, splits) in [("mnist-cnn", 30, [2, 4]), ("mnist-mlp", 50, [3, 50]), ("mnist-lstm", 30, [4, 7])] {
+        let full = gradients(name, batch, 1, &device);
+        for split in splits {
+            if batch.div_ceil(batch.div_ceil(split)) != split {
+                continue;
+            }
+            let parts = gradients(name, batch, split, &device);
+            for (parameter, full) in &full {
+                let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+                let size = norm(&mut full.iter().map(|&x| f64::from(x)));
+                let pairs = full.iter().zip(&parts[parameter]);
+                let difference = norm(&mut pairs.map(|(&a, &b)| f64::from(a) - f64::from(b)));
+                assert!(size > 0.0, "{name}: the gradient of {parameter} is 0 everywhere");
+                assert!(
+                    difference <= 1e-5 * size,
+                    "{name} in {split} parts: the gradient of {parameter} differs by {:e}",
+                    difference / size
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_plan_gives_the_same_bits() {
+    for device in devices() {
+        let run = || {
+            let model = builtin("mnist-mlp");
+            let (train, _) = data(&model);
+            let config = Config::default().batch(32).micro_batches(3 - 1).seed(7);
+            let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+            trainer.fit(&train, steps(3)).expect("fit");
+            trainer.parameters_sha256().expect("hash")
+        };
+        assert_eq!(run(), run(), "on {device}");
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_and_keeps_the_parameters() {
+    for device in devices() {
+        let model = Sequential::new("tiny", [4]).linear(8).relu().linear(2);
+        let mut values = vec![0.5f32; 4 * 64];
+        values[4 * 40 + 1] = f32::INFINITY;
+        let labels = Targets::Labels { labels: vec![1; 64], classes: 2 };
+        let bad = Dataset::new(Samples::F32(values), [4], labels).expect("dataset");
+        let config = Config::default().batch(32).micro_batches(2);
+        let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+        trainer.step(&bad, &(0..32).collect::<Vec<_>>()).expect("the first half is fine");
+        let before = trainer.parameters_sha256().expect("hash");
+        let error = trainer.step(&bad, &(32..64).collect::<Vec<_>>()).expect_err("the second half is not");
+        let TrainError::NonFinite { step, kept, place, .. } = &error else { panic!("another error: {error}") };
+        assert_eq!((*step, *kept), (2, 1), "on {device}");
+        assert!(place.contains("input"), "{place}");
+        assert_eq!(trainer.parameters_sha256().expect("hash"), before, "on {device}: the parameters changed");
+        trainer.step(&bad, &(0..32).collect::<Vec<_>>()).expect("training goes on");
+    }
+}
+
+#[test]
+fn the_layer_that_overflows_is_named() {
+    for device in devices() {
+        let model = Sequential::new("tiny", [4]).linear(8).linear(2);
+        let targets = Targets::Values { values: vec![0.0; 16], shape: [2].into() };
+        let data = Dataset::new(Samples::F32(vec![1e30; 32]), [4], targets).expect("dataset");
+        let config = Config::default().batch(8).loss(Loss::Mse);
+        let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+        trainer.set_parameter("linear1.weight", &[1e10; 32]).expect("parameter");
+        let error = trainer.step(&data, &(0..8).collect::<Vec<_>>()).expect_err("1e40 is no f32").to_string();
+        assert!(error.contains("linear1") && error.contains("infinity"), "on {device}: {error}");
+    }
+}
+
+#[test]
+fn a_stopped_run_ends_at_a_step_boundary() {
+    let model = builtin("mnist-mlp");
+    let (train, _) = data(&model);
+    let mut trainer = Trainer::new(model, Config::default(), Some("cpu")).expect("trainer");
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let mut on_step = move |report: &tightfit::train::StepReport| flag.store(report.step == 2, Ordering::Relaxed);
+    let options =
+        FitOptions { epochs: 1, stop: Some(stop), on_step: Some(&mut on_step), ..FitOptions::default() };
+    let report = trainer.fit(&train, options).expect("fit");
+    assert!(report.interrupted);
+    assert_eq!(report.steps, 2);
+}
+
+#[test]
+fn saved_weights_predict_the_same() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("weights.safetensors");
+    let model = builtin("mnist-mlp");
+    let (train, test) = data(&model);
+    let test = test.take(70).expect("70 samples");
+    let mut trainer = Trainer::new(model.clone(), Config::default(), Some("cpu")).expect("trainer");
+    trainer.fit(&train, steps(2)).expect("fit");
+    trainer.save(&file).expect("save");
+    let mut other = Trainer::new(model, Config::default().seed(9), Some("cpu")).expect("trainer");
+    assert_ne!(trainer.predict(&test).expect("predict"), other.predict(&test).expect("predict"));
+    other.load(&file).expect("load");
+    assert_eq!(trainer.predict(&test).expect("predict"), other.predict(&test).expect("predict"));
+
+    let bytes = std::fs::read(&file).expect("read");
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("write");
+    let error = other.load(&file).expect_err("half a file").to_string();
+    assert!(error.contains("weights.safetensors"), "{error}");
+    let mut tiny = Trainer::new(Sequential::new("t", [4]).linear(2), Config::default(), Some("cpu")).expect("trainer");
+    std::fs::write(&file, &bytes).expect("write");
+    assert!(tiny.load(&file).expect_err("another model").to_string().contains("another model"));
+}
+
+#[test]
+fn clipping_bounds_the_first_step() {
+    for device in devices() {
+        let model = Sequential::new("tiny", [4]).linear(3);
+        let targets = Targets::Values { values: vec![100.0; 24], shape: [3].into() };
+        let data = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
+        let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.5, nesterov: false, weight_decay: 0.0 };
+        let config =
+            Config::default().batch(8).micro_batches(2).loss(Loss::Mse).optimizer(optimizer).clip_norm(0.25);
+        let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+        trainer.step(&data, &(0..8).collect::<Vec<_>>()).expect("step");
+        let mut squares = 0.0;
+        for name in ["linear1.weight", "linear1.bias"] {
+            let gradient = trainer.optimizer_state(name, "momentum").expect("device").expect("momentum");
+            squares += gradient.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
+        }
+        assert!((squares.sqrt() - 0.25).abs() < 1e-4, "on {device}: norm {}", squares.sqrt());
+    }
+}
+
+#[test]
+fn mnist_learns_at_every_budget() {
+    let device = common::gpu().unwrap_or_else(|| "cpu".to_owned());
+    let model = builtin("mnist-mlp");
+    let (train, test) = data(&model);
+    let config = Config::default().batch(128).seed(1);
+    let unlimited = plan(&model, &config, &Limits::default()).expect("plan").plan;
+    for budget in [unlimited.unconstrained_peak_bytes, unlimited.minimum_budget_bytes] {
+        let config = config.budget_bytes(budget);
+        let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
+        let count = if device == "cpu" { 20 } else { 78 };
+        trainer.fit(&train, steps(count)).expect("fit");
+        let evaluation = trainer.evaluate(&test).expect("evaluate");
+        println!("{} micro-batches: {evaluation}", trainer.plan().micro_batches.len());
+        assert!(evaluation.accuracy.expect("accuracy") > if device == "cpu" { 0.6 } else { 0.88 }, "{evaluation}");
+    }
+}
