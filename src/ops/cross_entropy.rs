@@ -174,6 +174,7 @@ pub fn cases() -> Vec<Case> {
         case("3x1", 3, 1),
         case("extreme_4x5", 4, 5).fill(0, Fill::Uniform(-100.0, 100.0)),
         case("131x10", 131, 10).large(),
+        case("label_out_of_range_4x3", 4, 3).fill(1, Fill::Constant(3.0)).large(),
         case("long_rows_5x1031", 5, 1031).large(),
     ]
 }

@@ -133,5 +133,12 @@ impl MaxPool2dGradInput {
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
-    pool::cases(Fill::Distinct(0.01), |Windows { kernel, stride, padding }| MaxPool2d { kernel, stride, padding })
+    let mut cases =
+        pool::cases(Fill::Distinct(0.01), |Windows { kernel, stride, padding }| MaxPool2d { kernel, stride, padding });
+    // Which of equals counts, that padding never wins, and that NaN does.
+    for (name, value) in [("ties", 1.0), ("below_padding", -1.0), ("nan", f32::NAN)] {
+        let op = MaxPool2d { kernel: [3, 3], stride: [1, 2], padding: [1, 1] };
+        cases.push(Case::new(name, op, [TensorDesc::f32([1, 2, 5, 6])]).fill(0, Fill::Constant(value)).large());
+    }
+    cases
 }

@@ -2,6 +2,7 @@
 
 use super::activation::{self, Activation};
 use super::{Case, Fill, Real};
+use crate::tensor::TensorDesc;
 
 /// `output = max(input, 0)`
 ///
@@ -40,5 +41,10 @@ impl Activation for Relu {
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
-    activation::cases(Relu, "", Fill::AwayFromZero(0.05))
+    let mut cases = activation::cases(Relu, "", Fill::AwayFromZero(0.05));
+    // A loss that went wrong must show, so NaN passes; the gradient at 0 is 0.
+    for (name, value) in [("nan", f32::NAN), ("zero", 0.0)] {
+        cases.push(Case::new(name, Relu, [TensorDesc::f32([5])]).fill(0, Fill::Constant(value)).large());
+    }
+    cases
 }
