@@ -75,7 +75,7 @@ impl Mix {
     }
 }
 
-/// `target += sign * source`, and the same to the states that follow.
+/// `target += sign * source`.
 #[derive(Clone, Debug)]
 pub(crate) struct AddTo {
     pub(crate) sign: f64,
