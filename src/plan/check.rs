@@ -92,8 +92,8 @@ fn check_schedule(plan: &Plan) -> Check {
 fn check_place(arenas: &[Arena], place: Place, role: ArenaRole, size_bytes: u64) -> Check {
     let Some(arena) = arenas.get(place.arena as usize) else { return Err(format!("no arena {}", place.arena)) };
     ensure!(arena.role == role, "it lies in an arena for {:?}, not {role:?}", arena.role);
-    ensure!(place.offset_bytes % ALIGNMENT_BYTES == 0, "offset {} is not aligned", place.offset_bytes);
-    ensure!(place.size_bytes % ALIGNMENT_BYTES == 0, "size {} is not aligned", place.size_bytes);
+    ensure!(place.offset_bytes.is_multiple_of(ALIGNMENT_BYTES), "offset {} is not aligned", place.offset_bytes);
+    ensure!(place.size_bytes.is_multiple_of(ALIGNMENT_BYTES), "size {} is not aligned", place.size_bytes);
     ensure!(place.size_bytes >= size_bytes, "{} bytes do not hold {size_bytes}", place.size_bytes);
     let end = place.offset_bytes.checked_add(place.size_bytes);
     ensure!(end.is_some_and(|end| end <= arena.size_bytes), "it ends beyond its arena");

@@ -175,7 +175,9 @@ fn assert_changes_are_rejected(planned: &Planned) -> Result<(), TestCaseError> {
         for (position, &command) in program.commands.iter().enumerate() {
             match command {
                 Command::Free { value } => {
-                    rejected(planned, |plan| drop(plan.programs[number].commands.remove(position)));
+                    rejected(planned, |plan| {
+                        plan.programs[number].commands.remove(position);
+                    });
                     let uses = |command: &Command| match command {
                         Command::Dispatch { node } => {
                             let node = graph.node(*node);
@@ -193,7 +195,9 @@ fn assert_changes_are_rejected(planned: &Planned) -> Result<(), TestCaseError> {
                     }
                 }
                 Command::Dispatch { node } => {
-                    rejected(planned, |plan| drop(plan.programs[number].commands.remove(position)));
+                    rejected(planned, |plan| {
+                        plan.programs[number].commands.remove(position);
+                    });
                     if graph.node(node).op.flags().once {
                         rejected(planned, |plan| plan.programs[number].commands.insert(position, command));
                     }

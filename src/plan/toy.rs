@@ -75,7 +75,7 @@ impl Mix {
     }
 }
 
-/// `target += sign * source`, and the same to the states that follow.
+/// `target += sign * source`.
 #[derive(Clone, Debug)]
 pub(crate) struct AddTo {
     pub(crate) sign: f64,
@@ -272,7 +272,7 @@ impl Source for Tangle {
                 6 => vec![graph.apply(Flat, &[a])?],
                 7 => vec![graph.apply(Flat, &[anywhere])?],
                 _ => {
-                    let target = if step.size % 2 == 0 { parameters[step.size / 2 % 2] } else { state };
+                    let target = if step.size.is_multiple_of(2) { parameters[step.size / 2 % 2] } else { state };
                     let view = graph.apply(Flat, &[target])?;
                     let target = if step.read_back { view } else { target };
                     graph.apply_all(AddTo { sign: 0.3 }, &[target, a])?;
@@ -293,7 +293,7 @@ impl Source for Tangle {
         graph.set_phase(Phase::Backward);
         let grad = graph.apply(Mix::to([70]), &[last, parameters[1]])?;
         // The gradient that lasts may be a view of the one that is made.
-        let shown = if self.steps.len() % 2 == 0 { graph.apply(Flat, &[grad])? } else { grad };
+        let shown = if self.steps.len().is_multiple_of(2) { graph.apply(Flat, &[grad])? } else { grad };
         let grad = finish(&mut graph, pass, "p70.grad", shown)?;
         graph.set_phase(Phase::Update);
         update(&mut graph, pass, parameters[1], state, grad)?;
