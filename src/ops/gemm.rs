@@ -277,8 +277,7 @@ struct ReduceParams {
 /// Adds `rows` rows of `columns` elements, `terms` at a time. Rows are padded to a multiple of 4 elements.
 pub(super) fn reduce_rows(parts: Slot, output: Slot, rows: usize, columns: usize, terms: usize) -> Dispatch {
     let (vectors, sums) = (columns.div_ceil(4), rows.div_ceil(terms).max(1));
-    let params =
-        ReduceParams { vectors: vectors as u32, rows: rows as u32, terms: terms as u32, sums: sums as u32 };
+    let params = ReduceParams { vectors: vectors as u32, rows: rows as u32, terms: terms as u32, sums: sums as u32 };
     Dispatch::new("matmul", "reduce", [parts, output])
         .params(&params)
         .loops(terms)
