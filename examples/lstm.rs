@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let test = series::windows(&scaled[split - WINDOW..], WINDOW, 1)?;
 
     let model = Sequential::new("sunspots", [WINDOW, 1]).lstm(32).linear(1);
-    let config = Config::default().loss(Loss::Mse).optimizer(Optimizer::adam(3e-3)).batch(64).budget_bytes(4 << 20);
+    let config = Config::default().loss(Loss::Mse).optimizer(Optimizer::adam(2e-3)).batch(64).budget_bytes(8 << 20);
     let mut trainer = Trainer::new(model, config, device.as_deref())?;
     println!("{}\n\ntraining on {}", trainer.plan(), trainer.device_name());
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("epoch {:>2}  loss {:.4}", step.epoch, step.loss);
         }
     };
-    trainer.fit(&train, FitOptions { on_step: Some(&mut on_step), ..FitOptions::epochs(20) })?;
+    trainer.fit(&train, FitOptions { on_step: Some(&mut on_step), ..FitOptions::epochs(30) })?;
 
     let model: Vec<f32> = trainer.predict(&test)?.into_iter().map(|y| scale.invert(y)).collect();
     let truth = &sunspots[split..];

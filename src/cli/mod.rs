@@ -15,7 +15,7 @@ mod train;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use failure::{BAD_INPUT, Failure};
@@ -27,7 +27,7 @@ Exit codes: 0 done, 2 files, devices or settings are not right, 3 no plan meets 
 
 /// Trains neural networks on any GPU, inside a byte budget.
 #[derive(Parser, Debug)]
-#[command(name = "tightfit", version, after_help = EXIT_CODES)]
+#[command(name = "tightfit", version, after_help = EXIT_CODES, arg_required_else_help = false)]
 struct Cli {
     /// One JSON object per line on standard output, and nothing else there
     #[arg(long, global = true)]
@@ -48,7 +48,7 @@ enum Command {
     /// Tests a model with weights from a file
     Eval(eval::EvalArgs),
     /// Fetches datasets
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Data(data::DataCommand),
 }
 
@@ -92,8 +92,11 @@ fn report(output: &Output, failure: &Failure) -> ExitCode {
 
 /// clap's error in one line.
 fn usage(error: &clap::Error) -> Failure {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Failure::bad_input("no command: choose one of devices, plan, train, eval, data (see tightfit --help)");
+    if error.kind() == ErrorKind::MissingSubcommand {
+        let Some(ContextValue::Strings(commands)) = error.get(ContextKind::ValidSubcommand) else {
+            return Failure::bad_input("a command is missing: see tightfit --help");
+        };
+        return Failure::bad_input(format!("a command is missing: choose one of {}", commands.join(", ")));
     }
     if error.kind() == ErrorKind::ValueValidation {
         let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
@@ -132,7 +135,8 @@ mod tests {
         assert!(message(&["train"]).contains("<MODEL>"));
         assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
         assert!(message(&["train", "mnist-cnn", "--optimizer", "lion"]).contains("sgd"));
-        assert!(message(&[]).contains("no command"));
+        assert!(message(&[]).contains("train"));
+        assert!(message(&["data"]).contains("mnist"));
         assert!(!message(&["train"]).contains('\n'));
     }
 

@@ -1,12 +1,14 @@
 //! Models by name or from a TOML file.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
 use tightfit::error::DataError;
 use tightfit::nn::{Layer, Sequential, models};
 use tightfit::train::{Loss, Optimizer};
+use toml::{Spanned, Table};
 
 use super::failure::Failure;
 
@@ -25,7 +27,7 @@ struct Contents {
     input: Vec<usize>,
     loss: Option<Loss>,
     optimizer: Option<Optimizer>,
-    layers: Vec<Layer>,
+    layers: Vec<Spanned<Table>>,
 }
 
 /// A built-in model by its name, any other from a file.
@@ -52,17 +54,25 @@ pub(crate) fn open(name: &str) -> Result<ModelFile, Failure> {
 
 /// Reads the text of a model file; an error names the line.
 fn parse(text: &str) -> Result<ModelFile, String> {
-    let contents: Contents = toml::from_str(text).map_err(|error| {
-        // Some of toml's messages go over several lines.
-        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-        match error.span() {
-            Some(span) => format!("line {}: {message}", text[..span.start].lines().count().max(1)),
-            None => message,
-        }
-    })?;
+    let contents: Contents = toml::from_str(text).map_err(|error| located(text, error.span(), &error))?;
     let Contents { name, input, loss, optimizer, layers } = contents;
-    let model = layers.into_iter().fold(Sequential::new(name, input), Sequential::push);
+    let mut model = Sequential::new(name, input);
+    for layer in layers {
+        let span = layer.span();
+        // One by one: in a list, toml would point at the first layer whichever is wrong.
+        let layer = Layer::deserialize(layer.into_inner()).map_err(|error| located(text, Some(span), &error))?;
+        model = model.push(layer);
+    }
     Ok(ModelFile { model, loss, optimizer })
+}
+
+/// toml's message in one line, and the line of the file where `span` begins.
+fn located(text: &str, span: Option<Range<usize>>, error: &toml::de::Error) -> String {
+    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    match span {
+        Some(span) => format!("line {}: {message}", text[..span.start].matches('\n').count() + 1),
+        None => message,
+    }
 }
 
 #[cfg(test)]
@@ -117,7 +127,7 @@ out_features = 10
             ("kind = \"relu\"", "kind = \"relux\"", 17, "unknown variant `relux`"),
             ("kind = \"relu\"", "kind = \"relu\"\nslope = 1", 17, "unknown field `slope`"),
             ("[1, 28, 28]", "[1, -28, 28]", 3, "-28"),
-            ("[1, 28, 28]", "[1, 28", 3, "array"),
+            ("[1, 28, 28]", "28", 3, "sequence"),
             ("cross-entropy", "crossentropy", 4, "unknown variant `crossentropy`"),
             ("momentum = 0.9", "momentun = 0.9", 6, "unknown field `momentun`"),
             ("name = \"my-cnn\"", "name = \"my-cnn\"\nepochs = 3", 3, "unknown field `epochs`"),

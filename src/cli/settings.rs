@@ -16,7 +16,7 @@ pub(crate) struct ModelArgs {
     model: String,
 
     /// Samples of a step
-    #[arg(long, value_name = "N", default_value = "64", value_parser = count::<usize>)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = count::<usize>, allow_negative_numbers = true)]
     batch: usize,
 
     /// Bytes that may be on the device at once: 64MiB, 1.5GB or plain bytes [default: no limit]
@@ -24,7 +24,7 @@ pub(crate) struct ModelArgs {
     budget: Option<u64>,
 
     /// Cuts each batch into so many parts, 1 for none [default: the planner chooses]
-    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     micro_batches: Option<usize>,
 
     /// How parameters follow their gradients [default: the model file's, or adam]
@@ -32,23 +32,23 @@ pub(crate) struct ModelArgs {
     optimizer: Option<OptimizerName>,
 
     /// Learning rate [default: the model file's, or 0.001; 0.01 for sgd]
-    #[arg(long, value_name = "RATE", value_parser = positive)]
+    #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
     lr: Option<f64>,
 
     /// Momentum of sgd, in 0..1
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
     momentum: Option<f64>,
 
     /// Weight decay
-    #[arg(long, value_name = "FACTOR", value_parser = non_negative)]
+    #[arg(long, value_name = "FACTOR", value_parser = non_negative, allow_negative_numbers = true)]
     weight_decay: Option<f64>,
 
     /// Scales gradients so that their global norm is at most this
-    #[arg(long, value_name = "NORM", value_parser = positive)]
+    #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
     clip_norm: Option<f64>,
 
     /// Decides initial parameters and the order of samples
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = whole, allow_negative_numbers = true)]
     seed: u64,
 }
 
@@ -117,6 +117,10 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     number
         .and_then(|number| T::try_from(number).ok())
         .ok_or_else(|| "it must be a whole number of at least 1".to_owned())
+}
+
+fn whole(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "it must be a whole number, 0 or above".to_owned())
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -28,11 +28,11 @@ pub(crate) struct TrainArgs {
     data: PathBuf,
 
     /// Passes over the training set
-    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u64>)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u64>, allow_negative_numbers = true)]
     epochs: u64,
 
     /// Stops after so many steps
-    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
     steps: Option<u64>,
 
     /// Writes the parameters here when training ends (safetensors)
@@ -40,7 +40,7 @@ pub(crate) struct TrainArgs {
     save: Option<PathBuf>,
 
     /// Steps between two lines of progress [default: a twentieth of all]
-    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
     log_every: Option<u64>,
 }
 

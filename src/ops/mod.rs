@@ -27,7 +27,7 @@ pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use real::Real;
 
 use crate::error::OpError;
-use crate::shader::Target;
+pub use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
 /// What running an op once costs, for the planner's time model.

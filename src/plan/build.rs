@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::PlanError;
 use crate::graph::{Graph, Role};
-use crate::shader::Target;
+use crate::ops::Target;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Arenas are cut at this size even where a device takes larger buffers.

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::{Pass, Source};
 use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, Phase, Role};
+use crate::ops::Target;
 use crate::ops::{Call, Dispatch, Flags, Op, Real};
-use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 use crate::twin;
 
