@@ -7,7 +7,7 @@ use tightfit::train::{Config, plan};
 fn snapshot(name: &str, batch: usize) {
     let model = models::builtin(name).expect("no such model");
     let config = Config::default().batch(batch);
-    let limits = Limits::default();
+    let limits = Limits::any_device();
     let unlimited = plan(&model, &config, &limits).expect("plan").plan;
     let need = unlimited.peak_bytes;
     let minimum = unlimited.minimum_budget_bytes;

@@ -22,8 +22,8 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
     let (summary, name, parameters) = (model.summary()?, model.name().to_owned(), model.parameter_count()?);
     let plan = match args.device.device.as_deref() {
-        // Without a device, the limits that any device meets.
-        None | Some("cpu") => train::plan(&model, &config, &Limits::default())?.plan,
+        None => train::plan(&model, &config, &Limits::any_device())?.plan,
+        Some("cpu") => train::plan(&model, &config, &Limits::default())?.plan,
         selector => Trainer::new(model, config, selector)?.plan().clone(),
     };
     output.text(summary);
