@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use naga::back::{glsl, hlsl, msl, spv};
 use naga::valid::Capabilities;
 use naga::{Module, ShaderStage};
+use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node};
 use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, Op, Slot};
 use tightfit::shader::{self, Access, Checked, Family, Kernel, Reflection, StorageType, Target, Variant};
@@ -43,7 +44,7 @@ enum Backend {
     Glsl,
 }
 
-/// All nodes that a case gives rise to: its own, and those of its backward for each set of gradients that can arrive.
+/// All nodes that a case gives rise to: its own, and those of its backward for each set of gradients that it takes.
 fn nodes(case: &Case) -> Vec<(Graph, usize)> {
     let build = |gradients: Option<Vec<bool>>| {
         let mut graph = Graph::new();
@@ -66,19 +67,20 @@ fn nodes(case: &Case) -> Vec<(Graph, usize)> {
         }
         let forward =
             Backward { inputs: &inputs, outputs: &outputs, grad_outputs: &grad_outputs, wanted: &case.wanted };
-        case.op
-            .backward(&mut graph, &forward)
-            .unwrap_or_else(|error| panic!("backward of {}/{}: {error}", case.op.name(), case.name));
-        Some(graph)
+        match case.op.backward(&mut graph, &forward) {
+            Ok(_) => Some(graph),
+            // An output that is only saved for backward gets no gradient.
+            Err(OpError::NotDifferentiable { .. }) => None,
+            Err(error) => panic!("backward of {}/{}: {error}", case.op.name(), case.name),
+        }
     };
     let forward = build(None).expect("always built");
     let outputs = forward.nodes()[0].outputs.len();
     let mut graphs = vec![forward];
     if case.wanted.contains(&true) {
-        graphs.extend(build(Some(vec![true; outputs])));
-        if outputs > 1 {
-            graphs.extend((0..outputs).filter_map(|only| build(Some((0..outputs).map(|i| i == only).collect()))));
-        }
+        let subset = |bits: u32| (0..outputs).map(|i| bits >> i & 1 == 1).collect();
+        graphs.extend((1u32..1 << outputs).filter_map(|bits| build(Some(subset(bits)))));
+        assert!(graphs.len() > 1, "no gradient reaches {}/{}", case.op.name(), case.name);
     }
     graphs.into_iter().flat_map(|graph| (0..graph.nodes().len()).map(move |node| (graph.clone(), node))).collect()
 }

@@ -309,11 +309,6 @@ impl<'a, T> View<'a, T> {
     }
 }
 
-/// A dense matrix `[rows, columns]` with rows and columns swapped.
-pub(super) fn transpose<T: Real>(data: &[T], rows: usize, columns: usize) -> Vec<T> {
-    (0..columns).flat_map(|j| (0..rows).map(move |i| data[i * columns + j])).collect()
-}
-
 /// `c[m, n] += a[m, k] · b[k, n]` on the CPU; rows of `c` are `ldc` apart.
 pub(super) fn multiply<T: Real>(m: usize, n: usize, k: usize, a: View<'_, T>, b: View<'_, T>, c: &mut [T], ldc: usize) {
     // The innermost loop runs along rows of b and c, so a transposed b is copied once.
