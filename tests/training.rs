@@ -155,8 +155,7 @@ fn a_stopped_run_ends_at_a_step_boundary() {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let mut on_step = move |report: &tightfit::train::StepReport| flag.store(report.step == 2, Ordering::Relaxed);
-    let options =
-        FitOptions { epochs: 1, stop: Some(stop), on_step: Some(&mut on_step), ..FitOptions::default() };
+    let options = FitOptions { epochs: 1, stop: Some(stop), on_step: Some(&mut on_step), ..FitOptions::default() };
     let report = trainer.fit(&train, options).expect("fit");
     assert!(report.interrupted);
     assert_eq!(report.steps, 2);
@@ -193,8 +192,7 @@ fn clipping_bounds_the_first_step() {
         let targets = Targets::Values { values: vec![100.0; 24], shape: [3].into() };
         let data = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
         let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.5, nesterov: false, weight_decay: 0.0 };
-        let config =
-            Config::default().batch(8).micro_batches(2).loss(Loss::Mse).optimizer(optimizer).clip_norm(0.25);
+        let config = Config::default().batch(8).micro_batches(2).loss(Loss::Mse).optimizer(optimizer).clip_norm(0.25);
         let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
         trainer.step(&data, &(0..8).collect::<Vec<_>>()).expect("step");
         let mut squares = 0.0;
