@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}\n\ntraining on {}", trainer.plan(), trainer.device_name());
 
     let mut on_step = |step: &StepReport| {
-        if step.step % step.steps_per_epoch == 0 {
+        if step.step.is_multiple_of(step.steps_per_epoch) {
             println!("epoch {:>2}  loss {:.4}", step.epoch, step.loss);
         }
     };

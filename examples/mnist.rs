@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}\n\ntraining on {}", trainer.plan(), trainer.device_name());
 
     let mut on_step = |step: &StepReport| {
-        if step.step % 50 == 0 {
+        if step.step.is_multiple_of(50) {
             println!("step {:>4}  loss {:.4}  {:.1} ms", step.step, step.loss, step.step_ms);
         }
     };

@@ -1,4 +1,4 @@
-//! Trains neural networks on any GPU that wgpu reaches, inside a byte budget that the user sets.
+#![doc = include_str!("../README.md")]
 
 pub mod autodiff;
 pub mod data;

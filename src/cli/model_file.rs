@@ -121,6 +121,15 @@ out_features = 10
     }
 
     #[test]
+    fn the_example_of_the_readme_is_right() {
+        let readme = include_str!("../../README.md");
+        let start = readme.find("```toml\n").expect("an example") + "```toml\n".len();
+        let length = readme[start..].find("```").expect("its end");
+        let file = parse(&readme[start..start + length]).expect("parses");
+        assert_eq!(file.model.output_shape().expect("builds")[..], [10]);
+    }
+
+    #[test]
     fn errors_name_the_line() {
         for (from, to, line, word) in [
             ("padding = 1", "paddin = 1", 11, "unknown field `paddin`"),

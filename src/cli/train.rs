@@ -71,7 +71,6 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
             max_steps: args.steps,
             stop: Some(stop.clone()),
             on_step: Some(&mut on_step),
-            ..FitOptions::default()
         },
     )?;
     drop(progress);
