@@ -214,6 +214,7 @@ ops! {
     cross_entropy,
     fill,
     gelu,
+    hard_swish,
     leaky_relu,
     log_softmax,
     lstm,

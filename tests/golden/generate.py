@@ -93,6 +93,7 @@ OPS = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "silu": F.silu,
+    "hard_swish": F.hardswish,
     "gelu": F.gelu,
     "softmax": softmax,
     "log_softmax": log_softmax,
