@@ -11,7 +11,7 @@ use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 /// | tensor | shape |
 /// |---|---|
 /// | input | [n₀, n₁, …], up to 6 axes |
-/// | output | [n of axes[0], n of axes[1], …] |
+/// | output | `[n of axes[0], n of axes[1], …]` |
 ///
 /// A transpose is `axes: vec![1, 0]`.
 ///

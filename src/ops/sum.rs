@@ -13,7 +13,7 @@ use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 /// | tensor | shape |
 /// |---|---|
 /// | input | any, up to 6 axes |
-/// | output | the input's without `axes`, or with 1 there (`keepdim`); [1] where every axis is summed and `keepdim` is off |
+/// | output | the input's without `axes`, or with 1 there (`keepdim`); `[1]` where every axis is summed and `keepdim` is off |
 ///
 /// **Saved for backward:** nothing. **In place:** no.
 /// **Numerics:** f32; the order of additions depends on the shape only. A long sum is made of partial sums (at most 1024, or
