@@ -56,8 +56,8 @@ struct UploadSlot {
 
 /// Copies host data into buffers of the device.
 ///
-/// Pieces are collected in a slot; [`encode`](Self::encode) puts their copies into an encoder, and after its
-/// submission [`submitted`](Self::submitted) hands the slot back for reuse.
+/// Pieces are collected in a slot; `encode` puts their copies into an encoder, and after its
+/// submission `submitted` hands the slot back for reuse.
 #[derive(Debug)]
 pub struct UploadRing {
     slots: Vec<UploadSlot>,
@@ -95,7 +95,7 @@ impl UploadRing {
     }
 
     /// Uploads `data` to `target` from `offset` on, which is a multiple of 4. Full slots are submitted at once; the
-    /// rest goes with the next [`encode`](Self::encode) or [`flush`](Self::flush). A tail of fewer than 4 bytes is
+    /// rest goes with the next `encode` or [`flush`](Self::flush). A tail of fewer than 4 bytes is
     /// filled up with zeros in the target's padding.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl UploadRing {
         Ok(())
     }
 
-    /// Puts the pending copies into `encoder`. Must be followed by [`submitted`](Self::submitted).
+    /// Puts the pending copies into `encoder`. Must be followed by `submitted`.
     pub(crate) fn encode(&mut self, encoder: &mut wgpu::CommandEncoder) {
         if self.pending.is_empty() {
             return;
@@ -145,7 +145,7 @@ impl UploadRing {
         }
     }
 
-    /// Hands the slot back once the encoder given to [`encode`](Self::encode) was submitted, and turns to the next.
+    /// Hands the slot back once the encoder given to `encode` was submitted, and turns to the next.
     pub(crate) fn submitted(&mut self, submission: &wgpu::SubmissionIndex) {
         if self.used_bytes == 0 {
             return;

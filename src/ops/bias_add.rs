@@ -13,15 +13,15 @@ use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 ///
 /// | tensor | shape |
 /// |---|---|
-/// | input | [N, C, …] |
-/// | bias | [C] |
+/// | input | `[N, C, …]` |
+/// | bias | `[C]` |
 /// | output | as input |
 ///
 /// **Saved for backward:** nothing. **In place:** yes, on the input.
 /// **Numerics:** the gradient of the bias is a sum with the order of [`Sum`](super::sum::Sum), whose kernels run.
 ///
 /// # Errors
-/// Where an input is not f32, the input has fewer than 2 dimensions or more than 6, or the bias is not [C].
+/// Where an input is not f32, the input has fewer than 2 dimensions or more than 6, or the bias is not `[C]`.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.Linear.html> (the addition)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

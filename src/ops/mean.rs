@@ -12,7 +12,7 @@ use crate::tensor::{TensorDesc, ValueId};
 /// | tensor | shape |
 /// |---|---|
 /// | input | any, up to 6 axes |
-/// | output | the input's without `axes`, or with 1 there (`keepdim`); [1] where every axis is averaged and `keepdim` is off |
+/// | output | the input's without `axes`, or with 1 there (`keepdim`); `[1]` where every axis is averaged and `keepdim` is off |
 ///
 /// **Saved for backward:** nothing. **In place:** no.
 /// **Numerics:** as [`Sum`](super::sum::Sum), whose kernels run; the complete sum is multiplied by 1/n.
