@@ -224,10 +224,10 @@ fn every_kernel_translates_to_every_language() {
 }
 
 /// A kernel in one variant, and what it became.
-type Module<'a> = (&'a (Kernel, Variant), &'a (Checked, Reflection));
+type CheckedModule<'a> = (&'a (Kernel, Variant), &'a (Checked, Reflection));
 
 /// Translates modules to every language; returns how many translations were written, and what went wrong.
-fn translate_all(modules: &[Module<'_>], spirv_val: bool) -> (usize, Vec<String>) {
+fn translate_all(modules: &[CheckedModule<'_>], spirv_val: bool) -> (usize, Vec<String>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (mut written, mut failures) = (0, Vec::new());
     for ((kernel, variant), (checked, _)) in modules {
