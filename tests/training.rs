@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tightfit::data::{Dataset, Samples, Targets, mnist};
 use tightfit::error::TrainError;
 use tightfit::nn::{Sequential, models};
-use tightfit::plan::Limits;
-use tightfit::train::{Config, FitOptions, Loss, Optimizer, Trainer, plan};
+use tightfit::train::{Config, FitOptions, Loss, Optimizer, Trainer};
 
 fn data(model: &Sequential) -> (Dataset, Dataset) {
     let (train, test) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
@@ -32,21 +31,33 @@ fn steps(count: u64) -> FitOptions<'static> {
     FitOptions { epochs: 1, max_steps: Some(count), ..FitOptions::default() }
 }
 
+/// No budget, and halfway between the smallest one and what the whole batch needs.
+fn budgets(model: &Sequential, config: Config, device: &str) -> [Option<u64>; 2] {
+    let trainer = Trainer::new(model.clone(), config, Some(device)).expect("trainer");
+    let plan = trainer.plan();
+    assert!(plan.minimum_budget_bytes < plan.unconstrained_peak_bytes, "micro-batches save nothing");
+    [None, Some(plan.minimum_budget_bytes.midpoint(plan.unconstrained_peak_bytes))]
+}
+
 #[test]
 fn measured_peak_equals_planned_peak() {
     for device in devices() {
-        for (name, budget) in [("mnist-mlp", None), ("mnist-mlp", Some(10 << 20)), ("mnist-lstm", Some(3 << 20))] {
+        for name in ["mnist-mlp", "mnist-lstm"] {
             let model = builtin(name);
             let (train, test) = data(&model);
-            let config = Config { budget_bytes: budget, ..Config::default() };
-            let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
-            let planned = trainer.plan().peak_bytes;
-            assert_eq!(trainer.measured_peak_bytes(), planned, "{name} on {device} before the first step");
-            trainer.fit(&train, steps(2)).expect("fit");
-            trainer.evaluate(&test.take(100).expect("100 samples")).expect("evaluate");
-            trainer.parameters().expect("parameters");
-            assert_eq!(trainer.measured_peak_bytes(), planned, "{name} on {device} after training");
-            assert!(budget.is_none_or(|budget| planned <= budget));
+            let config = Config::default().batch(256);
+            for budget in budgets(&model, config, &device) {
+                let config = Config { budget_bytes: budget, ..config };
+                let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
+                let planned = trainer.plan().peak_bytes;
+                assert_eq!(trainer.measured_peak_bytes(), planned, "{name} on {device} before the first step");
+                trainer.fit(&train, steps(2)).expect("fit");
+                trainer.evaluate(&test.take(300).expect("300 samples")).expect("evaluate");
+                trainer.parameters().expect("parameters");
+                assert_eq!(trainer.measured_peak_bytes(), planned, "{name} on {device} after training");
+                assert_eq!(trainer.plan().micro_batches.len() > 1, budget.is_some(), "{name} on {device}");
+                assert!(budget.is_none_or(|budget| planned <= budget), "{name} on {device}");
+            }
         }
     }
 }
@@ -74,12 +85,9 @@ fn gradients(name: &str, batch: usize, micro_batches: usize, device: &str) -> BT
 fn micro_batches_compute_the_full_batchs_gradients() {
     let device = common::gpu().unwrap_or_else(|| "cpu".to_owned());
     // 30 samples in 4 parts are 8, 8, 8 and 6: the short last part must count by its samples.
-    for (name, batch, splits) in [("mnist-cnn", 30, [2, 4]), ("mnist-mlp", 50, [3, 50]), ("mnist-lstm", 30, [4, 7])] {
+    for (name, batch, splits) in [("mnist-cnn", 30, [2, 4]), ("mnist-mlp", 50, [3, 50]), ("mnist-lstm", 30, [4, 6])] {
         let full = gradients(name, batch, 1, &device);
         for split in splits {
-            if batch.div_ceil(batch.div_ceil(split)) != split {
-                continue;
-            }
             let parts = gradients(name, batch, split, &device);
             for (parameter, full) in &full {
                 let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
@@ -103,7 +111,7 @@ fn the_same_plan_gives_the_same_bits() {
         let run = || {
             let model = builtin("mnist-mlp");
             let (train, _) = data(&model);
-            let config = Config::default().batch(32).micro_batches(3 - 1).seed(7);
+            let config = Config::default().batch(32).micro_batches(2).seed(7);
             let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
             trainer.fit(&train, steps(3)).expect("fit");
             trainer.parameters_sha256().expect("hash")
@@ -206,18 +214,16 @@ fn clipping_bounds_the_first_step() {
 
 #[test]
 fn mnist_learns_at_every_budget() {
-    let device = common::gpu().unwrap_or_else(|| "cpu".to_owned());
-    let model = builtin("mnist-mlp");
+    let Some(device) = common::gpu() else { return };
+    let model = builtin("mnist-cnn");
     let (train, test) = data(&model);
     let config = Config::default().batch(128).seed(1);
-    let unlimited = plan(&model, &config, &Limits::default()).expect("plan").plan;
-    for budget in [unlimited.unconstrained_peak_bytes, unlimited.minimum_budget_bytes] {
-        let config = config.budget_bytes(budget);
+    for budget in budgets(&model, config, &device) {
+        let config = Config { budget_bytes: budget, ..config };
         let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
-        let count = if device == "cpu" { 20 } else { 78 };
-        trainer.fit(&train, steps(count)).expect("fit");
+        trainer.fit(&train, steps(30)).expect("fit");
         let evaluation = trainer.evaluate(&test).expect("evaluate");
         println!("{} micro-batches: {evaluation}", trainer.plan().micro_batches.len());
-        assert!(evaluation.accuracy.expect("accuracy") > if device == "cpu" { 0.6 } else { 0.88 }, "{evaluation}");
+        assert!(evaluation.accuracy.expect("accuracy") > 0.85, "{evaluation}");
     }
 }
