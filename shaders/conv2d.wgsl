@@ -8,13 +8,13 @@
 //   grad_bias    grad_bias[o] = sum over n, y, x of grad_output[n, o, y, x]
 //   pack_weight  packed[g, ky, kx, row, k] = weight with rows and k of group g, k padded to a multiple of 4 with zeros
 //
-// bindings   forward: packed, input, output, bias (BIAS). grad_input: packed, grad_output, grad_input.
+// bindings   forward: packed, input, output, bias (ROW_START). grad_input: packed, grad_output, grad_input.
 //            grad_weight: grad_output, input, grad_weight or the parts of a split sum [splits, numel].
 //            grad_bias: grad_output, parts [splits, channels]. pack_weight: weight, packed.
 // dispatch   forward, grad_input, grad_weight: one workgroup per tile, rows fastest, then columns, then group * splits +
 //            split; folded. grad_bias: one workgroup per channel and split, folded. pack_weight: one invocation per 4
 //            elements, 64 per workgroup, folded.
-// workgroup  8 KiB without subgroups, else 0 bytes; grad_bias 256 bytes; pack_weight 0 bytes
+// workgroup  without subgroups 8 KiB, grad_bias 256 bytes; else and pack_weight 0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html
 #import "shared/index.wgsl"
 
@@ -66,7 +66,7 @@ var<immediate> params: Params;
 #else
 @group(0) @binding(2) var<storage, read_write> dest: array<Storage>;
 #endif
-#ifdef BIAS
+#ifdef ROW_START
 @group(0) @binding(3) var<storage, read> bias: array<Storage>;
 #endif
 
@@ -205,7 +205,6 @@ fn store_c(row: u32, columns: Columns, value: Accum4) {
 #else
 struct Columns {
     column: u32,
-    group: u32,
     // Where row 0 of each pixel of `dest` lies.
     c_at: vec4<u32>,
     // Where channel 0 of each pixel's image lies.
@@ -234,7 +233,6 @@ fn columns_at(column: u32, z: u32) -> Columns {
     let channels = params.groups * params.channels;
     return Columns(
         column,
-        z,
         (sample * params.groups + z) * params.rows * plane + pixel,
         (sample * channels + z * params.channels) * (params.source_h * params.source_w),
         y,
@@ -288,12 +286,14 @@ fn load_b(columns: Columns, k: u32) -> Block {
     );
 }
 
-fn store_c(row: u32, columns: Columns, sum: Accum4) {
-#ifdef BIAS
-    let value = sum + Accum(bias[columns.group * params.rows + row]);
-#else
-    let value = sum;
+#ifdef ROW_START
+fn row_start(row: u32, z: u32) -> Accum4 {
+    let i = z * params.rows + min(row + LANES, vec4<u32>(params.rows - 1u));
+    return Accum4(Accum(bias[i.x]), Accum(bias[i.y]), Accum(bias[i.z]), Accum(bias[i.w]));
+}
 #endif
+
+fn store_c(row: u32, columns: Columns, value: Accum4) {
     let i = columns.c_at + row * (params.dest_h * params.dest_w);
 #ifdef VEC_C
     if columns.column < params.columns {
@@ -361,6 +361,8 @@ fn grad_weight(
 #endif
 
 #ifdef ENTRY_grad_bias
+#import "shared/gemm_sum.wgsl"
+
 struct Params {
     channels: u32,
     samples: u32,
@@ -379,9 +381,7 @@ var<immediate> params: Params;
 #endif
 @group(0) @binding(1) var<storage, read_write> parts: array<Storage>;
 
-var<workgroup> sums: array<Accum, 64>;
-
-@compute @workgroup_size(64)
+@compute @workgroup_size(SUM_INVOCATIONS)
 fn grad_bias(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
@@ -400,7 +400,7 @@ fn grad_bias(
 #endif
     for (var sample = part * params.terms; sample < min(params.samples, (part + 1u) * params.terms); sample++) {
         let plane = (sample * params.channels + channel) * params.plane;
-        for (var pixel = local_index; pixel < params.plane; pixel += 64u) {
+        for (var pixel = local_index; pixel < params.plane; pixel += SUM_INVOCATIONS) {
 #ifdef VEC_A
             sum += Accum4(grad_output[plane + pixel]);
 #else
@@ -409,16 +409,11 @@ fn grad_bias(
         }
     }
 #ifdef VEC_A
-    sums[local_index] = (sum.x + sum.y) + (sum.z + sum.w);
+    let total = sum_invocations((sum.x + sum.y) + (sum.z + sum.w), local_index);
 #else
-    sums[local_index] = sum;
+    let total = sum_invocations(sum, local_index);
 #endif
-    workgroupBarrier();
     if local_index == 0u {
-        var total = Accum();
-        for (var j = 0u; j < 64u; j++) {
-            total += sums[j];
-        }
         parts[part * ((params.channels + 3u) & ~3u) + channel] = Storage(total);
     }
 }

@@ -2,12 +2,12 @@
 //
 // Formulas as in conv2d.wgsl.
 //
-// bindings   forward: weight, input, output, bias (BIAS). grad_input: weight, grad_output, grad_input.
+// bindings   forward: weight, input, output, bias (ROW_START). grad_input: weight, grad_output, grad_input.
 //            grad_weight: grad_output, input, grad_weight or the parts of a split sum [splits, numel].
 //            weight [channels, 1, kernel_h, kernel_w]
 // dispatch   forward, grad_input: one invocation per 4 neighbours in a row of the result, 64 per workgroup, folded
 //            grad_weight: one workgroup per weight and split, folded
-// workgroup  grad_weight 256 bytes, else 0
+// workgroup  grad_weight 256 bytes without subgroups, else 0
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html
 #import "shared/index.wgsl"
 
@@ -39,14 +39,23 @@ var<immediate> params: Params;
 #endif
 @group(0) @binding(1) var<storage, read> source: array<Storage>;
 @group(0) @binding(2) var<storage, read_write> dest: array<Storage>;
-#ifdef BIAS
+#ifdef ROW_START
 @group(0) @binding(3) var<storage, read> bias: array<Storage>;
 #endif
 
 #ifdef ENTRY_grad_weight
-var<workgroup> sums: array<Accum, 64>;
+#import "shared/gemm_sum.wgsl"
 
-@compute @workgroup_size(64)
+// Invocations along a row, and rows at a time.
+#ifdef SUBGROUPS
+const X_INVOCATIONS = SUBGROUP_SIZE;
+const ROW_INVOCATIONS = 1u;
+#else
+const X_INVOCATIONS = 16u;
+const ROW_INVOCATIONS = 4u;
+#endif
+
+@compute @workgroup_size(SUM_INVOCATIONS)
 fn grad_weight(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
@@ -65,33 +74,33 @@ fn grad_weight(
     let ky = tap / params.kernel_w;
     let y_tap = ky * params.dilation_h - params.padding_h;
     let x_tap = (tap - ky * params.kernel_w) * params.dilation_w - params.padding_w;
-    // 4 rows at a time, 16 invocations for each.
     let end = min(params.samples * params.dest_h, (part + 1u) * params.terms);
     var sum = Accum();
-    for (var row = part * params.terms + (local_index >> 4u); row < end; row += 4u) {
-        let sample = row / params.dest_h;
-        let y = row - sample * params.dest_h;
+    let begin = part * params.terms + local_index / X_INVOCATIONS;
+    var sample = begin / params.dest_h;
+    var y = begin - sample * params.dest_h;
+    for (var row = begin; row < end; row += ROW_INVOCATIONS) {
+        // Counted along, because division is slow on some devices.
+        while y >= params.dest_h {
+            y -= params.dest_h;
+            sample++;
+        }
         let plane = sample * params.channels + channel;
         let source_y = y * STRIDE_H + y_tap;
-        if source_y >= params.source_h {
-            continue;
-        }
-        let at = (plane * params.dest_h + y) * params.dest_w;
-        let source_at = (plane * params.source_h + source_y) * params.source_w;
-        for (var x = local_index & 15u; x < params.dest_w; x += 16u) {
-            let source_x = x * STRIDE_W + x_tap;
-            if source_x < params.source_w {
-                sum += Accum(grad_output[at + x]) * Accum(source[source_at + source_x]);
+        if source_y < params.source_h {
+            let at = (plane * params.dest_h + y) * params.dest_w;
+            let source_at = (plane * params.source_h + source_y) * params.source_w;
+            for (var x = local_index % X_INVOCATIONS; x < params.dest_w; x += X_INVOCATIONS) {
+                let source_x = x * STRIDE_W + x_tap;
+                if source_x < params.source_w {
+                    sum += Accum(grad_output[at + x]) * Accum(source[source_at + source_x]);
+                }
             }
         }
+        y += ROW_INVOCATIONS;
     }
-    sums[local_index] = sum;
-    workgroupBarrier();
+    let total = sum_invocations(sum, local_index);
     if local_index == 0u {
-        var total = Accum();
-        for (var j = 0u; j < 64u; j++) {
-            total += sums[j];
-        }
         dest[part * ((count + 3u) & ~3u) + element] = Storage(total);
     }
 }
@@ -125,7 +134,7 @@ fn convolve(i: u32) {
     }
     let y = row - plane * params.dest_h;
     let channel = plane % params.channels;
-#ifdef BIAS
+#ifdef ROW_START
     var sum = Accum4(Accum(bias[channel]));
 #else
     var sum = Accum4();

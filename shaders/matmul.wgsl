@@ -4,7 +4,8 @@
 //
 // bindings   forward: a, b, c. reduce: parts [rows, columns], output [sums, columns], columns a multiple of 4.
 //            All addresses are elements; VEC_A, VEC_B and VEC_C say that leading dimensions and offsets are multiples of 4.
-// dispatch   forward: one workgroup per tile, rows fastest, then columns, then z = batch * splits + split; folded
+// dispatch   forward: one workgroup per tile, the smaller of m and n fastest, then the other, then z = batch * splits +
+//            split; folded
 //            reduce: one invocation per 4 elements, 64 per workgroup, folded
 // workgroup  forward: 8 KiB without subgroups. reduce: 0 bytes.
 // source     https://pytorch.org/docs/stable/generated/torch.matmul.html
@@ -43,8 +44,10 @@ struct Params {
     outer_terms: u32,
     // Distance between the results of the parts.
     c_split: u32,
-    tiles_m: u32,
-    tiles_n: u32,
+    // Tiles along rows and along columns; the other way round where columns come first.
+    tiles_fast: u32,
+    tiles_slow: u32,
+    columns_first: u32,
     // Batch * splits
     depth: u32,
 }
@@ -256,10 +259,17 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let tile = linear_workgroup(workgroup_id, num_workgroups);
-    let column_tile = tile / params.tiles_m;
-    let z = column_tile / params.tiles_n;
+    let next = tile / params.tiles_fast;
+    let z = next / params.tiles_slow;
     if z >= params.depth {
         return;
+    }
+    var row = tile - next * params.tiles_fast;
+    var column = next - z * params.tiles_slow;
+    if params.columns_first == 1u {
+        let first = row;
+        row = column;
+        column = first;
     }
     let split = z % params.splits;
     let terms = Terms(
@@ -268,7 +278,7 @@ fn forward(
         split * params.k_step,
         min(params.k, split * params.k_step + params.k_terms),
     );
-    gemm(Tile((tile % params.tiles_m) * TILE_M, (column_tile % params.tiles_n) * TILE_N, params.m, z), terms, local_index);
+    gemm(Tile(row * TILE_M, column * TILE_N, params.m, z), terms, local_index);
 }
 #endif
 

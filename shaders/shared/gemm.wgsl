@@ -8,6 +8,9 @@
 //   fn load_b(columns, k) -> Block                    block[j] holds the four columns at k + j
 //   fn load_a_single(rows, k), load_b_single(..)      four rows, or columns, at one k
 //   fn store_c(row, columns, value)                   four columns of a row below the tile's limit
+//   with ROW_START fn row_start(row, z) -> Accum4     what the sums of four rows start from, otherwise 0
+// K_TAIL is defined where the number of k may leave a remainder by 4 (leaving the code out saves a fifth of the time that a
+// driver needs to compile the rest).
 // Rows and columns past the edge are loaded too: `rows_at` and `columns_at` clamp them to memory that exists.
 //
 // With SUBGROUPS a workgroup is one subgroup. Its tile of C stays in registers, each lane loads other rows of A and other
@@ -44,6 +47,16 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
     #for p in 0..PANELS
     let rows#p = rows_at(tile.row + (#p * SUBGROUP_SIZE + lane) * 4u, tile.z);
     #end
+#ifdef ROW_START
+    #for p in 0..PANELS
+    let start#p = row_start(tile.row + (#p * SUBGROUP_SIZE + lane) * 4u, tile.z);
+    #for lane in 0..SUBGROUP_SIZE
+    #for r in 0..4
+    c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] = Accum4(subgroupBroadcast(start#p[#r], #laneu));
+    #end
+    #end
+    #end
+#endif
     let columns = columns_at(tile.column + lane * 4u, tile.z);
     let k_full = terms.k_begin + ((terms.k_end - terms.k_begin) & ~3u);
     for (var outer = terms.outer_begin; outer < terms.outer_end; outer++) {
@@ -70,6 +83,7 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
             #end
             #end
         }
+#ifdef K_TAIL
         for (var k = k_full; k < terms.k_end; k++) {
             #for p in 0..PANELS
             let a#p = load_a_single(a_rows#p, k);
@@ -83,6 +97,7 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
             #end
             #end
         }
+#endif
     }
     #for p in 0..PANELS
     #for lane in 0..SUBGROUP_SIZE
@@ -138,9 +153,20 @@ fn gemm(tile: Tile, terms: Terms, index: u32) {
     // Each computes 8 rows by 4 columns.
     let y = (index >> 4u) * 2u;
     let x = index & 15u;
+#ifdef ROW_START
+    let start_low = row_start(tile.row + y * 4u, tile.z);
+    let start_high = row_start(tile.row + y * 4u + 4u, tile.z);
+    #for r in 0..4
+    var c#r = Accum4(start_low[#r]);
+    #end
+    #for r in 4..8
+    var c#r = Accum4(start_high[#r - 4]);
+    #end
+#else
     #for r in 0..8
     var c#r = Accum4();
     #end
+#endif
     for (var outer = terms.outer_begin; outer < terms.outer_end; outer++) {
         let a_rows = enter_rows(rows, outer);
         let b_columns = enter_columns(columns, outer);

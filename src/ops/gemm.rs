@@ -16,6 +16,9 @@ const ENOUGH_TILES: usize = 32;
 /// No part of a split sum is made shorter than this.
 const SHORTEST_PART: usize = 256;
 
+/// From here on a product is worth the larger tile.
+const LARGE_FLOPS: u64 = 4_000_000;
+
 /// Tile of one workgroup, and the family that computes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiling {
@@ -27,15 +30,16 @@ pub(super) struct Tiling {
 }
 
 impl Tiling {
-    /// The tiling for a target and a product of `m` rows.
-    pub(super) fn new(target: &Target, m: usize) -> Self {
+    /// The tiling for a target and a product of `m` rows and `flops` in all.
+    pub(super) fn new(target: &Target, m: usize, flops: u64) -> Self {
         match target.family {
             // Larger subgroups than 16 would unroll to very long code.
             Family::Subgroup { size } if matches!(size, 4 | 8 | 16) => {
                 let rows = 4 * size as usize;
-                // Two panels halve the loads of B, but pay only where they are filled.
+                // Two panels halve the loads of B, but pay only where they are filled, and where there is enough to do to
+                // make up for the longer code that a driver compiles.
                 let filled = m % (2 * rows) > rows || m.is_multiple_of(2 * rows);
-                let panels = if size <= 8 && filled { 2 } else { 1 };
+                let panels = if size <= 8 && filled && flops >= LARGE_FLOPS { 2 } else { 1 };
                 Tiling { family: target.family, tile_m: rows * panels, tile_n: rows, panels }
             }
             _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1 },
@@ -161,8 +165,9 @@ struct Params {
     outer_step: u32,
     outer_terms: u32,
     c_split: u32,
-    tiles_m: u32,
-    tiles_n: u32,
+    tiles_fast: u32,
+    tiles_slow: u32,
+    columns_first: u32,
     depth: u32,
 }
 
@@ -219,10 +224,13 @@ impl Gemm {
     }
 
     fn launch(&self, target: &Target, a: Matrix, b: Matrix, c: Matrix, split: Split) -> Dispatch {
-        let tiling = Tiling::new(target, self.m);
+        let tiling = Tiling::new(target, self.m, self.flops());
         let splits_k = self.outer == 1;
         let depth = self.batch * split.parts;
         let c_split = self.count().next_multiple_of(4);
+        let (tiles_m, tiles_n) = (self.m.div_ceil(tiling.tile_m), self.n.div_ceil(tiling.tile_n));
+        // The larger of a and b passes through the caches once, while the smaller stays there.
+        let columns_first = self.m > self.n;
         let params = Params {
             m: self.m as u32,
             n: self.n as u32,
@@ -245,8 +253,9 @@ impl Gemm {
             outer_step: if splits_k { 0 } else { split.terms as u32 },
             outer_terms: if splits_k { 1 } else { split.terms } as u32,
             c_split: c_split as u32,
-            tiles_m: self.m.div_ceil(tiling.tile_m) as u32,
-            tiles_n: self.n.div_ceil(tiling.tile_n) as u32,
+            tiles_fast: if columns_first { tiles_n } else { tiles_m } as u32,
+            tiles_slow: if columns_first { tiles_m } else { tiles_n } as u32,
+            columns_first: u32::from(columns_first),
             depth: depth as u32,
         };
         let iterations =
@@ -259,6 +268,7 @@ impl Gemm {
             ("VEC_B", b.is_aligned()),
             ("VEC_C", c.is_aligned() && self.n.is_multiple_of(4)),
             ("ACCUMULATE", self.accumulate),
+            ("K_TAIL", !self.k.is_multiple_of(4)),
         ];
         let dispatch = flags.into_iter().filter(|(_, set)| *set).fold(dispatch, |d, (name, _)| d.constant(name, 1));
         tiling.apply(dispatch, self.m, self.n, depth)

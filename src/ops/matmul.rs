@@ -153,6 +153,9 @@ pub fn cases() -> Vec<Case> {
         add(kind, None, [64, 32, 64]);
         add(kind, None, [33, 36, 100]);
         add(kind, Some(3), [68, 20, 36]);
+        // Enough work for the larger tile, without and with a remainder of k.
+        add(kind, None, [64, 260, 132]);
+        add(kind, None, [63, 261, 131]);
         // The sum is split.
         add(kind, None, [12, 1030, 20]);
         add(kind, Some(2), [5, 3001, 7]);

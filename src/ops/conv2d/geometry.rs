@@ -192,7 +192,7 @@ impl Geometry {
         };
         let mut bindings = vec![weight, source, Slot::Output(0)];
         bindings.extend(bias.then_some(Slot::Input(2)));
-        let flags = |dispatch: Dispatch| if bias { dispatch.constant("BIAS", 1) } else { dispatch };
+        let flags = |dispatch: Dispatch| if bias { dispatch.constant("ROW_START", 1) } else { dispatch };
         let flat = self.flattened();
         let (dest, source) = match gather {
             Gather::Forward => (flat.output, flat.input),
@@ -207,7 +207,7 @@ impl Geometry {
         }
         let (rows, channels) = self.rows_and_channels(gather);
         let columns = self.samples * dest.0 * dest.1;
-        let tiling = Tiling::new(target, rows);
+        let tiling = Tiling::new(target, rows, self.flops());
         let mut dispatches = Vec::new();
         if self.packed_bytes(gather).is_some() {
             dispatches.push(self.pack(gather, weight));
@@ -219,6 +219,9 @@ impl Geometry {
             .loops(self.taps() * (channels / 4 + 4))
             .constant("GEMM", 1)
             .constant("VEC_A", 1);
+        if !channels.is_multiple_of(4) {
+            dispatch = dispatch.constant("K_TAIL", 1);
+        }
         if self.is_pointwise() && source.1.is_multiple_of(4) {
             dispatch = dispatch.constant("VEC_B", 1);
         }
@@ -234,8 +237,8 @@ impl Geometry {
         let flat = self.flattened();
         let terms = flat.samples * flat.output.0;
         if self.is_depthwise() {
-            // Workgroups, each with 4 rows at a time and 16 pixels of each.
-            return Split::new(self.groups * self.taps() * 64, 64, 1, terms, flat.output.1, flat.output.1 / 16 + 2, 4);
+            // One workgroup per weight, with one row at a time and at least 4 pixels of it.
+            return Split::new(self.groups * self.taps() * 64, 64, 1, terms, flat.output.1, flat.output.1 / 4 + 3, 4);
         }
         let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
         Split::new(rows, columns, self.groups, terms, flat.output.1, flat.output.1 / 4 + 4, 1)
@@ -251,12 +254,13 @@ impl Geometry {
         let first = if self.is_depthwise() {
             let dispatch = Dispatch::new("conv2d_depthwise", "grad_weight", bindings)
                 .params(&flat.depthwise_params(flat.output, flat.input, split.parts, split.terms))
-                .loops(split.terms.div_ceil(4) * (flat.output.1.div_ceil(16) + 1) + 64)
+                .loops(split.terms * (flat.output.1 / 4 + 3) + 64)
+                .family(Tiling::new(target, 1, 0).family)
                 .linear(count * split.parts);
             self.strides(dispatch)
         } else {
             let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
-            let tiling = Tiling::new(target, rows);
+            let tiling = Tiling::new(target, rows, self.flops());
             let outer = self.samples * flat.output.0;
             let params = Params {
                 splits: split.parts as u32,
@@ -269,9 +273,8 @@ impl Geometry {
                 .params(&params)
                 .loops(split.terms.min(outer) * (flat.output.1 / 4 + 4))
                 .constant("GEMM", 1);
-            if flat.output.1.is_multiple_of(4) {
-                dispatch = dispatch.constant("VEC_A", 1);
-            }
+            let whole = flat.output.1.is_multiple_of(4);
+            dispatch = dispatch.constant(if whole { "VEC_A" } else { "K_TAIL" }, 1);
             if columns.is_multiple_of(4) {
                 dispatch = dispatch.constant("VEC_C", 1);
             }

@@ -2,7 +2,7 @@
 
 use bytemuck::NoUninit;
 
-use super::super::gemm::reduce_rows;
+use super::super::gemm::{Tiling, reduce_rows};
 use super::super::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot};
 use super::geometry::{Gather, Geometry};
 use super::{Conv2d, twin};
@@ -129,8 +129,8 @@ const ENOUGH_WORKGROUPS: usize = 128;
 fn grad_bias_split(grad_output: &TensorDesc) -> (usize, usize) {
     let shape = &grad_output.shape;
     let (samples, channels, plane) = (shape[0], shape[1], shape[2] * shape[3]);
-    // Loops of one invocation for a sample, where vectors are not possible.
-    let loops = plane.div_ceil(64) + 1;
+    // Loops of one invocation for a sample, for the smallest subgroup and where vectors are not possible.
+    let loops = plane.div_ceil(4) + 1;
     let most = (MAX_LOOP_ITERATIONS as usize - 64) / loops;
     let terms = samples.div_ceil(ENOUGH_WORKGROUPS.div_ceil(channels)).clamp(1, most.max(1));
     (samples.div_ceil(terms), terms)
@@ -163,7 +163,7 @@ impl Op for Conv2dGradBias {
         (splits > 1).then_some(bytes).into_iter().collect()
     }
 
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
         let shape = &inputs[0].shape;
         let (samples, channels, plane) = (shape[0], shape[1], shape[2] * shape[3]);
         let (splits, terms) = grad_bias_split(&inputs[0]);
@@ -178,7 +178,8 @@ impl Op for Conv2dGradBias {
         let result = if splits > 1 { Slot::Workspace(0) } else { Slot::Output(0) };
         let mut dispatch = Dispatch::new("conv2d", "grad_bias", [Slot::Input(0), result])
             .params(&params)
-            .loops(terms * (plane.div_ceil(64) + 1) + 64)
+            .loops(terms * (plane.div_ceil(4) + 1) + 64)
+            .family(Tiling::new(target, 1, 0).family)
             .linear(channels * splits);
         if vectors {
             dispatch = dispatch.constant("VEC_A", 1);

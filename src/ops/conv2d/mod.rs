@@ -217,6 +217,8 @@ pub fn cases() -> Vec<Case> {
         case("channels9to17", same, [1, 9, 5, 5], [17, 9, 3, 3]),
         // Around the tiles, several tiles, vectors and none.
         case("channels36to65", same, [2, 36, 8, 9], [65, 36, 3, 3]),
+        case("channels36to64", same, [2, 36, 8, 9], [64, 36, 3, 3]),
+        case("channels42to63", same, [2, 42, 9, 7], [63, 42, 3, 3]),
         case("channels4to33", Conv2d::default(), [3, 4, 13, 11], [33, 4, 3, 3]),
         case("groups3_wide", groups(same, 3), [2, 15, 7, 12], [24, 5, 3, 3]),
         case("kernel1x1_vectors", plain, [3, 8, 4, 6], [34, 8, 1, 1]),
