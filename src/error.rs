@@ -197,7 +197,7 @@ pub enum DeviceError {
     },
     /// The device is gone.
     #[error(
-        "the device was lost ({reason}); training state up to the last completed step is kept on the host where it was saved"
+        "the device was lost ({reason}), and with it what was not saved: close other programs that use it, or choose another with `--device`"
     )]
     Lost {
         /// The driver's words.

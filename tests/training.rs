@@ -85,7 +85,11 @@ fn gradients(name: &str, batch: usize, micro_batches: usize, device: &str) -> BT
 fn micro_batches_compute_the_full_batchs_gradients() {
     let device = common::gpu().unwrap_or_else(|| "cpu".to_owned());
     // 30 samples in 4 parts are 8, 8, 8 and 6: the short last part must count by its samples.
-    for (name, batch, splits) in [("mnist-cnn", 30, [2, 4]), ("mnist-mlp", 50, [3, 50]), ("mnist-lstm", 30, [4, 6])] {
+    let mut models = vec![("mnist-cnn", 30, [2, 4]), ("mnist-mlp", 50, [3, 50]), ("mnist-lstm", 30, [4, 6])];
+    if device != "cpu" {
+        models.push(("mnist-cnn", 256, [3, 256]));
+    }
+    for (name, batch, splits) in models {
         let full = gradients(name, batch, 1, &device);
         for split in splits {
             let parts = gradients(name, batch, split, &device);

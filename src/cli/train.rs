@@ -64,21 +64,19 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
             stop.store(true, Ordering::Relaxed);
         }
     };
-    let report = trainer.fit(
-        &train,
-        FitOptions {
-            epochs: args.epochs,
-            max_steps: args.steps,
-            stop: Some(stop.clone()),
-            on_step: Some(&mut on_step),
-        },
-    )?;
+    let options = FitOptions {
+        epochs: args.epochs,
+        max_steps: args.steps,
+        stop: Some(stop.clone()),
+        on_step: Some(&mut on_step),
+    };
+    let fitted = trainer.fit(&train, options);
     drop(progress);
 
-    // What was learned is on disk before anything else can go wrong.
-    if let Some(path) = &args.save {
-        trainer.save(path)?;
-    }
+    // What was learned is on disk before anything else can go wrong, and also where training could not go on.
+    let saved = args.save.as_ref().map_or(Ok(()), |path| trainer.save(path));
+    let report = fitted?;
+    saved?;
     let evaluation = if report.interrupted { None } else { Some(trainer.evaluate(&test)?) };
     summarize(args, &mut trainer, &report, evaluation, output)?;
     Ok(if report.interrupted { INTERRUPTED } else { 0 })

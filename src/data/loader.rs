@@ -56,7 +56,7 @@ impl Batches {
         }
         if drop_last && len < batch_size {
             return Err(DataError::Mismatch(format!(
-                "a dataset of {len} samples has no full batch of {batch_size}: use a smaller batch or keep the last one"
+                "a dataset of {len} samples has no full batch of {batch_size}: use a batch of at most {len}"
             )));
         }
         Ok(Batches { len, batch_size, order, drop_last })

@@ -25,7 +25,7 @@ mod tests;
 
 pub use init::Init;
 pub use layers::{
-    AvgPool2d, Conv2d, Flatten, Gelu, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute, Relu,
-    Reshape, Sigmoid, Silu, Softmax, Tanh,
+    AvgPool2d, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute,
+    Relu, Reshape, Sigmoid, Silu, Softmax, Tanh,
 };
 pub use sequential::{Built, Parameter, Sequential};

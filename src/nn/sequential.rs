@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::init::Init;
 use super::layers::{
-    AvgPool2d, Conv2d, Flatten, Gelu, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute, Relu,
-    Reshape, Scope, Sigmoid, Silu, Softmax, Tanh,
+    AvgPool2d, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute,
+    Relu, Reshape, Scope, Sigmoid, Silu, Softmax, Tanh,
 };
 use crate::error::GraphError;
 use crate::graph::Graph;
@@ -217,6 +217,8 @@ shorthands! {
     gelu() => Gelu::new();
     /// Adds [`Silu`].
     silu() => Silu;
+    /// Adds [`HardSwish`].
+    hard_swish() => HardSwish;
     /// Adds [`Softmax`] over the last axis.
     softmax() => Softmax::default();
     /// Adds [`LogSoftmax`] over the last axis.

@@ -80,7 +80,8 @@ fn every_layer_reports_its_shape() {
     assert_eq!(shape(image().flatten()), "[252]");
     assert_eq!(shape(image().reshape([36, 7])), "[36, 7]");
     assert_eq!(shape(image().permute([1, 2, 0])), "[9, 7, 4]");
-    let activations = image().relu().leaky_relu(0.1).sigmoid().tanh().gelu().push(Gelu::new().tanh(true)).silu();
+    let activations =
+        image().relu().leaky_relu(0.1).sigmoid().tanh().gelu().push(Gelu::new().tanh(true)).silu().hard_swish();
     assert_eq!(shape(activations.softmax().log_softmax().push(Softmax::new(0))), "[4, 9, 7]");
 }
 

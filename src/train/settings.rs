@@ -1,5 +1,6 @@
 //! What a user sets: loss, optimizer, batch, budget.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,17 @@ pub enum Loss {
     Mse,
 }
 
+/// As model files write it.
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loss::CrossEntropy => "cross-entropy",
+            Loss::BceWithLogits => "bce-with-logits",
+            Loss::Mse => "mse",
+        })
+    }
+}
+
 impl Loss {
     /// The targets that belong to this prediction.
     pub(crate) fn target(self, prediction: &TensorDesc) -> TensorDesc {
@@ -46,7 +58,7 @@ impl Loss {
         }
     }
 
-    /// Sum over the elements of the loss of one sample, in f64 on the host; `label` or `target` is the sample's.
+    /// The loss of one sample in f64 on the host: over several outputs, their mean.
     pub(crate) fn of_sample(self, prediction: &[f32], target: Target<'_>) -> f64 {
         match (self, target) {
             (Loss::CrossEntropy, Target::Label(label)) => {

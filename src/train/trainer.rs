@@ -32,7 +32,7 @@ pub struct StepReport {
     pub steps_per_epoch: u64,
     /// Mean loss of the step's batch.
     pub loss: f32,
-    /// Share of the batch predicted right, before the step's update; only for classification.
+    /// Share of the batch predicted right, before the step's update; only with cross-entropy.
     pub accuracy: Option<f32>,
     /// Time of the step in milliseconds.
     pub step_ms: f64,
@@ -47,7 +47,7 @@ pub struct FitReport {
     pub epochs: u64,
     /// Mean loss over the last epoch's steps so far.
     pub train_loss: f32,
-    /// Share of samples predicted right over the last epoch's steps so far.
+    /// Share of samples predicted right over the last epoch's steps so far; only with cross-entropy.
     pub train_accuracy: Option<f32>,
     /// Median time of a step in milliseconds.
     pub step_ms_median: f64,
@@ -60,7 +60,8 @@ pub struct FitReport {
 pub struct Evaluation {
     /// Mean loss.
     pub loss: f64,
-    /// Share of samples predicted right; only for classification.
+    /// Share of samples predicted right: the largest logit is the label's, or with binary cross-entropy every output is
+    /// on the right side of 0. None for MSE.
     pub accuracy: Option<f64>,
     /// Samples.
     pub samples: usize,
@@ -364,7 +365,7 @@ impl Trainer {
         Ok(weights::sha256(&self.parameters()?))
     }
 
-    /// Writes all parameters to a safetensors file. The file appears whole or not at all.
+    /// Writes all parameters to a safetensors file. The file appears whole or not at all. Optimizer state is not saved.
     ///
     /// # Errors
     /// Where the device fails or the file cannot be written.
@@ -375,8 +376,8 @@ impl Trainer {
     /// Reads all parameters from a safetensors file.
     ///
     /// # Errors
-    /// Where the file is missing or corrupt, lacks a parameter or holds another shape, or the device fails. The model
-    /// then keeps the parameters that it had.
+    /// Where the file is missing or corrupt, lacks a parameter, holds another shape or a tensor that the model does not
+    /// have, or the device fails. The model then keeps the parameters that it had.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<(), TrainError> {
         let expected = self.planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter);
         let loaded = weights::load(path.as_ref(), expected.map(|p| (p.name.as_str(), &p.desc)))?;
@@ -465,7 +466,7 @@ impl Trainer {
                 return mismatch("cross-entropy needs labels, but the data has target values".to_owned());
             }
             (loss, Targets::Labels { .. }) => {
-                return mismatch(format!("{loss:?} needs target values, but the data has labels"));
+                return mismatch(format!("the loss {loss} needs target values, but the data has labels"));
             }
             (_, Targets::Values { shape, .. }) => {
                 if *shape != output {

@@ -55,6 +55,8 @@ plain! {
     Tanh => ops::tanh::Tanh;
     /// `x · sigmoid(x)`
     Silu => ops::silu::Silu;
+    /// `x · min(max(x + 3, 0), 6) / 6`
+    HardSwish => ops::hard_swish::HardSwish;
 }
 
 /// `x` where positive, else `slope · x`.

@@ -9,7 +9,7 @@ mod shape;
 
 use serde::{Deserialize, Serialize};
 
-pub use activation::{Gelu, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
+pub use activation::{Gelu, HardSwish, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
 pub use conv::Conv2d;
 pub use linear::Linear;
 pub use lstm::Lstm;
@@ -87,6 +87,7 @@ layers! {
     Tanh = "tanh", "tanh";
     Gelu = "gelu", "gelu";
     Silu = "silu", "silu";
+    HardSwish = "hard_swish", "hard_swish";
     Softmax = "softmax", "softmax";
     LogSoftmax = "log_softmax", "log_softmax";
     Lstm = "lstm", "lstm";
