@@ -2,6 +2,8 @@
 
 CARGO_DENY_VERSION=0.20.2
 export DEBIAN_FRONTEND=noninteractive
+# Mesa's layer that sorts devices complains on standard error where no desktop session runs.
+export NODEVICE_SELECT=1
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 

@@ -198,6 +198,52 @@ fn saved_weights_predict_the_same() {
 }
 
 #[test]
+fn weights_go_only_where_they_belong() {
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str| folder.path().join(name);
+    let mut trainer =
+        Trainer::new(Sequential::new("t", [4]).linear(2), Config::default(), Some("cpu")).expect("trainer");
+    Trainer::check_save(at("new.st")).expect("a new file");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("folder").count(), 0, "the check left a trace");
+    for refused in [folder.path().to_owned(), at("missing/new.st"), "/dev/null".into()] {
+        assert!(Trainer::check_save(&refused).is_err(), "{}", refused.display());
+        assert!(trainer.save(&refused).is_err(), "{}", refused.display());
+    }
+    std::fs::write(at("real.st"), "old").expect("write");
+    std::os::unix::fs::symlink(at("real.st"), at("link.st")).expect("link");
+    trainer.save(at("link.st")).expect("save");
+    assert!(at("link.st").is_symlink() && trainer.load(at("real.st")).is_ok(), "the link was replaced");
+
+    let bytes = std::fs::read(at("real.st")).expect("read");
+    let mut broken = bytes.clone();
+    let end = broken.len();
+    broken[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(at("real.st"), &broken).expect("write");
+    assert!(trainer.load(at("real.st")).expect_err("NaN").to_string().contains("not finite"));
+    std::fs::write(at("real.st"), [bytes, vec![0; 2 << 20]].concat()).expect("write");
+    assert!(trainer.load(at("real.st")).expect_err("too long").to_string().contains("another model"));
+    assert!(trainer.load("/dev/zero").expect_err("endless").to_string().contains("regular file"));
+}
+
+#[test]
+fn a_last_update_that_overflows_is_an_error() {
+    for device in devices() {
+        let targets = Targets::Values { values: vec![1e20; 16], shape: [2].into() };
+        let data = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
+        let config = Config::default().batch(8).loss(Loss::Mse).optimizer(Optimizer::sgd(1e30));
+        // The loss, about 1e40, is not finite in f32; a target of 1e18 keeps it finite, and the update overflows.
+        let targets = Targets::Values { values: vec![1e18; 16], shape: [2].into() };
+        let finite = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
+        for (data, words) in [(data, "output of layer `loss`"), (finite, "parameter `linear1")] {
+            let model = Sequential::new("t", [4]).linear(2);
+            let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+            let error = trainer.fit(&data, steps(1)).expect_err("an overflow").to_string();
+            assert!(error.contains(words), "on {device}: {error}");
+        }
+    }
+}
+
+#[test]
 fn clipping_bounds_the_first_step() {
     for device in devices() {
         let model = Sequential::new("tiny", [4]).linear(3);

@@ -71,7 +71,8 @@ impl ModelArgs {
     /// The model, checked, and the settings: the command line's first, then the file's, then defaults.
     pub(crate) fn resolve(&self) -> Result<(Sequential, Config), Failure> {
         let ModelFile { model, loss, optimizer } = model_file::open(&self.model)?;
-        model.build(1)?;
+        // A built-in model is fine; in one from a file, the error should say which file.
+        model.build(1).map_err(|error| Failure::bad_input(format!("{}: {error}", self.model)))?;
         let mut config = Config::default().batch(self.batch).seed(self.seed);
         config.loss = loss.unwrap_or_default();
         config.optimizer = self.optimizer(optimizer)?;

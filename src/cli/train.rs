@@ -47,7 +47,7 @@ pub(crate) struct TrainArgs {
 pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
     if let Some(path) = &args.save {
-        check_can_be_saved(path)?;
+        Trainer::check_save(path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }
     let (train, test) = open_data(args, model.input_shape().clone())?;
     let mut trainer = Trainer::new(model, config, args.device.device.as_deref())?;
@@ -85,18 +85,6 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
 fn open_data(args: &TrainArgs, shape: tightfit::tensor::Shape) -> Result<(Dataset, Dataset), Failure> {
     let (train, test) = mnist::open(&args.data)?;
     Ok((train.with_sample_shape(shape.clone())?, test.with_sample_shape(shape)?))
-}
-
-/// Says before the first step, not after the last, that the weights have nowhere to go.
-fn check_can_be_saved(path: &std::path::Path) -> Result<(), Failure> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
-    if path.is_dir() {
-        return Err(Failure::bad_input(format!("--save {}: is a folder; give a file", path.display())));
-    }
-    if !dir.is_dir() {
-        return Err(Failure::bad_input(format!("--save {}: its folder does not exist", path.display())));
-    }
-    Ok(())
 }
 
 /// The first Ctrl-C ends training at the next step boundary, the second at once.

@@ -16,10 +16,8 @@ pub(super) fn first_non_finite(
     executor: &mut dyn Executor,
     mut inputs: impl FnMut(usize, usize) -> Result<Inputs, TrainError>,
 ) -> Result<String, TrainError> {
-    for parameter in planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter) {
-        if let Some(found) = non_finite(&executor.read(&parameter.name)?) {
-            return Ok(format!("{found} in the parameter `{}`, before the step began", parameter.name));
-        }
+    if let Some(place) = non_finite_parameter(planned, executor)? {
+        return Ok(place);
     }
     for (i, &program) in planned.plan.schedule.iter().enumerate() {
         let inputs = inputs(i, program)?;
@@ -45,6 +43,19 @@ pub(super) fn first_non_finite(
         }
     }
     Ok("not in any layer's output when computed again".to_owned())
+}
+
+/// Words for the first parameter that is not finite: an update was too large though its loss was finite.
+pub(super) fn non_finite_parameter(
+    planned: &Planned,
+    executor: &mut dyn Executor,
+) -> Result<Option<String>, TrainError> {
+    for parameter in planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter) {
+        if let Some(found) = non_finite(&executor.read(&parameter.name)?) {
+            return Ok(Some(format!("{found} in the parameter `{}`, which an update made", parameter.name)));
+        }
+    }
+    Ok(None)
 }
 
 fn non_finite(data: &[u8]) -> Option<&'static str> {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::report::{Evaluation, FitOptions, FitReport, StepReport};
 use super::settings::{Config, Loss, Target};
 use super::source::{self, CORRECT, INPUT, ModelSource, TARGET, input_names};
 use super::{diagnose, weights};
@@ -20,91 +21,6 @@ use crate::nn::Sequential;
 use crate::ops::UpdateRule;
 use crate::plan::{Limits, Plan, Planned};
 use crate::tensor::TensorDesc;
-
-/// What happened in a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepReport {
-    /// Step, from 1, over all epochs of this fit.
-    pub step: u64,
-    /// Epoch, from 1.
-    pub epoch: u64,
-    /// Steps of an epoch.
-    pub steps_per_epoch: u64,
-    /// Mean loss of the step's batch.
-    pub loss: f32,
-    /// Share of the batch predicted right, before the step's update; only with cross-entropy.
-    pub accuracy: Option<f32>,
-    /// Time of the step in milliseconds.
-    pub step_ms: f64,
-}
-
-/// What a fit came to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FitReport {
-    /// Steps made.
-    pub steps: u64,
-    /// Epochs completed.
-    pub epochs: u64,
-    /// Mean loss over the last epoch's steps so far.
-    pub train_loss: f32,
-    /// Share of samples predicted right over the last epoch's steps so far; only with cross-entropy.
-    pub train_accuracy: Option<f32>,
-    /// Median time of a step in milliseconds.
-    pub step_ms_median: f64,
-    /// Stopped through [`FitOptions::stop`].
-    pub interrupted: bool,
-}
-
-/// How well a model does on a dataset.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Evaluation {
-    /// Mean loss.
-    pub loss: f64,
-    /// Share of samples predicted right: the largest logit is the label's, or with binary cross-entropy every output is
-    /// on the right side of 0. None for MSE.
-    pub accuracy: Option<f64>,
-    /// Samples.
-    pub samples: usize,
-}
-
-impl fmt::Display for Evaluation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "loss {:.4}", self.loss)?;
-        if let Some(accuracy) = self.accuracy {
-            write!(f, ", accuracy {:.2}%", accuracy * 100.0)?;
-        }
-        write!(f, " on {} samples", self.samples)
-    }
-}
-
-/// How long to fit, and who is told.
-#[derive(Default)]
-pub struct FitOptions<'a> {
-    /// Passes over the dataset.
-    pub epochs: u64,
-    /// Stops after so many steps.
-    pub max_steps: Option<u64>,
-    /// Stops at the end of the step during which it becomes true.
-    pub stop: Option<Arc<AtomicBool>>,
-    /// Called after every step.
-    pub on_step: Option<&'a mut dyn FnMut(&StepReport)>,
-}
-
-impl fmt::Debug for FitOptions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FitOptions")
-            .field("epochs", &self.epochs)
-            .field("max_steps", &self.max_steps)
-            .finish_non_exhaustive()
-    }
-}
-
-impl FitOptions<'_> {
-    /// So many passes over the dataset.
-    pub fn epochs(epochs: u64) -> Self {
-        FitOptions { epochs, ..FitOptions::default() }
-    }
-}
 
 /// Trains one model under one plan.
 pub struct Trainer {
@@ -247,6 +163,11 @@ impl Trainer {
             }
             report.epochs += 1;
         }
+        if report.steps > 0
+            && let Some(place) = diagnose::non_finite_parameter(&self.planned, &mut *self.executor)?
+        {
+            return Err(TrainError::NonFinite { step: self.steps, loss: report.train_loss, place, kept: self.steps });
+        }
         times.sort_by(f64::total_cmp);
         if !times.is_empty() {
             report.step_ms_median = times[times.len() / 2];
@@ -371,6 +292,14 @@ impl Trainer {
     /// Where the device fails or the file cannot be written.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<(), TrainError> {
         Ok(weights::save(path.as_ref(), &self.parameters()?)?)
+    }
+
+    /// Makes sure that [`Trainer::save`] can write at `path`, so that it does not fail after hours of training.
+    ///
+    /// # Errors
+    /// Where it cannot: the folder is missing or read-only, or `path` names something that is not a regular file.
+    pub fn check_save(path: impl AsRef<Path>) -> Result<(), TrainError> {
+        Ok(weights::check_writable(path.as_ref())?)
     }
 
     /// Reads all parameters from a safetensors file.

@@ -12,6 +12,9 @@ use sha2::{Digest, Sha256};
 use crate::error::DataError;
 use crate::tensor::TensorDesc;
 
+/// A header of names and shapes is never longer.
+const MAX_HEADER_BYTES: u64 = 1 << 20;
+
 type Parameters = BTreeMap<String, (TensorDesc, Vec<f32>)>;
 
 /// SHA-256 over the bytes of all parameters in the order of their names, in hex.
@@ -26,8 +29,23 @@ pub(super) fn sha256(parameters: &Parameters) -> String {
     })
 }
 
+/// Makes sure that a file can be written at `path`, without leaving a trace.
+pub(super) fn check_writable(path: &Path) -> Result<(), DataError> {
+    let target = target(path)?;
+    let (temporary, _) = create_temporary(&target)?;
+    fs::remove_file(&temporary).map_err(io(&temporary))
+}
+
 /// Writes to a temporary file beside `path`, syncs and renames it, so that no reader ever sees half a file.
 pub(super) fn save(path: &Path, parameters: &Parameters) -> Result<(), DataError> {
+    for (name, (_, data)) in parameters {
+        if data.iter().any(|x| !x.is_finite()) {
+            return Err(DataError::Mismatch(format!(
+                "{}: not written, since `{name}` holds values that are not finite",
+                path.display()
+            )));
+        }
+    }
     let views: Vec<_> = parameters
         .iter()
         .map(|(name, (desc, data))| {
@@ -36,24 +54,45 @@ pub(super) fn save(path: &Path, parameters: &Parameters) -> Result<(), DataError
         })
         .collect();
     let bytes = safetensors::serialize(views, None).expect("bug: parameters that safetensors cannot hold");
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
-    let temporary = PathBuf::from(temporary);
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        |source| DataError::Io { path, source }
-    };
-    let written = (|| {
-        let mut file = File::create(&temporary)?;
-        file.write_all(&bytes)?;
-        file.sync_all()
-    })();
-    if let Err(error) = written {
+    let target = target(path)?;
+    let (temporary, mut file) = create_temporary(&target)?;
+    let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&temporary, &target));
+    written.map_err(|error| {
         // The half-written file is of no use to anyone; the error that matters is the first.
         let _ = fs::remove_file(&temporary);
-        return Err(io(&temporary)(error));
+        io(path)(error)
+    })
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + use<> {
+    let path = path.to_owned();
+    |source| DataError::Io { path, source }
+}
+
+/// The file that `path` names, through links. Devices, pipes and folders are no place for weights.
+fn target(path: &Path) -> Result<PathBuf, DataError> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => fs::canonicalize(path).map_err(io(path)),
+        Ok(_) => Err(DataError::Corrupt {
+            path: path.to_owned(),
+            reason: "not a regular file, so weights cannot be written there: give another name".to_owned(),
+        }),
+        Err(_) => Ok(path.to_owned()),
     }
-    fs::rename(&temporary, path).map_err(io(path))
+}
+
+/// A new file beside `target`, of a name that nobody else has.
+fn create_temporary(target: &Path) -> Result<(PathBuf, File), DataError> {
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for attempt in 0u32.. {
+        let temporary = folder.join(format!(".tightfit-{}-{attempt}.tmp", std::process::id()));
+        match File::create_new(&temporary) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Ok(file) => return Ok((temporary, file)),
+            Err(error) => return Err(io(folder)(error)),
+        }
+    }
+    unreachable!("bug: four billion temporary files")
 }
 
 /// Reads exactly the `expected` parameters.
@@ -62,12 +101,25 @@ pub(super) fn load<'a>(
     expected: impl Iterator<Item = (&'a str, &'a TensorDesc)>,
 ) -> Result<Vec<(String, Vec<f32>)>, DataError> {
     let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
-    let bytes = fs::read(path).map_err(|source| match source.kind() {
+    let expected: Vec<_> = expected.collect();
+    let metadata = fs::metadata(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => {
             DataError::Missing { path: path.to_owned(), hint: "`tightfit train … --save FILE` writes one".to_owned() }
         }
         _ => DataError::Io { path: path.to_owned(), source },
     })?;
+    if !metadata.is_file() {
+        return Err(corrupt("not a regular file: give a file that `tightfit train … --save FILE` wrote".to_owned()));
+    }
+    // Nothing is read that cannot belong to the model.
+    let most = expected.iter().map(|(_, desc)| desc.size_bytes()).sum::<u64>() + MAX_HEADER_BYTES;
+    if metadata.len() > most {
+        return Err(corrupt(format!(
+            "{} bytes are more than the model's parameters take: it belongs to another model",
+            metadata.len()
+        )));
+    }
+    let bytes = fs::read(path).map_err(io(path))?;
     let tensors = SafeTensors::deserialize(&bytes)
         .map_err(|error| corrupt(format!("not a whole safetensors file ({error}): save it again")))?;
     let mut loaded = Vec::new();
@@ -82,7 +134,11 @@ pub(super) fn load<'a>(
                 view.shape()
             )));
         }
-        loaded.push((name.to_owned(), bytemuck::pod_collect_to_vec(view.data())));
+        let data: Vec<f32> = bytemuck::pod_collect_to_vec(view.data());
+        if data.iter().any(|x| !x.is_finite()) {
+            return Err(corrupt(format!("`{name}` holds values that are not finite: train it again")));
+        }
+        loaded.push((name.to_owned(), data));
     }
     if tensors.len() != loaded.len() {
         return Err(corrupt(format!(
