@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tightfit::data::{Dataset, Samples, Targets, mnist};
 use tightfit::error::TrainError;
 use tightfit::nn::{Sequential, models};
+use tightfit::plan::ArenaRole;
 use tightfit::train::{Config, FitOptions, Loss, Optimizer, Trainer};
 
 fn data(model: &Sequential) -> (Dataset, Dataset) {
@@ -195,6 +196,23 @@ fn saved_weights_predict_the_same() {
     let mut tiny = Trainer::new(Sequential::new("t", [4]).linear(2), Config::default(), Some("cpu")).expect("trainer");
     std::fs::write(&file, &bytes).expect("write");
     assert!(tiny.load(&file).expect_err("another model").to_string().contains("another model"));
+}
+
+#[test]
+fn evaluation_needs_no_memory_for_training() {
+    for device in devices() {
+        let model = builtin("mnist-mlp");
+        let (train, test) = data(&model);
+        let test = test.take(100).expect("100 samples");
+        let mut trainer = Trainer::new(model.clone(), Config::default(), Some(&device)).expect("trainer");
+        let mut other = Trainer::for_evaluation(model, Config::default(), Some(&device)).expect("trainer");
+        assert_eq!(trainer.predict(&test).expect("predict"), other.predict(&test).expect("predict"), "on {device}");
+        assert_eq!(other.measured_peak_bytes(), other.plan().peak_bytes);
+        let state_bytes = trainer.plan().arena_bytes(ArenaRole::State);
+        assert!(state_bytes > 5 << 20 && other.plan().arena_bytes(ArenaRole::State) == 0);
+        assert!(other.plan().peak_bytes < trainer.plan().peak_bytes - state_bytes, "on {device}");
+        assert!(other.fit(&train, steps(1)).is_err());
+    }
 }
 
 #[test]

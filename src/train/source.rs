@@ -18,29 +18,39 @@ pub(crate) const TARGET: &str = "target";
 /// Name of the metric that counts samples predicted right.
 pub(crate) const CORRECT: &str = "correct";
 
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Training,
+    /// Forward only: no gradients, no optimizer state.
+    Evaluation,
+}
+
 /// A model in training.
 pub(crate) struct ModelSource<'a> {
     pub(crate) model: &'a Sequential,
     pub(crate) loss: Loss,
     pub(crate) rule: Arc<dyn UpdateRule>,
     pub(crate) clip_norm: Option<f32>,
+    pub(crate) purpose: Purpose,
 }
 
 impl<'a> ModelSource<'a> {
-    pub(crate) fn new(model: &'a Sequential, config: &Config) -> Result<Self, TrainError> {
+    pub(crate) fn new(model: &'a Sequential, config: &Config, purpose: Purpose) -> Result<Self, TrainError> {
         if let Some(norm) = config.clip_norm
             && !(norm.is_finite() && norm > 0.0)
         {
             return Err(TrainError::Setting(format!("clip_norm = {norm} is not possible: it must be above 0")));
         }
-        Ok(ModelSource { model, loss: config.loss, rule: config.optimizer.rule()?, clip_norm: config.clip_norm })
+        let rule = config.optimizer.rule()?;
+        Ok(ModelSource { model, loss: config.loss, rule, clip_norm: config.clip_norm, purpose })
     }
 }
 
 impl Source for ModelSource<'_> {
     fn graph(&self, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError> {
         let Built { mut graph, output, .. } = self.model.build(samples)?;
-        if pass == Pass::Evaluate {
+        if pass == Pass::Evaluate || self.purpose == Purpose::Evaluation {
             graph.mark_output(output);
             return Ok(graph);
         }
@@ -63,7 +73,16 @@ impl Source for ModelSource<'_> {
 /// # Errors
 /// Where a setting makes no sense, the model does not fit together, or no plan meets the budget.
 pub fn plan(model: &Sequential, config: &Config, limits: &Limits) -> Result<Planned, TrainError> {
-    let source = ModelSource::new(model, config)?;
+    plan_for(Purpose::Training, model, config, limits)
+}
+
+pub(crate) fn plan_for(
+    purpose: Purpose,
+    model: &Sequential,
+    config: &Config,
+    limits: &Limits,
+) -> Result<Planned, TrainError> {
+    let source = ModelSource::new(model, config, purpose)?;
     let request = Request {
         batch: config.batch,
         budget_bytes: config.budget_bytes,

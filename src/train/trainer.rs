@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::report::{Evaluation, FitOptions, FitReport, StepReport};
 use super::settings::{Config, Loss, Target};
-use super::source::{self, CORRECT, INPUT, ModelSource, TARGET, input_names};
+use super::source::{CORRECT, INPUT, ModelSource, Purpose, TARGET, input_names, plan_for};
 use super::{diagnose, weights};
 use crate::autodiff::{HYPER, LOSS};
 use crate::data::{Batches, Dataset, Order, Targets};
@@ -52,12 +52,24 @@ impl Trainer {
     /// # Errors
     /// Where a setting makes no sense, the model does not fit together, no plan meets the budget, or the device fails.
     pub fn new(model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
+        Trainer::open(Purpose::Training, model, config, device)
+    }
+
+    /// As [`Trainer::new`], but only to evaluate and predict: the plan holds no gradients and no optimizer state.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn for_evaluation(model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
+        Trainer::open(Purpose::Evaluation, model, config, device)
+    }
+
+    fn open(purpose: Purpose, model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
         let device = match device {
             Some("cpu") => None,
             selector => Some(Device::open(selector)?),
         };
         let limits = device.as_ref().map_or_else(Limits::default, Device::limits);
-        let planned = source::plan(&model, &config, &limits)?;
+        let planned = plan_for(purpose, &model, &config, &limits)?;
         let executor: Box<dyn Executor> = match device {
             Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
             None => Box::new(CpuExecutor::new(&planned)?),
@@ -75,7 +87,7 @@ impl Trainer {
         planned: Planned,
         executor: Box<dyn Executor>,
     ) -> Result<Self, TrainError> {
-        let rule = ModelSource::new(&model, &config)?.rule;
+        let rule = ModelSource::new(&model, &config, Purpose::Training)?.rule;
         let (samples, targets) = (Vec::new(), Vec::new());
         let mut trainer = Trainer { model, config, rule, planned, executor, steps: 0, epochs: 0, samples, targets };
         for parameter in trainer.model.build(1)?.parameters {
@@ -187,6 +199,9 @@ impl Trainer {
                 self.config.batch,
                 indices.len()
             )));
+        }
+        if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
+            return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
         }
         let hyper = self.rule.hyper(self.steps + 1);
         let mut rest = indices;
