@@ -167,6 +167,14 @@ fn plan_needs_no_gpu_and_follows_the_budget() {
 }
 
 #[test]
+fn the_demos_model_splits_its_batch_in_16_mib() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/lenet.toml");
+    let plan = last(&run(&["plan", file, "--budget", "16MiB", "--json"]));
+    assert_eq!(plan["micro_batches"], 2);
+    assert!(plan["planned_peak_bytes"].as_u64().is_some_and(|peak| peak <= 16 << 20), "{plan}");
+}
+
+#[test]
 fn an_infeasible_budget_says_which_would_do() {
     let message = refused(&["plan", "mnist-cnn", "--budget", "100KiB"], 3);
     assert!(message.contains("100.0 KiB"), "{message}");
