@@ -6,6 +6,7 @@
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html
 #import "shared/index.wgsl"
+#import "shared/math.wgsl"
 
 struct Params {
     // Elements / 4, rounded up.
@@ -80,8 +81,5 @@ fn grad_input(
 #else
     let t = Accum4(target_vectors[i]);
 #endif
-    // The exponential of a number that is not positive cannot overflow.
-    let e = exp(-abs(x));
-    let sigmoid = select(e, Accum4(1.0), x >= Accum4(0.0)) / (1.0 + e);
-    grad[i] = Storage4((params.setting * Accum(grad_loss[0])) * (sigmoid - t));
+    grad[i] = Storage4((params.setting * Accum(grad_loss[0])) * (sigmoid4(x) - t));
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 
-use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype};
+use super::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, elementwise, expect_count, expect_dtype,
+};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -38,19 +40,8 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T;
 }
 
-/// Parameters of both kernels.
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    vectors: u32,
-    setting: f32,
-}
-
 fn dispatch<A: Activation>(activation: &A, entry: &'static str, bindings: &[Slot], numel: usize) -> Vec<Dispatch> {
-    let vectors = numel.div_ceil(4);
-    let mut dispatch = Dispatch::new(A::NAME, entry, bindings)
-        .params(&Params { vectors: vectors as u32, setting: activation.setting() })
-        .linear(vectors.div_ceil(64));
+    let mut dispatch = elementwise::launch(A::NAME, entry, bindings, numel, activation.setting());
     dispatch.consts = activation.consts();
     vec![dispatch]
 }

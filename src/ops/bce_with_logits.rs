@@ -1,6 +1,8 @@
 //! Binary cross-entropy of logits.
 
+use super::activation::shape_name;
 use super::mse::{elementwise_loss, mean_dispatches};
+use super::sigmoid::sigmoid;
 use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, elementwise, reduce};
 use crate::error::OpError;
 use crate::shader::Target;
@@ -97,9 +99,7 @@ impl BceWithLogitsGradInput {
         let (input, target, grad_loss) = (call.input(0), call.input(1), call.input(2)[0]);
         let factor = grad_loss / T::from_f64(input.len() as f64);
         for ((d, &x), &t) in call.output(0).iter_mut().zip(input).zip(target) {
-            let e = (-x.abs()).exp();
-            let sigmoid = if x >= T::ZERO { T::ONE } else { e } / (T::ONE + e);
-            *d = factor * (sigmoid - t);
+            *d = factor * (sigmoid(x) - t);
         }
     }
 }
@@ -113,7 +113,7 @@ pub fn cases() -> Vec<Case> {
     };
     let mut cases: Vec<_> = [vec![1], vec![7], vec![4, 5], vec![257]]
         .into_iter()
-        .map(|shape| case(shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"), shape))
+        .map(|shape| case(shape_name(&shape), shape))
         .collect();
     cases.push(case("extreme".to_owned(), vec![13]).fill(0, Fill::Uniform(-100.0, 100.0)));
     cases.push(case("two_chunks".to_owned(), vec![4099]).large());

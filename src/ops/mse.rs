@@ -1,5 +1,6 @@
 //! Mean squared error.
 
+use super::activation::shape_name;
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, elementwise, expect_count, expect_dtype,
     expect_shape, reduce,
@@ -124,7 +125,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases: Vec<_> = [vec![1], vec![7], vec![4, 5], vec![257]]
         .into_iter()
         .map(|shape| {
-            let name = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+            let name = shape_name(&shape);
             let desc = TensorDesc::f32(shape);
             let numel = desc.numel();
             Case::new(name, Mse, [desc.clone(), desc]).reduction(numel)

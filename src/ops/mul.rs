@@ -1,5 +1,6 @@
 //! Elementwise product.
 
+use super::activation::shape_name;
 use super::{
     Backward, Builder, Call, Case, Dispatch, Op, Real, Slot, elementwise, expect_count, expect_dtype, expect_shape,
 };
@@ -69,7 +70,7 @@ pub fn cases() -> Vec<Case> {
     [vec![1], vec![7], vec![2, 3, 5], vec![257]]
         .into_iter()
         .map(|shape| {
-            let name = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+            let name = shape_name(&shape);
             Case::new(name, Mul, [TensorDesc::f32(shape.clone()), TensorDesc::f32(shape)])
         })
         .collect()

@@ -6,6 +6,7 @@ use bytemuck::NoUninit;
 
 use self::backward::LstmBackward;
 use super::gemm::{Gemm, Matrix, View, multiply};
+use super::sigmoid::sigmoid;
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_rank, expect_shape,
 };
@@ -231,11 +232,6 @@ impl Lstm {
         last_hidden.copy_from_slice(&state);
         last_cell.copy_from_slice(&cell);
     }
-}
-
-fn sigmoid<T: Real>(x: T) -> T {
-    let e = (-x.abs()).exp();
-    if x >= T::ZERO { T::ONE / (T::ONE + e) } else { e / (T::ONE + e) }
 }
 
 /// Test cases.
