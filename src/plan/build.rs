@@ -10,8 +10,7 @@ use super::{
 };
 use crate::error::PlanError;
 use crate::graph::{Graph, Role};
-use crate::ops::Target;
-use crate::tensor::{NodeId, TensorDesc, ValueId};
+use crate::tensor::{NodeId, TensorDesc};
 
 /// Arenas are cut at this size even where a device takes larger buffers.
 const CHUNK_BYTES: u64 = 1 << 30;
@@ -147,7 +146,7 @@ impl Part {
             }
             commands.extend(frees.iter().map(|&value| Command::Free { value }));
         }
-        let predicted: f64 = self.order.iter().map(|&node| predicted_ns(&self.graph, node, costs)).sum();
+        let predicted: f64 = self.order.iter().map(|&node| costs.node_ns(&self.graph, node)).sum();
         Program {
             pass: self.pass,
             samples: self.samples,
@@ -160,16 +159,6 @@ impl Part {
             predicted_ns: predicted.round() as u64,
         }
     }
-}
-
-fn predicted_ns(graph: &Graph, node: NodeId, costs: &CostModel) -> f64 {
-    let node = graph.node(node);
-    let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<_>>();
-    let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-    let cost = node.op.cost(&inputs, &outputs);
-    let launches = node.op.dispatches(&inputs, &outputs, &Target::default()).len();
-    let (compute, memory) = (cost.flops as f64 / costs.flops_per_ns, cost.bytes_moved as f64 / costs.bytes_per_ns);
-    costs.launch_ns * launches as f64 + compute.max(memory)
 }
 
 /// The size at which arenas are cut, if every value fits one and can be bound.

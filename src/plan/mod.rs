@@ -4,6 +4,7 @@
 
 mod build;
 mod check;
+mod costs;
 mod explain;
 mod lifetime;
 mod microbatch;
@@ -20,6 +21,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use check::check;
+pub use costs::CostModel;
 pub use explain::format_bytes;
 pub use search::plan;
 
@@ -61,24 +63,6 @@ impl Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits { max_buffer_bytes: 1 << 30, max_binding_bytes: 1 << 30, alignment_bytes: 256, baseline_bytes: 0 }
-    }
-}
-
-/// Time of an op: `launch_ns + max(flops / flops_per_ns, bytes / bytes_per_ns)`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CostModel {
-    /// Fixed time of one launch.
-    pub launch_ns: f64,
-    /// Arithmetic rate.
-    pub flops_per_ns: f64,
-    /// Memory rate.
-    pub bytes_per_ns: f64,
-}
-
-impl Default for CostModel {
-    /// Two CPU cores under lavapipe, the slowest device there is.
-    fn default() -> Self {
-        CostModel { launch_ns: 40_000.0, flops_per_ns: 40.0, bytes_per_ns: 4.0 }
     }
 }
 
