@@ -87,6 +87,8 @@ pub(super) struct Fitter {
     durations: Vec<u64>,
     /// Intervals that share a time with each interval.
     neighbors: Vec<Vec<u32>>,
+    /// Intervals that begin in each section.
+    joining: Vec<Vec<u32>>,
     capacity: u64,
     branching: Branching,
     /// The intervals' places in the order in which they are tried.
@@ -105,6 +107,8 @@ pub(super) struct Fitter {
     /// Bytes and number of what is not placed.
     left_bytes: Vec<u64>,
     left: Vec<u32>,
+    /// Number of what is not placed and crosses into the next section.
+    bridges: Vec<u32>,
     /// The nearest section before and after with a lower floor, exclusive and inclusive.
     basin: Vec<(usize, usize)>,
     /// Former values, in the order of changes.
@@ -123,9 +127,12 @@ impl Fitter {
         let sections = Sections::of(intervals, most_crossings)?;
         let sizes: Vec<_> = intervals.iter().map(|interval| interval.size_bytes).collect();
         let mut neighbors = vec![Vec::new(); intervals.len()];
+        let mut joining = vec![Vec::new(); sections.members.len()];
+        for (i, span) in sections.spans.iter().enumerate() {
+            joining[span.0].push(i as u32);
+        }
         for (section, members) in sections.members.iter().enumerate() {
-            let joins = |&&i: &&u32| sections.spans[i as usize].0 == section;
-            for &i in members.iter().filter(joins) {
+            for &i in &joining[section] {
                 for &j in members {
                     // Two that join together meet twice in these loops, others once.
                     if j < i || sections.spans[j as usize].0 < section {
@@ -135,11 +142,16 @@ impl Fitter {
                 }
             }
         }
+        let mut bridges = vec![0; sections.members.len()];
+        for &(start, end) in &sections.spans {
+            bridges[start..end - 1].iter_mut().for_each(|bridge| *bridge += 1);
+        }
         let bytes = |members: &Vec<u32>| members.iter().map(|&i| sizes[i as usize]).sum();
         let (n, count) = (intervals.len(), sections.members.len());
         Some(Fitter {
             durations: intervals.iter().map(|interval| (interval.end - interval.start) as u64).collect(),
             neighbors,
+            joining,
             capacity: 0,
             branching: Branching::Fewest,
             ranks: vec![0; n],
@@ -150,6 +162,7 @@ impl Fitter {
             witness: sections.members.iter().map(|members| members[0]).collect(),
             left_bytes: sections.members.iter().map(bytes).collect(),
             left: sections.members.iter().map(|members| members.len() as u32).collect(),
+            bridges,
             basin: vec![(0, 0); count],
             trail: Vec::new(),
             dirty: Vec::new(),
@@ -268,24 +281,16 @@ impl Fitter {
         mut next: Option<usize>,
         parts: &mut Vec<Part>,
     ) -> Option<usize> {
+        self.work += (to - from) as u64;
         let mut found: Vec<(usize, usize)> = Vec::new();
-        let mut section = from;
-        while section < to {
-            if self.left[section] == 0 {
-                section += 1;
-                continue;
-            }
-            let (start, mut end) = (section, section + 1);
-            while section < end {
-                self.work += self.sections.members[section].len() as u64;
-                for &i in &self.sections.members[section] {
-                    if self.offsets[i as usize] == NOWHERE {
-                        end = end.max(self.sections.spans[i as usize].1);
-                    }
+        let mut start = from;
+        for section in from..to {
+            if self.bridges[section] == 0 {
+                if self.left[section] > 0 {
+                    found.push((start, section + 1));
                 }
-                section += 1;
+                start = section + 1;
             }
-            found.push((start, end));
         }
         found.sort_unstable_by_key(|&(start, end)| std::cmp::Reverse((end - start, start)));
         for sections in found {
@@ -299,10 +304,10 @@ impl Fitter {
     fn key(&mut self, (from, to): (usize, usize)) -> u64 {
         let mut key = 0u64;
         for section in from..to {
-            self.work += self.sections.members[section].len() as u64;
-            for &i in &self.sections.members[section] {
+            self.work += self.joining[section].len() as u64;
+            for &i in &self.joining[section] {
                 let i = i as usize;
-                if self.sections.spans[i].0.max(from) == section && self.offsets[i] == NOWHERE {
+                if self.offsets[i] == NOWHERE {
                     let touches = u64::from(self.touch[i] == self.least[i]);
                     key = key.wrapping_add(scramble(scramble(i as u64) ^ (2 * self.least[i] + touches)));
                 }
@@ -321,21 +326,25 @@ impl Fitter {
             if self.left[section] == 0 || dear {
                 continue;
             }
-            let (mut candidates, mut safe) = (0, true);
             let basin = self.basin[section];
+            // Where there is room below an interval, something else may have to be placed before it.
+            let low = |i: u32| {
+                let (start, end) = self.sections.spans[i as usize];
+                start < basin.0 || end > basin.1
+            };
+            if low(self.witness[section]) {
+                continue;
+            }
+            let (mut candidates, mut safe) = (0, true);
             self.work += self.sections.members[section].len() as u64;
             for &i in &self.sections.members[section] {
-                let i = i as usize;
-                if self.offsets[i] != NOWHERE || self.least[i] != floor {
-                    continue;
+                if self.offsets[i as usize] == NOWHERE && self.least[i as usize] == floor {
+                    if low(i) {
+                        safe = false;
+                        break;
+                    }
+                    candidates += u64::from(self.touch[i as usize] == floor);
                 }
-                // Where there is room below an interval, something else may have to be placed before it.
-                let (start, end) = self.sections.spans[i];
-                if start < basin.0 || end > basin.1 {
-                    safe = false;
-                    break;
-                }
-                candidates += u64::from(self.touch[i] == floor);
             }
             let dear = best.is_some_and(|(score, ..)| self.branching == Branching::Fewest && candidates > score[0]);
             if !safe || dear {
@@ -443,6 +452,7 @@ impl Fitter {
         for section in start..end {
             self.left[section] -= 1;
             self.left_bytes[section] -= self.sizes[i];
+            self.bridges[section] -= u32::from(section + 1 < end);
         }
         self.mark(i);
         self.work += self.neighbors[i].len() as u64;
@@ -521,6 +531,7 @@ impl Fitter {
                     for section in start..end {
                         self.left[section] += 1;
                         self.left_bytes[section] += self.sizes[index];
+                        self.bridges[section] += u32::from(section + 1 < end);
                     }
                 }
             }

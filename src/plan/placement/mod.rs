@@ -15,7 +15,7 @@ use fit::{Fitter, Outcome};
 use greedy::Packer;
 
 /// Steps of work that the branch and bound may take, about a nanosecond each.
-const FIT_WORK: u64 = 600_000_000;
+const FIT_WORK: u64 = 250_000_000;
 /// Intervals, summed over the sections that they cross, up to which the branch and bound is of use: one descent of it
 /// takes this many steps times the number of intervals at worst.
 const FIT_CROSSINGS: usize = 100_000;
@@ -114,7 +114,9 @@ fn smallest(intervals: &[Interval], good_enough_bytes: u64, most_bytes: u64, wor
                 most = height(intervals, &offsets) - grain;
                 best = Some(offsets);
             }
-            Outcome::Never | Outcome::GaveUp => least = capacity + grain,
+            Outcome::Never => least = capacity + grain,
+            // A space hardly larger would be as hard.
+            Outcome::GaveUp => least = capacity + grain.max((capacity / 256).next_multiple_of(grain)),
         }
         capacity = (least + most) / 2 / grain * grain;
         capacity = capacity.max(least);
