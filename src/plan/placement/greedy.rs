@@ -7,7 +7,7 @@ const IMPROVE_WORK: u64 = 4_000_000;
 /// Orders that the search for a better one may try.
 const IMPROVE_ROUNDS: usize = 400;
 /// Steps after which no further order is tried.
-const ORDERS_WORK: u64 = 400_000_000;
+const ORDERS_WORK: u64 = 250_000_000;
 /// Placed intervals per run of the list of those placed: few enough to make room quickly, enough to skip many at once.
 const RUN_LENGTH: usize = 128;
 
@@ -86,8 +86,7 @@ impl<'a> Packer<'a> {
             let mut order: Vec<_> = (0..self.intervals.len()).collect();
             order.sort_by_cached_key(|&i| (key(&self.intervals[i]), i));
             for fit in [Fit::First, Fit::Best] {
-                if best.as_ref().is_some_and(|(kept, _)| kept.total_bytes() <= target_bytes)
-                    || self.work > ORDERS_WORK
+                if best.as_ref().is_some_and(|(kept, _)| kept.total_bytes() <= target_bytes) || self.work > ORDERS_WORK
                 {
                     break;
                 }
@@ -110,12 +109,7 @@ impl<'a> Packer<'a> {
             let interval = self.intervals[i];
             let offset = self.gap(interval, fit);
             offsets[i] = offset;
-            self.insert(Placed {
-                offset,
-                top: offset + interval.size_bytes,
-                start: interval.start,
-                end: interval.end,
-            });
+            self.insert(Placed { offset, top: offset + interval.size_bytes, start: interval.start, end: interval.end });
             let chunk = (offset / self.chunk_bytes) as usize;
             if chunks.len() <= chunk {
                 chunks.resize(chunk + 1, 0);

@@ -14,7 +14,9 @@ use super::lifetime::Block;
 use fit::{Fitter, Outcome};
 use greedy::Packer;
 
-/// Steps of work that the branch and bound may take, about a nanosecond each.
+/// Steps of work, about a nanosecond each, that the branch and bound may take per interval and in total. Where nothing
+/// is gained all of them are taken, so few intervals are not worth many.
+const FIT_WORK_EACH: u64 = 1_000_000;
 const FIT_WORK: u64 = 250_000_000;
 /// Intervals, summed over the sections that they cross, up to which the branch and bound is of use: one descent of it
 /// takes this many steps times the number of intervals at worst.
@@ -73,8 +75,8 @@ pub(super) fn pack(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64) 
 /// Offsets in the smallest space found of at most `most_bytes`; `None` if that is too small.
 fn tighten(intervals: &[Interval], packing: &Packing, target_bytes: u64, most_bytes: u64) -> Option<Vec<u64>> {
     let mut offsets = packing.offsets.clone();
-    let mut work = FIT_WORK;
-    let mut good_enough_bytes = target_bytes;
+    let mut work = (FIT_WORK_EACH * intervals.len() as u64).min(FIT_WORK);
+    let mut good_enough_bytes = target_bytes.min(most_bytes);
     let mut parts = independent(intervals);
     // The most demanding first: no other part needs to be smaller than what it takes.
     parts.sort_by_key(|part| std::cmp::Reverse(part.iter().map(|&i| top(intervals, &offsets, i)).max()));
@@ -103,12 +105,12 @@ fn smallest(intervals: &[Interval], good_enough_bytes: u64, most_bytes: u64, wor
     let mut fitter = Fitter::new(intervals, FIT_CROSSINGS)?;
     // Every height is a sum of sizes.
     let grain = intervals.iter().fold(0, |grain, interval| gcd(grain, interval.size_bytes));
-    let mut least = good_enough_bytes.max(fitter.floor_bytes()).next_multiple_of(grain);
+    let mut least = (good_enough_bytes / grain * grain).max(fitter.floor_bytes());
     let mut most = most_bytes / grain * grain;
     let (mut best, mut capacity) = (None, least);
+    // Half of the work for the space that ends the search, then a quarter of what is left for each larger one.
+    let mut share = *work / 2;
     while least <= most && *work > 0 {
-        // Half of what is left for the space that ends the search, a quarter for each on the way to less.
-        let share = *work / if capacity == good_enough_bytes { 2 } else { 4 };
         match fitter.fit(capacity, share.max(1), work) {
             Outcome::Fits(offsets) => {
                 most = height(intervals, &offsets) - grain;
@@ -120,6 +122,7 @@ fn smallest(intervals: &[Interval], good_enough_bytes: u64, most_bytes: u64, wor
         }
         capacity = (least + most) / 2 / grain * grain;
         capacity = capacity.max(least);
+        share = *work / 4;
     }
     best
 }

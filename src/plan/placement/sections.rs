@@ -14,9 +14,8 @@ pub(super) struct Sections {
 impl Sections {
     /// `None` if the intervals cross more than `most_crossings` sections in total.
     pub(super) fn of(intervals: &[Interval], most_crossings: usize) -> Option<Sections> {
-        let mut events: Vec<_> = (0..intervals.len())
-            .flat_map(|i| [(intervals[i].start, true, i), (intervals[i].end, false, i)])
-            .collect();
+        let mut events: Vec<_> =
+            (0..intervals.len()).flat_map(|i| [(intervals[i].start, true, i), (intervals[i].end, false, i)]).collect();
         // What ends at a time no longer meets what starts there.
         events.sort_unstable();
         let mut spans = vec![(0, 0); intervals.len()];
