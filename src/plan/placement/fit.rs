@@ -15,12 +15,10 @@
 //! Gomes et al., Boosting combinatorial search through randomization (AAAI 1998), for the restarts.
 
 use super::Interval;
-use super::sections::Sections;
+use super::state::{Choice, NOWHERE, State, scramble};
 
 /// Parts without a solution that are remembered; a power of two.
 const REMEMBERED: usize = 1 << 16;
-/// Not placed.
-const NOWHERE: u64 = u64::MAX;
 
 /// What came of a search.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,24 +40,6 @@ enum Branching {
     Lowest,
 }
 
-/// What can change and be restored.
-#[derive(Clone, Copy)]
-enum Slot {
-    Offset,
-    Touch,
-    Least,
-    Floor,
-    Witness,
-}
-
-#[derive(Clone, Copy)]
-enum Choice {
-    /// Place this interval at the lowest offset that is left to it.
-    Place(u32),
-    /// What comes next in this section does so from this offset on.
-    Raise(usize, u64),
-}
-
 /// A part of the time, of which nothing that remains reaches out, and the rest of the list of parts to do.
 #[derive(Clone, Copy)]
 struct Part {
@@ -75,108 +55,41 @@ struct Node {
     key: u64,
     /// Choices left, the next one last.
     choices: Vec<Choice>,
-    /// Lengths of the trail and of the list of parts when the node was made.
-    trail: usize,
+    /// The state and the length of the list of parts when the node was made.
+    mark: usize,
     parts: usize,
 }
 
 /// Searches for offsets of a set of intervals.
 pub(super) struct Fitter {
-    sections: Sections,
-    sizes: Vec<u64>,
+    state: State,
     durations: Vec<u64>,
-    /// Intervals that share a time with each interval.
-    neighbors: Vec<Vec<u32>>,
-    /// Intervals that begin in each section.
-    joining: Vec<Vec<u32>>,
-    capacity: u64,
     branching: Branching,
     /// The intervals' places in the order in which they are tried.
     ranks: Vec<u32>,
-    // Per interval:
-    offsets: Vec<u64>,
-    /// Top of what is placed below.
-    touch: Vec<u64>,
-    /// Least offset: `touch`, or more by a choice to leave a gap.
-    least: Vec<u64>,
-    // Per section:
-    /// Least offset of what is not placed.
-    floors: Vec<u64>,
-    /// An interval that has this least offset.
-    witness: Vec<u32>,
-    /// Bytes and number of what is not placed.
-    left_bytes: Vec<u64>,
-    left: Vec<u32>,
-    /// Number of what is not placed and crosses into the next section.
-    bridges: Vec<u32>,
-    /// The nearest section before and after with a lower floor, exclusive and inclusive.
-    basin: Vec<(usize, usize)>,
-    /// Former values, in the order of changes.
-    trail: Vec<(Slot, u32, u64)>,
-    /// Sections whose floor has to be found again.
-    dirty: Vec<u32>,
-    is_dirty: Vec<bool>,
+    /// The sections around each one whose floors are no lower than its own, from the first to the one after the last.
+    basins: Vec<(usize, usize)>,
     /// Keys of parts that have no solution in this capacity, each at the place that its low bits give.
     failed: Vec<u64>,
-    work: u64,
 }
 
 impl Fitter {
-    /// `None` if the intervals cross more than `most_crossings` sections.
+    /// `None` if the intervals cross more than `most_crossings` sections in total.
     pub(super) fn new(intervals: &[Interval], most_crossings: usize) -> Option<Self> {
-        let sections = Sections::of(intervals, most_crossings)?;
-        let sizes: Vec<_> = intervals.iter().map(|interval| interval.size_bytes).collect();
-        let mut neighbors = vec![Vec::new(); intervals.len()];
-        let mut joining = vec![Vec::new(); sections.members.len()];
-        for (i, span) in sections.spans.iter().enumerate() {
-            joining[span.0].push(i as u32);
-        }
-        for (section, members) in sections.members.iter().enumerate() {
-            for &i in &joining[section] {
-                for &j in members {
-                    // Two that join together meet twice in these loops, others once.
-                    if j < i || sections.spans[j as usize].0 < section {
-                        neighbors[i as usize].push(j);
-                        neighbors[j as usize].push(i);
-                    }
-                }
-            }
-        }
-        let mut bridges = vec![0; sections.members.len()];
-        for &(start, end) in &sections.spans {
-            bridges[start..end - 1].iter_mut().for_each(|bridge| *bridge += 1);
-        }
-        let bytes = |members: &Vec<u32>| members.iter().map(|&i| sizes[i as usize]).sum();
-        let (n, count) = (intervals.len(), sections.members.len());
+        let state = State::new(intervals, most_crossings)?;
         Some(Fitter {
             durations: intervals.iter().map(|interval| (interval.end - interval.start) as u64).collect(),
-            neighbors,
-            joining,
-            capacity: 0,
             branching: Branching::Fewest,
-            ranks: vec![0; n],
-            offsets: vec![NOWHERE; n],
-            touch: vec![0; n],
-            least: vec![0; n],
-            floors: vec![0; count],
-            witness: sections.members.iter().map(|members| members[0]).collect(),
-            left_bytes: sections.members.iter().map(bytes).collect(),
-            left: sections.members.iter().map(|members| members.len() as u32).collect(),
-            bridges,
-            basin: vec![(0, 0); count],
-            trail: Vec::new(),
-            dirty: Vec::new(),
-            is_dirty: vec![false; count],
+            ranks: vec![0; intervals.len()],
+            basins: vec![(0, 0); state.floors.len()],
             failed: vec![0; REMEMBERED],
-            work: 0,
-            sections,
-            sizes,
+            state,
         })
     }
 
     /// Most bytes needed at one time.
     pub(super) fn floor_bytes(&self) -> u64 {
-        self.left_bytes.iter().copied().max().unwrap_or(0)
+        self.state.left_bytes.iter().copied().max().unwrap_or(0)
     }
 
     /// Searches for offsets in `capacity` bytes with at most `share` of the steps in `work`, from which it takes those
@@ -185,25 +98,25 @@ impl Fitter {
         if capacity < self.floor_bytes() {
             return Outcome::Never;
         }
-        if capacity != self.capacity {
+        if capacity != self.state.capacity {
             self.failed.fill(0);
-            self.capacity = capacity;
+            self.state.capacity = capacity;
         }
-        self.work = 0;
+        self.state.work = 0;
         let mut outcome = Outcome::GaveUp;
         for round in 0.. {
             self.rank(round);
             // Twice as many nodes as intervals are placed; more after a while, so that the search ends in the end.
-            let nodes = (2 * self.sizes.len() as u64 + 32) << (round / 32).min(32);
+            let nodes = (2 * self.state.sizes.len() as u64 + 32) << (round / 32).min(32);
             outcome = self.search(nodes, share);
-            if outcome == Outcome::GaveUp && self.work < share {
-                self.undo(0);
+            if outcome == Outcome::GaveUp && self.state.work < share {
+                self.state.undo(0);
                 continue;
             }
             break;
         }
-        self.undo(0);
-        *work = work.saturating_sub(self.work);
+        self.state.undo(0);
+        *work = work.saturating_sub(self.state.work);
         outcome
     }
 
@@ -213,14 +126,14 @@ impl Fitter {
         let mut state = round;
         let mut random = |below: u64| {
             state = scramble(state);
-            (state >> 32) * below >> 32
+            ((state >> 32) * below) >> 32
         };
         // The first rounds are those two orders, then come mixtures of them with some noise.
         let by_duration = if round < 4 { 64 * (1 - round / 2) } else { random(65) };
         let noise = if round < 4 { 1 } else { 28 << 16 };
-        let scores: Vec<_> = (0..self.sizes.len())
+        let scores: Vec<_> = (0..self.state.sizes.len())
             .map(|i| {
-                let score = by_duration * log2(self.durations[i]) + (64 - by_duration) * log2(self.sizes[i]);
+                let score = by_duration * log2(self.durations[i]) + (64 - by_duration) * log2(self.state.sizes[i]);
                 (std::cmp::Reverse(score + random(noise)), i)
             })
             .collect();
@@ -235,30 +148,30 @@ impl Fitter {
         let mut nodes_left = nodes;
         let mut stack: Vec<Node> = Vec::new();
         let mut parts: Vec<Part> = Vec::new();
-        let mut to_do = self.split((0, self.floors.len()), None, None, &mut parts);
+        let mut to_do = self.split((0, self.state.floors.len()), None, None, &mut parts);
         while let Some(index) = to_do {
-            if nodes_left == 0 || self.work > share {
+            if nodes_left == 0 || self.state.work > share {
                 return Outcome::GaveUp;
             }
             nodes_left -= 1;
             let part = parts[index];
-            let key = self.key(part.sections);
+            let key = self.state.key(part.sections);
             let mut at = part.parent;
             if self.failed[key as usize % REMEMBERED] != key {
                 let choices = self.choices(part.sections);
                 at = Some(stack.len());
-                stack.push(Node { part, key, choices, trail: self.trail.len(), parts: parts.len() });
+                stack.push(Node { part, key, choices, mark: self.state.mark(), parts: parts.len() });
             }
             to_do = loop {
                 // Nothing is left to choose at the root.
                 let Some(node) = at else { return Outcome::Never };
                 stack.truncate(node + 1);
-                let Node { part, key, trail, parts: parts_length, ref mut choices } = stack[node];
-                self.undo(trail);
+                let Node { part, key, mark, parts: parts_length, ref mut choices } = stack[node];
+                self.state.undo(mark);
                 parts.truncate(parts_length);
                 match choices.pop() {
                     Some(choice) => {
-                        if self.apply(choice) {
+                        if self.state.apply(choice) {
                             break self.split(part.sections, Some(node), part.next, &mut parts);
                         }
                     }
@@ -269,7 +182,7 @@ impl Fitter {
                 }
             };
         }
-        Outcome::Fits(self.offsets.clone())
+        Outcome::Fits(self.state.offsets.clone())
     }
 
     /// Puts the parts into which what remains in these sections falls in front of the list of parts to do, and returns
@@ -281,12 +194,12 @@ impl Fitter {
         mut next: Option<usize>,
         parts: &mut Vec<Part>,
     ) -> Option<usize> {
-        self.work += (to - from) as u64;
+        self.state.work += (to - from) as u64;
         let mut found: Vec<(usize, usize)> = Vec::new();
         let mut start = from;
         for section in from..to {
-            if self.bridges[section] == 0 {
-                if self.left[section] > 0 {
+            if self.state.bridges[section] == 0 {
+                if self.state.left[section] > 0 {
                     found.push((start, section + 1));
                 }
                 start = section + 1;
@@ -300,58 +213,40 @@ impl Fitter {
         next
     }
 
-    /// Identifies what remains in these sections and all that matters about what is placed. Never 0.
-    fn key(&mut self, (from, to): (usize, usize)) -> u64 {
-        let mut key = 0u64;
-        for section in from..to {
-            self.work += self.joining[section].len() as u64;
-            for &i in &self.joining[section] {
-                let i = i as usize;
-                if self.offsets[i] == NOWHERE {
-                    let touches = u64::from(self.touch[i] == self.least[i]);
-                    key = key.wrapping_add(scramble(scramble(i as u64) ^ (2 * self.least[i] + touches)));
-                }
-            }
-        }
-        key.max(1)
-    }
-
     /// The choices at the section where to branch, the first one last.
     fn choices(&mut self, (from, to): (usize, usize)) -> Vec<Choice> {
         self.find_basins(from, to);
         let mut best: Option<([u64; 3], usize, Option<u64>)> = None;
         for section in from..to {
-            let floor = self.floors[section];
+            let floor = self.state.floors[section];
             let dear = best.is_some_and(|(score, ..)| self.branching == Branching::Lowest && floor > score[0]);
-            if self.left[section] == 0 || dear {
+            if self.state.left[section] == 0 || dear {
                 continue;
             }
-            let basin = self.basin[section];
+            let basin = self.basins[section];
             // Where there is room below an interval, something else may have to be placed before it.
             let low = |i: u32| {
-                let (start, end) = self.sections.spans[i as usize];
+                let (start, end) = self.state.sections.spans[i as usize];
                 start < basin.0 || end > basin.1
             };
-            if low(self.witness[section]) {
+            if low(self.state.witness[section]) {
                 continue;
             }
             let (mut candidates, mut safe) = (0, true);
-            self.work += self.sections.members[section].len() as u64;
-            for &i in &self.sections.members[section] {
-                if self.offsets[i as usize] == NOWHERE && self.least[i as usize] == floor {
-                    if low(i) {
-                        safe = false;
-                        break;
-                    }
-                    candidates += u64::from(self.touch[i as usize] == floor);
+            self.state.work += self.state.sections.members[section].len() as u64;
+            for &i in &self.state.sections.members[section] {
+                if self.state.reaches(i, floor) && low(i) {
+                    safe = false;
+                    break;
                 }
+                candidates += u64::from(self.state.can_lie(i, floor));
             }
             let dear = best.is_some_and(|(score, ..)| self.branching == Branching::Fewest && candidates > score[0]);
             if !safe || dear {
                 continue;
             }
-            let slack = self.capacity - floor - self.left_bytes[section];
-            let raised = if slack == 0 { NOWHERE } else { self.raised(section) };
+            let slack = self.state.capacity - floor - self.state.left_bytes[section];
+            let raised = if slack == 0 { NOWHERE } else { self.state.raised(section) };
             let raised = (raised != NOWHERE && raised - floor <= slack).then_some(raised);
             let count = candidates + u64::from(raised.is_some());
             let score = match self.branching {
@@ -366,14 +261,11 @@ impl Fitter {
             }
         }
         let (_, section, raised) = best.expect("bug: it is safe to branch at the lowest floor");
-        let floor = self.floors[section];
-        let can_lie = |&i: &u32| {
-            let i = i as usize;
-            self.offsets[i] == NOWHERE && self.least[i] == floor && self.touch[i] == floor
-        };
-        let mut candidates: Vec<_> = self.sections.members[section].iter().copied().filter(can_lie).collect();
+        let floor = self.state.floors[section];
+        let members = self.state.sections.members[section].iter().copied();
+        let mut candidates: Vec<_> = members.filter(|&i| self.state.can_lie(i, floor)).collect();
         // Of intervals that are all the same, one is enough. The sort keeps them next to each other.
-        let alike = |i: u32| (self.sections.spans[i as usize], self.sizes[i as usize]);
+        let alike = |i: u32| (self.state.sections.spans[i as usize], self.state.sizes[i as usize]);
         candidates.sort_unstable_by_key(|&i| (alike(i), i));
         candidates.dedup_by_key(|&mut i| alike(i));
         candidates.sort_unstable_by_key(|&i| std::cmp::Reverse(self.ranks[i as usize]));
@@ -385,157 +277,21 @@ impl Fitter {
     fn find_basins(&mut self, from: usize, to: usize) {
         let mut open: Vec<usize> = Vec::new();
         for section in from..to {
-            while open.last().is_some_and(|&last| self.floors[last] > self.floors[section]) {
-                open.pop().into_iter().for_each(|last| self.basin[last].1 = section);
+            while open.last().is_some_and(|&last| self.state.floors[last] > self.state.floors[section]) {
+                open.pop().into_iter().for_each(|last| self.basins[last].1 = section);
             }
             // Of equal floors the first one's basin begins where that of all begins.
-            self.basin[section].0 = match open.last() {
-                Some(&last) if self.floors[last] == self.floors[section] => self.basin[last].0,
+            self.basins[section].0 = match open.last() {
+                Some(&last) if self.state.floors[last] == self.state.floors[section] => self.basins[last].0,
                 Some(&last) => last + 1,
                 None => from,
             };
             open.push(section);
         }
         for last in open {
-            self.basin[last].1 = to;
+            self.basins[last].1 = to;
         }
-        self.work += (to - from) as u64;
-    }
-
-    /// The least offset of what comes next in a section if that does not lie at its floor.
-    fn raised(&mut self, section: usize) -> u64 {
-        let floor = self.floors[section];
-        let mut raised = NOWHERE;
-        self.work += self.sections.members[section].len() as u64;
-        for &i in &self.sections.members[section] {
-            let i = i as usize;
-            if self.offsets[i] != NOWHERE {
-                continue;
-            }
-            if self.least[i] > floor {
-                raised = raised.min(self.least[i]);
-                continue;
-            }
-            // It could lie at the floor, so something that is elsewhere in time must come below it.
-            self.work += self.neighbors[i].len() as u64;
-            for &j in &self.neighbors[i] {
-                let (start, end) = self.sections.spans[j as usize];
-                if self.offsets[j as usize] == NOWHERE && (section < start || end <= section) {
-                    raised = raised.min(self.least[j as usize] + self.sizes[j as usize]);
-                }
-            }
-        }
-        raised
-    }
-
-    /// False if what remains cannot fit.
-    fn apply(&mut self, choice: Choice) -> bool {
-        match choice {
-            Choice::Place(i) => self.place(i as usize),
-            Choice::Raise(section, offset) => {
-                for at in 0..self.sections.members[section].len() {
-                    let i = self.sections.members[section][at] as usize;
-                    if self.offsets[i] == NOWHERE && self.least[i] < offset {
-                        self.set(Slot::Least, i, offset);
-                        self.mark(i);
-                    }
-                }
-                self.settle()
-            }
-        }
-    }
-
-    fn place(&mut self, i: usize) -> bool {
-        let top = self.least[i] + self.sizes[i];
-        self.set(Slot::Offset, i, self.least[i]);
-        let (start, end) = self.sections.spans[i];
-        for section in start..end {
-            self.left[section] -= 1;
-            self.left_bytes[section] -= self.sizes[i];
-            self.bridges[section] -= u32::from(section + 1 < end);
-        }
-        self.mark(i);
-        self.work += self.neighbors[i].len() as u64;
-        for at in 0..self.neighbors[i].len() {
-            let j = self.neighbors[i][at] as usize;
-            if self.offsets[j] != NOWHERE {
-                continue;
-            }
-            if self.touch[j] < top {
-                self.set(Slot::Touch, j, top);
-            }
-            if self.least[j] < top {
-                self.set(Slot::Least, j, top);
-                self.mark(j);
-            }
-        }
-        self.settle()
-    }
-
-    /// Marks the sections whose floors depended on this interval.
-    fn mark(&mut self, i: usize) {
-        let (start, end) = self.sections.spans[i];
-        self.work += (end - start) as u64;
-        for section in start..end {
-            if self.witness[section] == i as u32 && !self.is_dirty[section] {
-                self.is_dirty[section] = true;
-                self.dirty.push(section as u32);
-            }
-        }
-    }
-
-    /// Finds the floors of marked sections again. False if what remains cannot fit.
-    fn settle(&mut self) -> bool {
-        let mut fits = true;
-        while let Some(section) = self.dirty.pop() {
-            let section = section as usize;
-            self.is_dirty[section] = false;
-            if !fits || self.left[section] == 0 {
-                continue;
-            }
-            let members = &self.sections.members[section];
-            self.work += members.len() as u64;
-            let remains = members.iter().copied().filter(|&i| self.offsets[i as usize] == NOWHERE);
-            let witness = remains.min_by_key(|&i| self.least[i as usize]).expect("bug: the count says one is left");
-            let floor = self.least[witness as usize];
-            self.set(Slot::Floor, section, floor);
-            self.set(Slot::Witness, section, u64::from(witness));
-            fits = floor + self.left_bytes[section] <= self.capacity;
-        }
-        fits
-    }
-
-    fn set(&mut self, slot: Slot, index: usize, value: u64) {
-        let old = match slot {
-            Slot::Offset => std::mem::replace(&mut self.offsets[index], value),
-            Slot::Touch => std::mem::replace(&mut self.touch[index], value),
-            Slot::Least => std::mem::replace(&mut self.least[index], value),
-            Slot::Floor => std::mem::replace(&mut self.floors[index], value),
-            Slot::Witness => u64::from(std::mem::replace(&mut self.witness[index], value as u32)),
-        };
-        self.trail.push((slot, index as u32, old));
-    }
-
-    fn undo(&mut self, length: usize) {
-        while self.trail.len() > length {
-            let Some((slot, index, old)) = self.trail.pop() else { return };
-            let index = index as usize;
-            match slot {
-                Slot::Touch => self.touch[index] = old,
-                Slot::Least => self.least[index] = old,
-                Slot::Floor => self.floors[index] = old,
-                Slot::Witness => self.witness[index] = old as u32,
-                Slot::Offset => {
-                    self.offsets[index] = old;
-                    let (start, end) = self.sections.spans[index];
-                    for section in start..end {
-                        self.left[section] += 1;
-                        self.left_bytes[section] += self.sizes[index];
-                        self.bridges[section] += u32::from(section + 1 < end);
-                    }
-                }
-            }
-        }
+        self.state.work += (to - from) as u64;
     }
 }
 
@@ -544,12 +300,4 @@ fn log2(value: u64) -> u64 {
     let whole = u64::from(value.max(1).ilog2());
     let fraction = ((u128::from(value.max(1)) << 16) >> whole) as u64 - (1 << 16);
     (whole << 16) + fraction
-}
-
-/// SplitMix64.
-fn scramble(state: u64) -> u64 {
-    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -173,7 +173,7 @@ impl<'a> Packer<'a> {
         for round in 0..IMPROVE_ROUNDS as u64 {
             let spent = self.work - start_work;
             // Enough must be left for a round like those so far; the first is expected to take what the orders took.
-            let round_work = if round == 0 { start_work / 8 } else { spent / round };
+            let round_work = spent.checked_div(round).unwrap_or(start_work / 8);
             if best.total_bytes() <= target_bytes || spent + round_work > IMPROVE_WORK {
                 break;
             }

@@ -7,6 +7,7 @@
 mod fit;
 mod greedy;
 mod sections;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +28,7 @@ const FIT_CROSSINGS: usize = 100_000;
 pub(super) struct Interval {
     /// First time.
     pub(super) start: usize,
-    /// First time at which it is no longer needed.
+    /// First time at which it is no longer needed, after `start`.
     pub(super) end: usize,
     /// Bytes, a multiple of the alignment.
     pub(super) size_bytes: u64,
