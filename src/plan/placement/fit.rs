@@ -216,52 +216,35 @@ impl Fitter {
     /// The choices at the section where to branch, the first one last.
     fn choices(&mut self, (from, to): (usize, usize)) -> Vec<Choice> {
         self.find_basins(from, to);
-        let mut best: Option<([u64; 3], usize, Option<u64>)> = None;
+        let mut best: Option<([u64; 3], usize)> = None;
         for section in from..to {
             let floor = self.state.floors[section];
-            let dear = best.is_some_and(|(score, ..)| self.branching == Branching::Lowest && floor > score[0]);
-            if self.state.left[section] == 0 || dear {
-                continue;
-            }
-            let basin = self.basins[section];
-            // Where there is room below an interval, something else may have to be placed before it.
-            let low = |i: u32| {
-                let (start, end) = self.state.sections.spans[i as usize];
-                start < basin.0 || end > basin.1
+            let most = match (best, self.branching) {
+                (Some((score, _)), Branching::Lowest) if floor > score[0] => continue,
+                (Some((score, _)), Branching::Fewest) => score[0],
+                _ => u64::MAX,
             };
-            if low(self.state.witness[section]) {
+            if self.state.left[section] == 0 {
                 continue;
             }
-            let (mut candidates, mut safe) = (0, true);
-            self.state.work += self.state.sections.members[section].len() as u64;
-            for &i in &self.state.sections.members[section] {
-                if self.state.reaches(i, floor) && low(i) {
-                    safe = false;
-                    break;
-                }
-                candidates += u64::from(self.state.can_lie(i, floor));
-            }
-            let dear = best.is_some_and(|(score, ..)| self.branching == Branching::Fewest && candidates > score[0]);
-            if !safe || dear {
-                continue;
-            }
-            let slack = self.state.capacity - floor - self.state.left_bytes[section];
-            let raised = if slack == 0 { NOWHERE } else { self.state.raised(section) };
-            let raised = (raised != NOWHERE && raised - floor <= slack).then_some(raised);
-            let count = candidates + u64::from(raised.is_some());
+            let Some(count) = self.count(section, most) else { continue };
+            let slack = self.state.slack(section);
             let score = match self.branching {
                 Branching::Fewest => [count, floor, slack],
                 Branching::Lowest => [floor, count, slack],
             };
-            if best.is_none_or(|(least, ..)| score < least) {
-                best = Some((score, section, raised));
+            if best.is_none_or(|(least, _)| score < least) {
+                best = Some((score, section));
             }
-            if count == 0 {
+            // What has to be done sooner or later is best done at once.
+            if count <= 1 {
                 break;
             }
         }
-        let (_, section, raised) = best.expect("bug: it is safe to branch at the lowest floor");
+        let (_, section) = best.expect("bug: it is safe to branch at the lowest floor");
         let floor = self.state.floors[section];
+        let most = floor + self.state.slack(section);
+        let gap = self.state.raised(section, 0).filter(|&offset| offset <= most);
         let members = self.state.sections.members[section].iter().copied();
         let mut candidates: Vec<_> = members.filter(|&i| self.state.can_lie(i, floor)).collect();
         // Of intervals that are all the same, one is enough. The sort keeps them next to each other.
@@ -269,8 +252,37 @@ impl Fitter {
         candidates.sort_unstable_by_key(|&i| (alike(i), i));
         candidates.dedup_by_key(|&mut i| alike(i));
         candidates.sort_unstable_by_key(|&i| std::cmp::Reverse(self.ranks[i as usize]));
-        let gap = raised.map(|offset| Choice::Raise(section, offset));
+        let gap = gap.map(|offset| Choice::Raise(section, offset));
         gap.into_iter().chain(candidates.into_iter().map(Choice::Place)).collect()
+    }
+
+    /// The number of choices at a section; `None` if they are more than `most` or it is not safe to branch there.
+    fn count(&mut self, section: usize, most: u64) -> Option<u64> {
+        // Where there is room below an interval, something else may have to be placed before it.
+        let basin = self.basins[section];
+        let low = |state: &State, i: u32| {
+            let (start, end) = state.sections.spans[i as usize];
+            start < basin.0 || end > basin.1
+        };
+        if low(&self.state, self.state.witness[section]) {
+            return None;
+        }
+        let floor = self.state.floors[section];
+        let mut count = 0;
+        for (seen, &i) in self.state.sections.members[section].iter().enumerate() {
+            if self.state.reaches(i, floor) {
+                count += u64::from(self.state.can_lie(i, floor));
+                if count > most || low(&self.state, i) {
+                    self.state.work += seen as u64;
+                    return None;
+                }
+            }
+        }
+        self.state.work += self.state.sections.members[section].len() as u64;
+        let most_raised = floor + self.state.slack(section);
+        let gap = most_raised > floor && self.state.raised(section, most_raised).is_some_and(|to| to <= most_raised);
+        count += u64::from(gap);
+        (count <= most).then_some(count)
     }
 
     /// Finds the sections around each one whose floors are no lower than its own.

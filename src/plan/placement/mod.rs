@@ -18,7 +18,7 @@ use greedy::Packer;
 /// Steps of work, about a nanosecond each, that the branch and bound may take per interval and in total. Where nothing
 /// is gained all of them are taken, so few intervals are not worth many.
 const FIT_WORK_EACH: u64 = 1_000_000;
-const FIT_WORK: u64 = 250_000_000;
+const FIT_WORK: u64 = 200_000_000;
 /// Intervals, summed over the sections that they cross, up to which the branch and bound is of use: one descent of it
 /// takes this many steps times the number of intervals at worst.
 const FIT_CROSSINGS: usize = 100_000;

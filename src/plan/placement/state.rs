@@ -138,29 +138,35 @@ impl State {
         key.max(1)
     }
 
-    /// The least offset of what comes next in a section if that does not lie at its floor.
-    pub(super) fn raised(&mut self, section: usize) -> u64 {
+    /// Bytes of a section that may stay unused.
+    pub(super) fn slack(&self, section: usize) -> u64 {
+        self.capacity - self.floors[section] - self.left_bytes[section]
+    }
+
+    /// The least offset of what comes next in a section if that does not lie at its floor, or any possible offset that
+    /// is no more than `enough`; `None` if it has to lie there.
+    pub(super) fn raised(&mut self, section: usize, enough: u64) -> Option<u64> {
+        let members = &self.sections.members[section];
         let floor = self.floors[section];
-        let mut raised = NOWHERE;
-        self.work += self.sections.members[section].len() as u64;
-        for &i in &self.sections.members[section] {
-            let i = i as usize;
-            if self.offsets[i] != NOWHERE {
-                continue;
-            }
-            if self.least[i] > floor {
-                raised = raised.min(self.least[i]);
-                continue;
+        let mut work = members.len();
+        let higher = |&i: &u32| self.offsets[i as usize] == NOWHERE && self.least[i as usize] > floor;
+        let mut raised = members.iter().filter(|i| higher(i)).map(|&i| self.least[i as usize]).min();
+        for &i in members.iter().filter(|&&i| self.reaches(i, floor)) {
+            if raised.is_some_and(|raised| raised <= enough) {
+                break;
             }
             // It could lie at the floor, so something that is elsewhere in time must come below it.
-            self.work += self.neighbors[i].len() as u64;
-            for &j in &self.neighbors[i] {
+            let neighbors = &self.neighbors[i as usize];
+            work += neighbors.len();
+            for &j in neighbors {
                 let (start, end) = self.sections.spans[j as usize];
                 if self.offsets[j as usize] == NOWHERE && (section < start || end <= section) {
-                    raised = raised.min(self.least[j as usize] + self.sizes[j as usize]);
+                    let top = self.least[j as usize] + self.sizes[j as usize];
+                    raised = Some(raised.map_or(top, |raised| raised.min(top)));
                 }
             }
         }
+        self.work += work as u64;
         raised
     }
 
