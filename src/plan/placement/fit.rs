@@ -15,7 +15,7 @@
 //! Gomes et al., Boosting combinatorial search through randomization (AAAI 1998), for the restarts.
 
 use super::Interval;
-use super::state::{Choice, NOWHERE, State, scramble};
+use super::state::{Choice, State, scramble};
 
 /// Parts without a solution that are remembered; a power of two.
 const REMEMBERED: usize = 1 << 16;

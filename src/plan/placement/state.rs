@@ -4,7 +4,7 @@ use super::Interval;
 use super::sections::Sections;
 
 /// Not placed.
-pub(super) const NOWHERE: u64 = u64::MAX;
+const NOWHERE: u64 = u64::MAX;
 
 /// What can change and be restored.
 #[derive(Clone, Copy)]
@@ -16,6 +16,7 @@ enum Slot {
     Witness,
 }
 
+/// What can be decided at a section.
 #[derive(Clone, Copy)]
 pub(super) enum Choice {
     /// Place this interval at the lowest offset that is left to it.
@@ -27,6 +28,7 @@ pub(super) enum Choice {
 /// Intervals of which some are placed, each on the bottom of the space or on others.
 pub(super) struct State {
     pub(super) sections: Sections,
+    /// Bytes of each interval.
     pub(super) sizes: Vec<u64>,
     /// Intervals that share a time with each interval.
     neighbors: Vec<Vec<u32>>,
@@ -35,6 +37,7 @@ pub(super) struct State {
     /// Size of the space.
     pub(super) capacity: u64,
     // Per interval:
+    /// Where it lies, if it is placed.
     pub(super) offsets: Vec<u64>,
     /// Top of what is placed below.
     touch: Vec<u64>,
@@ -45,8 +48,9 @@ pub(super) struct State {
     pub(super) floors: Vec<u64>,
     /// An interval that has this least offset.
     pub(super) witness: Vec<u32>,
-    /// Bytes and number of what is not placed.
+    /// Bytes of what is not placed.
     pub(super) left_bytes: Vec<u64>,
+    /// Number of intervals that are not placed.
     pub(super) left: Vec<u32>,
     /// Number of what is not placed and crosses into the next section.
     pub(super) bridges: Vec<u32>,
@@ -60,7 +64,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// `None` if the intervals cross more than `most_crossings` sections.
+    /// Nothing is placed yet. `None` if the intervals cross more than `most_crossings` sections in total.
     pub(super) fn new(intervals: &[Interval], most_crossings: usize) -> Option<Self> {
         let sections = Sections::of(intervals, most_crossings)?;
         let sizes: Vec<_> = intervals.iter().map(|interval| interval.size_bytes).collect();
