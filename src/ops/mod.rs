@@ -209,6 +209,7 @@ ops! {
     bce_with_logits,
     bias_add,
     clip,
+    concat,
     conv2d,
     copy,
     cross_entropy,
@@ -233,4 +234,5 @@ ops! {
     softmax,
     sum,
     tanh,
+    upsample_nearest2d,
 }
