@@ -148,7 +148,7 @@ fn saved_bytes(graph: &Graph) -> u64 {
 
 #[test]
 fn small_forms_take_fewer_bytes() {
-    for (name, most) in [("mnist-cnn", 0.9), ("mnist-lstm", 1.0), ("mnist-deep", 1.0), ("mnist-unet", 1.0)] {
+    for (name, most) in [("mnist-cnn", 0.9), ("mnist-lstm", 0.5), ("mnist-deep", 1.0), ("mnist-unet", 1.0)] {
         let model = models::builtin(name).unwrap();
         let [full, compact] = [Stash::Full, Stash::Compact].map(|stash| saved_bytes(&joint(&model, stash, 64)));
         println!("{name}: {full} bytes saved for backward, compact {compact}");
