@@ -234,6 +234,7 @@ shorthands! {
     /// Adds [`Concat`] with what a skip remembered.
     concat(with: impl Into<String>) => Concat::new(with);
     /// Adds the layer [`Add`], which adds what a skip remembered.
+    #[allow(clippy::should_implement_trait)]
     add(with: impl Into<String>) => Add::new(with);
 }
 

@@ -18,7 +18,7 @@ impl Packing {
     pub(super) fn of(windows: Windows) -> Option<Packing> {
         match windows.kernel[0] * windows.kernel[1] {
             ..=16 => Some(Packing { windows, bits: 4 }),
-            ..=256 => Some(Packing { windows, bits: 8 }),
+            17..=256 => Some(Packing { windows, bits: 8 }),
             _ => None,
         }
     }
