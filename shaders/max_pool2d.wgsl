@@ -101,16 +101,21 @@ fn pack(
     if first >= params.elements {
         return;
     }
+    // Divided once for all: divisions are most of the work.
+    var x = first % params.output_width;
+    var y = (first / params.output_width) % params.output_height;
     var word = 0u;
     for (var slot = 0u; slot < min(POSITIONS, params.elements - first); slot++) {
-        let i = first + slot;
-        let at = found[i];
-        let x = i % params.output_width;
-        let y = (i / params.output_width) % params.output_height;
+        let at = found[first + slot];
         let h = at / params.width;
         let row = h + params.padding_height - y * params.stride_height;
         let column = at - h * params.width + params.padding_width - x * params.stride_width;
         word |= (row * params.kernel_width + column) << (slot * POSITION_BITS);
+        x += 1u;
+        if x == params.output_width {
+            x = 0u;
+            y = select(y + 1u, 0u, y + 1u == params.output_height);
+        }
     }
     packed[word_index] = word;
 }

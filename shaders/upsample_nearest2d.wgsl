@@ -3,13 +3,13 @@
 //
 // bindings   forward: input [N, C, H, W], output [N, C, H * SY, W * SX]; grad_input: grad_output, grad_input
 // in place   no
-// dispatch   one invocation per element written, 64 per workgroup, folded
+// dispatch   one invocation per element of the input, 64 per workgroup, folded
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.UpsamplingNearest2d.html
 #import "shared/index.wgsl"
 
 struct Params {
-    // Elements that the kernel writes.
+    // Elements of the input.
     elements: u32,
     // Columns of the input.
     width: u32,
@@ -36,10 +36,15 @@ fn forward(
     if i >= params.elements {
         return;
     }
+    let row = i / params.width;
     let output_width = params.width * params.scale_width;
-    let row = i / output_width;
-    let x = i - row * output_width;
-    output[i] = input[(row / params.scale_height) * params.width + x / params.scale_width];
+    let first = row * params.scale_height * output_width + (i - row * params.width) * params.scale_width;
+    let value = input[i];
+    for (var y = 0u; y < params.scale_height; y++) {
+        for (var x = 0u; x < params.scale_width; x++) {
+            output[first + y * output_width + x] = value;
+        }
+    }
 }
 
 @compute @workgroup_size(64)

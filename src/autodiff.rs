@@ -92,8 +92,12 @@ pub fn joint(
     Ok(graph)
 }
 
-/// Replaces ops by those that keep less for their backward.
-fn compact(graph: &mut Graph) -> Result<(), GraphError> {
+/// Replaces ops by those that keep less for their backward, as [`Op::compact`](crate::ops::Op::compact) says: for
+/// [`Stash::Compact`], and where there is no backward.
+///
+/// # Errors
+/// Where such an op refuses its inputs, which would be a defect of the op.
+pub fn compact(graph: &mut Graph) -> Result<(), GraphError> {
     for id in graph.node_ids() {
         if let Some(op) = graph.node(id).op.compact() {
             let node = graph.node(id).name.clone();

@@ -36,8 +36,9 @@ struct Params {
 }
 
 impl UpsampleNearest2d {
-    /// A launch that writes `elements` elements; `input` is the shape of the smaller tensor.
-    fn launch(&self, entry: &'static str, elements: usize, input: &Shape) -> Dispatch {
+    /// A launch over the elements of the smaller tensor, of this shape.
+    fn launch(&self, entry: &'static str, input: &Shape) -> Dispatch {
+        let elements = input.numel();
         let params = Params {
             elements: elements as u32,
             width: input[3] as u32,
@@ -95,8 +96,8 @@ impl Op for UpsampleNearest2d {
         Ok(vec![Some(graph.emit(UpsampleNearest2dGradInput(*self), &[grad_output])?)])
     }
 
-    fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        vec![self.launch("forward", outputs[0].numel(), &inputs[0].shape)]
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        vec![self.launch("forward", &inputs[0].shape)]
     }
 
     twin!();
@@ -118,7 +119,7 @@ impl Op for UpsampleNearest2dGradInput {
     }
 
     fn dispatches(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        vec![self.0.launch("grad_input", outputs[0].numel(), &outputs[0].shape)]
+        vec![self.0.launch("grad_input", &outputs[0].shape)]
     }
 
     twin!();

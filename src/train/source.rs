@@ -52,6 +52,7 @@ impl Source for ModelSource<'_> {
         let Built { mut graph, output, .. } = self.model.build(samples)?;
         if pass == Pass::Evaluate || self.purpose == Purpose::Evaluation {
             graph.mark_output(output);
+            autodiff::compact(&mut graph)?;
             return Ok(graph);
         }
         graph.set_scope("loss");
