@@ -68,8 +68,8 @@ pub(crate) fn max_batch(model: &Sequential, config: &Config, target: &Target, ou
         Some(count) if count > 1 => format!("no batch of {count}, one sample in each micro-batch,"),
         _ => "not even a batch of 1".to_owned(),
     };
-    let batch =
-        train::max_batch(model, config, &target.limits).map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
+    let batch = train::max_batch(model, config, &target.limits)
+        .map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
     let whole = match config.micro_batches {
         Some(_) => None,
         None => fitting(train::max_batch(model, &config.micro_batches(1), &target.limits))?,

@@ -64,7 +64,8 @@ impl TrainArgs {
 pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let plan_file = args.plan.as_ref().map(PlanFile::open).transpose()?;
     let (model, config) = args.model.resolve_for(plan_file.as_ref())?;
-    let plan = plan_file.map(|file| file.into_plan(&model, &config)).transpose().map_err(|error| args.not_usable(error))?;
+    let plan =
+        plan_file.map(|file| file.into_plan(&model, &config)).transpose().map_err(|error| args.not_usable(error))?;
     if let Some(path) = &args.save {
         Trainer::check_save(path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Arena, ArenaRole, Command, Limits, Place, Plan, Planned, Program, Source, check, format_bytes, microbatch};
+use super::{
+    Arena, ArenaRole, Command, Limits, Place, Plan, Planned, Program, Source, check, format_bytes, microbatch,
+};
 use crate::error::PlanError;
 use crate::graph::Graph;
 use crate::tensor::{TensorDesc, ValueId};
@@ -59,7 +61,8 @@ fn check_graphs(plan: &Plan, graphs: &[Graph]) -> Result<(), String> {
         return Err(format!("it was made for another model, loss or optimizer: {advice}"));
     }
     if plan.schedule.len() > 1
-        && let Some(node) = graphs.iter().find_map(microbatch::mixes_samples).and_then(|node| graphs[0].nodes().get(node.index()))
+        && let Some(node) =
+            graphs.iter().find_map(microbatch::mixes_samples).and_then(|node| graphs[0].nodes().get(node.index()))
     {
         return Err(format!("it splits the batch, whose samples layer `{}` mixes", node.name));
     }
@@ -107,7 +110,8 @@ fn check_limits(plan: &Plan, graphs: &[Graph], limits: &Limits) -> Result<(), St
     for graph in graphs {
         let values = graph.values().iter().map(|value| (value.name.as_str(), value.desc.size_bytes()));
         let workspaces = graph.nodes().iter().zip(workspaces(graph));
-        let workspaces = workspaces.flat_map(|(node, sizes)| sizes.into_iter().map(|bytes| (node.name.as_str(), bytes)));
+        let workspaces =
+            workspaces.flat_map(|(node, sizes)| sizes.into_iter().map(|bytes| (node.name.as_str(), bytes)));
         if let Some((name, bytes)) = values.chain(workspaces).find(|(_, bytes)| *bytes > limits.max_binding_bytes) {
             return Err(format!(
                 "`{name}` needs {}, and the device binds {} at most: plan again with --device",
@@ -122,9 +126,8 @@ fn check_limits(plan: &Plan, graphs: &[Graph], limits: &Limits) -> Result<(), St
 /// Workspaces of each node.
 fn workspaces(graph: &Graph) -> impl Iterator<Item = Vec<u64>> + '_ {
     graph.nodes().iter().map(|node| {
-        let descs = |ids: &[ValueId]| -> Vec<TensorDesc> {
-            ids.iter().map(|&id| graph.value(id).desc.clone()).collect()
-        };
+        let descs =
+            |ids: &[ValueId]| -> Vec<TensorDesc> { ids.iter().map(|&id| graph.value(id).desc.clone()).collect() };
         node.op.workspaces(&descs(&node.inputs), &descs(&node.outputs))
     })
 }

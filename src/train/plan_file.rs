@@ -69,16 +69,18 @@ impl PlanFile {
         let path = path.as_ref();
         let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
         let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => {
-                DataError::Missing { path: path.to_owned(), hint: "`tightfit plan … --output FILE` writes one".to_owned() }
-            }
+            std::io::ErrorKind::NotFound => DataError::Missing {
+                path: path.to_owned(),
+                hint: "`tightfit plan … --output FILE` writes one".to_owned(),
+            },
             _ => DataError::Io { path: path.to_owned(), source },
         })?;
         if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
             return Err(corrupt("not a plan: not a regular file, or far too large for one".to_owned()));
         }
         let bytes = fs::read(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
-        let no_plan = |error: serde_json::Error| corrupt(format!("not a plan that `tightfit plan … --output` wrote ({error})"));
+        let no_plan =
+            |error: serde_json::Error| corrupt(format!("not a plan that `tightfit plan … --output` wrote ({error})"));
         let header: Header = serde_json::from_slice(&bytes).map_err(no_plan)?;
         if header.format != FORMAT {
             return Err(corrupt(format!("the format `{}` is not {FORMAT}", header.format.escape_debug())));

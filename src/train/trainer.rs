@@ -75,13 +75,9 @@ impl Trainer {
     /// # Errors
     /// Where the plan is not one for this model, these settings or this device; see [`restore`]. Else as
     /// [`Trainer::new`].
-    pub fn with_plan(
-        model: Sequential,
-        config: Config,
-        plan: Plan,
-        device: Option<&str>,
-    ) -> Result<Self, TrainError> {
-        let config = Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
+    pub fn with_plan(model: Sequential, config: Config, plan: Plan, device: Option<&str>) -> Result<Self, TrainError> {
+        let config =
+            Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
         Trainer::start(model, config, device, &|model, config, limits| {
             let source = ModelSource::new(model, config, Purpose::Training)?;
             Ok(restore(plan.clone(), &source, config.batch, limits)?)
@@ -122,7 +118,18 @@ impl Trainer {
     ) -> Result<Self, TrainError> {
         let rule = ModelSource::new(&model, &config, Purpose::Training)?.rule;
         let (samples, targets) = (Vec::new(), Vec::new());
-        let mut trainer = Trainer { model, config, rule, planned, executor, steps: 0, epochs: 0, samples, targets, unified_memory: false };
+        let mut trainer = Trainer {
+            model,
+            config,
+            rule,
+            planned,
+            executor,
+            steps: 0,
+            epochs: 0,
+            samples,
+            targets,
+            unified_memory: false,
+        };
         for parameter in trainer.model.build(1)?.parameters {
             let desc = trainer.parameter_desc(&parameter.name).expect("bug: the plan lacks a parameter of the model");
             let mut data = vec![0.0; desc.numel()];

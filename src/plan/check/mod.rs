@@ -56,7 +56,8 @@ fn check_bytes(plan: &Plan) -> Check {
     let device = plan.arenas.iter().filter(|arena| arena.role != ArenaRole::Host);
     let uploads = plan.staging.upload_slot_bytes.checked_mul(u64::from(plan.staging.upload_slots));
     let parts = [uploads, Some(plan.staging.readback_bytes), Some(plan.baseline_bytes)].into_iter();
-    let sum = parts.chain(device.map(|arena| Some(arena.size_bytes))).try_fold(0, |sum: u64, part| sum.checked_add(part?));
+    let sum =
+        parts.chain(device.map(|arena| Some(arena.size_bytes))).try_fold(0, |sum: u64, part| sum.checked_add(part?));
     let Some(sum) = sum else { return Err("its bytes are more than can be counted".to_owned()) };
     ensure!(sum == plan.peak_bytes, "baseline, arenas and staging are {sum} bytes, not {}", plan.peak_bytes);
     let budget = plan.budget_bytes.unwrap_or(u64::MAX);

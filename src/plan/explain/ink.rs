@@ -4,14 +4,14 @@ use super::timeline::{Action, Content};
 use crate::graph::Phase;
 
 /// Estimated width of a character, in font sizes.
-const CHAR: f64 = 0.6;
+const CHAR: f64 = 0.57;
 
 pub(super) const STYLE: &str = "\
 text{font-family:'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px;fill:#212529}\
 .title{font-size:20px;font-weight:bold}.sub{font-size:13px;fill:#495057}.small{font-size:11px;fill:#495057}\
 .in{font-size:11px;fill:#1b1f23;pointer-events:none}.grid{stroke:#e9ecef;stroke-width:1}\
 .block{stroke:#fff;stroke-width:.8}.again{stroke:#1b4332;stroke-width:1.2}\
-.live{fill:none;stroke:#1d3557;stroke-width:1.6;pointer-events:none}\
+.live{fill:none;stroke:#1d3557;stroke-width:1.4;pointer-events:none}\
 .arena{stroke:#343a40;stroke-width:1.2;stroke-dasharray:5 3}.budget{stroke:#c1121f;stroke-width:1.8}";
 
 /// Lines across blocks that are made again.

@@ -3,6 +3,8 @@
 mod figures;
 mod ink;
 mod svg;
+#[cfg(test)]
+mod tests;
 mod timeline;
 
 use std::fmt;
@@ -210,30 +212,5 @@ impl fmt::Display for Table<'_> {
         writeln!(f, "{:<20} {:>12}", "micro-batches", format_parts(&self.plan.micro_batches))?;
         self.time(f)?;
         self.levers(f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_have_one_decimal_and_a_unit() {
-        let shown = [0, 1023, 1024, 102_400, (1 << 20) - 1, 1 << 20, 3 << 29, u64::MAX].map(format_bytes);
-        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "100.0 KiB", "1.0 MiB", "1.0 MiB", "1.5 GiB", "16.0 EiB"]);
-    }
-
-    #[test]
-    fn times_have_a_unit() {
-        let shown = [0.0, -0.2, 999.0, 999.7, 999_949.0, 999_960.0, 2.5e6, 9.9e9, 12e9, -3e6].map(format_ns);
-        let expected =
-            ["0 ns", "0 ns", "999 ns", "1.0 µs", "999.9 µs", "1.0 ms", "2.5 ms", "9900.0 ms", "12.0 s", "-3.0 ms"];
-        assert_eq!(shown, expected);
-    }
-
-    #[test]
-    fn parts_of_one_size_are_counted() {
-        assert_eq!(format_parts(&[64; 4]), "4 × 64");
-        assert_eq!(format_parts(&[64, 64, 8]), "2 × 64 + 1 × 8");
     }
 }

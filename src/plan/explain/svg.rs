@@ -421,7 +421,7 @@ fn panels(planned: &Planned) -> Vec<Panel> {
         let which = match program.pass {
             Pass::Only => "the whole batch",
             Pass::First => "first micro-batch",
-            Pass::Middle => "micro-batch between",
+            Pass::Middle => "middle micro-batch",
             Pass::Last => "last micro-batch",
             Pass::Evaluate => "evaluation",
         };
