@@ -4,7 +4,7 @@ use super::timeline::{Action, Content};
 use crate::graph::Phase;
 
 /// Estimated width of a character, in font sizes.
-const CHAR: f64 = 0.57;
+const CHAR: f64 = 0.6;
 
 pub(super) const STYLE: &str = "\
 text{font-family:'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px;fill:#212529}\
