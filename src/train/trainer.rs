@@ -66,7 +66,7 @@ impl Trainer {
     }
 
     fn open(purpose: Purpose, model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
-        Trainer::start(model, config, device, &|model, config, limits| plan_for(purpose, model, config, limits))
+        Trainer::start(model, config, device, |model, config, limits| plan_for(purpose, model, config, limits))
     }
 
     /// As [`Trainer::new`], but under a plan that was made before, such as one from a
@@ -78,9 +78,9 @@ impl Trainer {
     pub fn with_plan(model: Sequential, config: Config, plan: Plan, device: Option<&str>) -> Result<Self, TrainError> {
         let config =
             Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
-        Trainer::start(model, config, device, &|model, config, limits| {
+        Trainer::start(model, config, device, |model, config, limits| {
             let source = ModelSource::new(model, config, Purpose::Training)?;
-            Ok(restore(plan.clone(), &source, config.batch, limits)?)
+            Ok(restore(plan, &source, config.batch, limits)?)
         })
     }
 
@@ -88,7 +88,7 @@ impl Trainer {
         model: Sequential,
         config: Config,
         device: Option<&str>,
-        plan: &dyn Fn(&Sequential, &Config, &Limits) -> Result<Planned, TrainError>,
+        plan: impl FnOnce(&Sequential, &Config, &Limits) -> Result<Planned, TrainError>,
     ) -> Result<Self, TrainError> {
         let device = match device {
             Some("cpu") => None,

@@ -171,7 +171,7 @@ impl Replay<'_> {
                 self.make(*value, *to, Some((Lever::Offload, reason)));
             }
             Command::Dispatch { node, outputs, workspaces, in_place } => {
-                self.dispatch(*node, outputs, workspaces, *in_place, reason, seen);
+                self.dispatch(*node, outputs, workspaces, *in_place, reason.as_deref(), seen);
             }
         }
     }
@@ -182,7 +182,7 @@ impl Replay<'_> {
         outputs: &[Place],
         workspaces: &[Place],
         in_place: Option<usize>,
-        reason: Option<String>,
+        reason: Option<&str>,
         seen: &mut [bool],
     ) {
         let graph = self.graph;
@@ -195,7 +195,7 @@ impl Replay<'_> {
             self.end(graph.storage_root(input), self.now(), End::TakenOver);
         }
         for (&value, &place) in node.outputs.iter().zip(outputs) {
-            self.make(value, place, again.then(|| (Lever::Recompute, reason.clone())));
+            self.make(value, place, again.then(|| (Lever::Recompute, reason.map(str::to_owned))));
         }
         for &place in workspaces {
             if !self.is_transient(place) {
