@@ -3,7 +3,7 @@ use crate::device::testing::device_or_skip;
 use crate::graph::Pass;
 use crate::ops::add::Add;
 use crate::ops::relu::Relu;
-use crate::plan::{Arena, Persistent, Staging};
+use crate::plan::{self, Persistent, Staging, Stash};
 
 const LEN: usize = 1000;
 
@@ -25,8 +25,8 @@ fn planned() -> Planned {
         graph.mark_output(output);
     }
     let arenas = vec![
-        Arena { role: ArenaRole::Parameters, size_bytes: 4096 },
-        Arena { role: ArenaRole::Transient, size_bytes: 4 * 4096 },
+        plan::Arena { role: ArenaRole::Parameters, size_bytes: 4096 },
+        plan::Arena { role: ArenaRole::Transient, size_bytes: 4 * 4096 },
     ];
     let staging = Staging { upload_slot_bytes: 1024, upload_slots: 2, readback_bytes: 1024 };
     let nodes: Vec<_> = graph.node_ids().collect();
@@ -34,22 +34,17 @@ fn planned() -> Planned {
         pass: Pass::Evaluate,
         samples: LEN,
         graph_hash: graph.hash(),
-        commands: [
-            (place(1, 4096), None),
-            (place(1, 4096), Some(0)),
-            (place(1, 8192), None),
-            (place(1, 12288), None),
-        ]
-        .into_iter()
-        .zip(nodes)
-        .map(|((output, in_place), node)| Command::Dispatch {
-            node,
-            outputs: vec![output],
-            workspaces: Vec::new(),
-            in_place,
-        })
-        .chain([Command::Free { value: x }])
-        .collect(),
+        commands: [(place(1, 4096), None), (place(1, 4096), Some(0)), (place(1, 8192), None), (place(1, 12288), None)]
+            .into_iter()
+            .zip(nodes)
+            .map(|((output, in_place), node)| Command::Dispatch {
+                node,
+                outputs: vec![output],
+                workspaces: Vec::new(),
+                in_place,
+            })
+            .chain([Command::Free { value: x }])
+            .collect(),
         places: [(x, place(1, 0)), (w, place(0, 0))].into(),
         live_peak_bytes: 4 * 4096,
         predicted_ns: 0,
@@ -63,6 +58,7 @@ fn planned() -> Planned {
         unconstrained_step_ns: 0,
         minimum_budget_bytes: bytes,
         micro_batches: vec![LEN],
+        stash: Stash::Full,
         schedule: vec![0],
         evaluate: Some(0),
         programs: vec![program],

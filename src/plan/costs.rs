@@ -50,6 +50,11 @@ impl CostModel {
         self.launch_ns * launches as f64 + compute.max(memory)
     }
 
+    /// What one run of a program takes besides its nodes and copies.
+    pub fn run_ns(&self) -> f64 {
+        0.0
+    }
+
     /// A copy to the host.
     pub fn offload_ns(&self, size_bytes: u64) -> f64 {
         self.copy_ns + size_bytes as f64 / self.offload_bytes_per_ns

@@ -26,7 +26,7 @@ pub fn restore(plan: Plan, source: &dyn Source, batch: usize, limits: &Limits) -
     let mut plan = plan;
     check_size(&plan, batch).map_err(PlanError::Unusable)?;
     let programs = plan.programs.iter();
-    let graphs = programs.map(|program| source.graph(program.pass, program.samples, batch));
+    let graphs = programs.map(|program| source.graph(program.pass, program.samples, batch, plan.stash));
     let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
     check_graphs(&plan, &graphs)
         .and_then(|()| check_limits(&plan, &graphs, limits))
@@ -175,14 +175,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::toy::Chain;
-    use super::super::{CostModel, Request, plan};
+    use super::super::{CostModel, Levers, Request, plan};
     use super::*;
 
     const CHAIN: Chain = Chain { layers: 3, width: 40, mixes_samples: false };
 
     fn planned() -> Planned {
-        let (limits, costs) = (Limits::any_device(), CostModel::default());
-        let request = Request { batch: 9, budget_bytes: None, micro_batches: Some(3), limits, costs };
+        let (levers, limits, costs) = (Levers::default(), Limits::any_device(), CostModel::default());
+        let request = Request { batch: 9, budget_bytes: None, micro_batches: Some(3), levers, limits, costs };
         plan(&CHAIN, &request).expect("a plan")
     }
 

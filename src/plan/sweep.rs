@@ -122,14 +122,14 @@ fn attempt(
 #[cfg(test)]
 mod tests {
     use super::super::toy::Chain;
-    use super::super::{CostModel, Limits};
+    use super::super::{CostModel, Levers, Limits};
     use super::*;
 
     const CHAIN: Chain = Chain { layers: 6, width: 100, mixes_samples: false };
 
     fn request(batch: usize) -> Request {
-        let (limits, costs) = (Limits::default(), CostModel::default());
-        Request { batch, budget_bytes: None, micro_batches: None, limits, costs }
+        let (levers, limits, costs) = (Levers::default(), Limits::default(), CostModel::default());
+        Request { batch, budget_bytes: None, micro_batches: None, levers, limits, costs }
     }
 
     #[test]

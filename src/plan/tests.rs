@@ -12,7 +12,7 @@ const CHAIN: Chain = Chain { layers: 6, width: 100, mixes_samples: false };
 
 fn request(batch: usize, budget_bytes: Option<u64>) -> Request {
     let (limits, costs) = (Limits::default(), CostModel::default());
-    Request { batch, budget_bytes, micro_batches: None, limits, costs }
+    Request { batch, budget_bytes, micro_batches: None, levers: Levers::default(), limits, costs }
 }
 
 fn rejected(planned: &Planned, change: impl FnOnce(&mut Plan)) -> String {

@@ -14,6 +14,7 @@ fn request(config: &Config, limits: &Limits) -> Request {
         batch: config.batch,
         budget_bytes: config.budget_bytes,
         micro_batches: config.micro_batches,
+        levers: config.levers,
         limits: *limits,
         costs: CostModel::default(),
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::super::{ArenaRole, Command, Lever, Plan, Reason};
+use super::super::{ArenaRole, Command, Lever, Place, Plan, Program, Reason};
 
 /// What one lever does in a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -60,16 +60,8 @@ impl Plan {
             if runs == 0 {
                 continue;
             }
-            let mut tensors = BTreeMap::new();
+            let tensors = self.tensors_of(lever, program, &mut |times| commands += times * runs);
             for reason in self.reasons.iter().filter(|r| r.program as usize == number && r.lever == lever) {
-                let thing = match program.commands.get(reason.command as usize) {
-                    Some(Command::Dispatch { node, .. }) => node.0,
-                    Some(Command::Prefetch { value, .. }) => value.0,
-                    _ => continue,
-                };
-                let size_bytes = tensors.entry(thing).or_insert(0_u64);
-                *size_bytes = reason.size_bytes.max(*size_bytes);
-                commands += runs;
                 step_ns = step_ns.saturating_add(reason.cost_ns.saturating_mul(runs as u64));
             }
             let size_bytes = tensors.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
@@ -78,6 +70,31 @@ impl Plan {
             }
         }
         LeverUse { commands, step_ns, ..most }
+    }
+
+    /// Numbers of nodes that run again or values that are fetched, with the transient bytes that they then take.
+    fn tensors_of(&self, lever: Lever, program: &Program, count: &mut dyn FnMut(usize)) -> BTreeMap<u32, u64> {
+        let transient = |place: &&Place| {
+            self.arenas.get(place.arena as usize).is_some_and(|arena| arena.role == ArenaRole::Transient)
+        };
+        let bytes = |places: &[Place]| {
+            places.iter().filter(transient).fold(0, |sum: u64, place| sum.saturating_add(place.size_bytes))
+        };
+        let mut tensors = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for command in &program.commands {
+            match (lever, command) {
+                (Lever::Recompute, Command::Dispatch { node, outputs, .. }) if !seen.insert(*node) => {
+                    tensors.insert(node.0, bytes(outputs));
+                }
+                (Lever::Offload, Command::Prefetch { value, to, .. }) => {
+                    tensors.insert(value.0, bytes(&[*to]));
+                }
+                _ => continue,
+            }
+            count(1);
+        }
+        tensors
     }
 
     /// The reasons that free most memory for longest (bytes times commands), at most `count`, and one for each tensor

@@ -11,7 +11,7 @@ use std::fmt;
 
 pub use figures::LeverUse;
 
-use super::{ArenaRole, Lever, Plan};
+use super::{ArenaRole, Lever, Plan, Stash};
 
 /// Recomputed and offloaded tensors that a table names.
 const NAMED_REASONS: usize = 5;
@@ -193,8 +193,10 @@ impl Table<'_> {
             let used = self.plan.lever(lever);
             if used.commands > 0 {
                 let (bytes, tensors) = (format_bytes(used.size_bytes), plural(used.tensors, "tensor"));
-                let time = format_ns(used.step_ns as f64);
-                write!(f, "\n{name:<20} {bytes:>12}  {tensors}, {time} a step")?;
+                write!(f, "\n{name:<20} {bytes:>12}  {tensors}")?;
+                if used.step_ns > 0 {
+                    write!(f, ", {} a step", format_ns(used.step_ns as f64))?;
+                }
             }
         }
         let reasons = self.plan.main_reasons(NAMED_REASONS);
@@ -210,6 +212,9 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.memory(f)?;
         writeln!(f, "{:<20} {:>12}", "micro-batches", format_parts(&self.plan.micro_batches))?;
+        if self.plan.stash == Stash::Compact {
+            writeln!(f, "{:<20} {:>12}", "kept for backward", "small forms")?;
+        }
         self.time(f)?;
         self.levers(f)
     }

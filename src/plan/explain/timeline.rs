@@ -230,14 +230,14 @@ impl Replay<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::super::toy::Chain;
-    use super::super::super::{CostModel, Limits, Request, plan};
+    use super::super::super::{CostModel, Levers, Limits, Request, plan};
     use super::*;
 
     #[test]
     fn live_bytes_are_those_of_the_plan() {
         let chain = Chain { layers: 5, width: 30, mixes_samples: false };
-        let (limits, costs) = (Limits::default(), CostModel::default());
-        let request = Request { batch: 12, budget_bytes: None, micro_batches: Some(3), limits, costs };
+        let (levers, limits, costs) = (Levers::default(), Limits::default(), CostModel::default());
+        let request = Request { batch: 12, budget_bytes: None, micro_batches: Some(3), levers, limits, costs };
         let planned = plan(&chain, &request).expect("a plan");
         for (number, (program, graph)) in planned.plan.programs.iter().zip(&planned.graphs).enumerate() {
             let timeline = Timeline::of(&planned.plan, number, program, graph);
