@@ -178,8 +178,8 @@ impl Table<'_> {
             && (plan.overhead_ns() != 0.0 || least_ns > 0.0)
         {
             let share = percent(least_ns / (plan.unconstrained_step_ns as f64).max(1.0));
-            let gap = percent(gap);
-            write!(f, "\n{:<20} {:>12}  {share}; this plan is {gap} above it", "lower bound", format_ns(least_ns))?;
+            let gap = if gap < 0.000_5 { "reaches it".to_owned() } else { format!("is {} above it", percent(gap)) };
+            write!(f, "\n{:<20} {:>12}  {share}; this plan {gap}", "lower bound", format_ns(least_ns))?;
         }
         if let Some((amount, saved_ns)) = plan.worth_of_memory() {
             let saved = format_ns(saved_ns);

@@ -285,8 +285,9 @@ impl<'a> Drawing<'a> {
             let (x, right) = (panel.x(start), panel.x(start + run.len()));
             let middle = x.midpoint(right);
             put!(self, "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{:.1}\" stroke=\"#adb5bd\"/>", y + 4.0);
-            if let Some(name) = fit(&run[0].layer, right - x - 2.0, 11.0).filter(|name| !name.ends_with('…')) {
-                let name = escape(&name);
+            let left = x.max(free + 6.0);
+            if let Some(name) = fit(&run[0].layer, right - left - 2.0, 11.0).filter(|name| !name.ends_with('…')) {
+                let (name, middle) = (escape(&name), left.midpoint(right));
                 put!(
                     self,
                     "<text class=\"small\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>",

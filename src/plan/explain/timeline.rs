@@ -127,7 +127,7 @@ impl Replay<'_> {
     fn layer(&self, value: ValueId) -> String {
         let producer = self.graph.values().get(value.index()).and_then(|value| value.producer);
         let node = producer.and_then(|node| self.graph.nodes().get(node.index()));
-        node.map_or_else(|| self.name(value), |node| node.name.clone())
+        node.map_or_else(|| self.name(value).split('.').take(1).collect(), |node| node.name.clone())
     }
 
     /// Begins a block of a value, where its place is in transient memory.
