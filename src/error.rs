@@ -147,6 +147,9 @@ pub enum PlanError {
         /// The limit.
         limit_bytes: u64,
     },
+    /// A plan that was kept is not one for this training on this device.
+    #[error("the plan cannot be used: {0}")]
+    Unusable(String),
     /// The independent checker rejected a plan.
     #[error("the plan is not valid: {0}")]
     Invalid(String),

@@ -346,6 +346,131 @@ fn weights_that_do_not_fit_are_refused() {
     assert!(refused(&args, 2).contains("weights"));
 }
 
+/// Keys of all objects in a value.
+fn keys<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
+        Value::Object(items) => {
+            for (key, item) in items {
+                found.push(key);
+                keys(item, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_of_a_plan_is_documented() {
+    let documentation = include_str!("../docs/json.md");
+    for args in [
+        &["plan", "mnist-mlp", "--batch", "8", "--micro-batches", "2", "--json"][..],
+        &["plan", "mnist-mlp", "--batch", "4", "--sweep", "--json"],
+        &["plan", "mnist-lstm", "--batch", "2", "--budget", "6MiB", "--max-batch", "--json"],
+    ] {
+        let object = last(&run(args));
+        let mut found = Vec::new();
+        keys(&object, &mut found);
+        for key in found {
+            assert!(documentation.contains(&format!("`{key}`")), "{key} of {args:?}");
+        }
+    }
+    let object = last(&run(&["plan", "mnist-mlp", "--json"]));
+    let part = |name: &str| object[format!("{name}_bytes")].as_u64().expect("a number");
+    let parts = ["parameters", "state", "accumulators", "transient", "staging", "device"].map(part);
+    assert_eq!(parts.iter().sum::<u64>(), part("planned_peak"));
+}
+
+#[test]
+fn a_sweep_goes_from_the_smallest_budget_to_the_need() {
+    let args = ["plan", "mnist-cnn", "--batch", "128", "--sweep"];
+    let sweep = last(&run(&[&args[..], &["--json"]].concat()));
+    let points = sweep["points"].as_array().expect("a list");
+    assert!(points.len() > 2, "{sweep}");
+    assert_eq!(points[0]["budget_bytes"], sweep["minimum_budget_bytes"]);
+    for pair in points.windows(2) {
+        assert!(pair[0]["budget_bytes"].as_u64() < pair[1]["budget_bytes"].as_u64());
+        assert!(pair[0]["predicted_step_ms"].as_f64() > pair[1]["predicted_step_ms"].as_f64());
+    }
+    let text = stdout(&run(&args));
+    assert!(text.contains("overhead") && text.contains("smallest budget"), "{text}");
+    assert!(refused(&[&args[..], &["--budget", "9MiB"]].concat(), 2).contains("--budget"));
+}
+
+#[test]
+fn the_largest_batch_is_exact() {
+    let args = ["plan", "mnist-cnn", "--budget", "40MiB", "--max-batch"];
+    let found = last(&run(&[&args[..], &["--json"]].concat()));
+    assert_eq!(found["max_batch"]["or_more"], true);
+    assert_eq!(found["max_length"], Value::Null);
+    let batch = found["max_batch_in_one"]["size"].as_u64().expect("a number");
+    let fits = |batch: u64| {
+        let (batch, base) = (batch.to_string(), ["plan", "mnist-cnn", "--budget", "40MiB", "--micro-batches", "1"]);
+        run(&[&base[..], &["--batch", &batch]].concat()).status.code()
+    };
+    assert_eq!((fits(batch), fits(batch + 1)), (Some(0), Some(3)));
+    assert!(stdout(&run(&args)).contains(&format!("{batch}")));
+
+    let found = last(&run(&["plan", "mnist-lstm", "--batch", "2", "--budget", "6MiB", "--max-batch", "--json"]));
+    assert!(found["max_length"]["size"].as_u64().is_some_and(|length| length > 28), "{found}");
+    assert!(refused(&["plan", "mnist-mlp", "--budget", "1MiB", "--max-batch"], 3).contains("not even a batch of 1"));
+    assert!(refused(&["plan", "mnist-mlp", "--max-batch"], 2).contains("--budget"));
+}
+
+#[test]
+fn a_plan_is_drawn_kept_and_run() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let (svg, kept) = (fixture.path("plan.svg"), fixture.path("plan.json"));
+    let [model_text, svg_text, kept_text] = [&model, &svg, &kept].map(|path| path.to_str().expect("UTF-8"));
+    let plan = ["plan", model_text, "--batch", "10", "--micro-batches", "3", "--clip-norm", "1"];
+    let output = run(&[&plan[..], &["--svg", svg_text, "--output", kept_text, "--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(last(&output)["output"], kept_text);
+    assert!(fs::read_to_string(&svg).expect("readable").starts_with("<svg "));
+
+    let data = fixture.dir.path().to_str().expect("UTF-8");
+    let train = ["train", model_text, "--data", data, "--device", "cpu", "--epochs", "2"];
+    let kept_plan = [&train[..], &["--plan", kept_text]].concat();
+    let summary = last(&run(&[&kept_plan[..], &["--json"]].concat()));
+    assert_eq!(summary["micro_batches"], 3);
+    assert_eq!(summary["measured_peak_bytes"], summary["planned_peak_bytes"]);
+    let same = [&train[..], &["--batch", "10", "--micro-batches", "3", "--clip-norm", "1", "--json"]].concat();
+    assert_eq!(last(&run(&same))["parameters_sha256"], summary["parameters_sha256"]);
+
+    for (more, word) in [
+        (["--batch", "12"], "a batch of 10, not 12"),
+        (["--optimizer", "adam"], "the optimizer sgd"),
+        (["--clip-norm", "2"], "the clipping norm 1, not 2"),
+        (["--budget", "9MiB"], "--budget"),
+        (["--micro-batches", "3"], "--micro-batches"),
+    ] {
+        assert!(refused(&[&kept_plan[..], &more].concat(), 2).contains(word), "{word}");
+    }
+    let text = fs::read_to_string(&kept).expect("readable");
+    for (from, to, word) in [
+        ("\"name\":\"linear1.weight\"", "\"name\":\"linear9.weight\"", "damaged"),
+        ("\"version\":1", "\"version\":2", "version 2"),
+        ("\"model\":\"tiny\"", "\"model\":\"huge\"", "the model `huge`, not `tiny`"),
+        ("\"arenas\":[", "\"arenas\":[[", "not a plan"),
+        ("\"offset_bytes\":256", "\"offset_bytes\":512", "damaged"),
+        ("{", "", "not a plan"),
+    ] {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text, "{from}");
+        fixture.write("plan.json", changed.as_bytes());
+        let message = refused(&kept_plan, 2);
+        assert!(message.contains(word) && message.contains("plan.json"), "{word}: {message}");
+    }
+    fixture.write("plan.json", text.as_bytes());
+    let wider = MODEL.replace("kernel = 4", "kernel = 2");
+    fixture.write("tiny.toml", wider.as_bytes());
+    assert!(refused(&kept_plan, 2).contains("another model"));
+    fs::remove_file(&kept).expect("removable");
+    assert!(refused(&kept_plan, 2).contains("plan.json"));
+    assert!(refused(&["plan", model_text, "--svg", "/nonexistent/plan.svg"], 2).starts_with("--svg"));
+}
+
 #[test]
 fn a_reader_that_leaves_is_no_panic() {
     let fixture = Fixture::new();

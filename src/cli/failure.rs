@@ -30,6 +30,13 @@ impl Failure {
         Failure { message: message.into(), exit_code: FAILED, details: Map::new() }
     }
 
+    /// The same with words before it.
+    #[must_use]
+    pub(crate) fn prefixed(mut self, prefix: impl std::fmt::Display) -> Self {
+        self.message = format!("{prefix}: {}", self.message);
+        self
+    }
+
     /// The last line under `--json`.
     pub(crate) fn to_json(&self) -> Value {
         let mut object = self.details.clone();

@@ -2,8 +2,10 @@
 
 mod bytes;
 mod data;
+mod describe;
 mod devices;
 mod eval;
+mod explore;
 mod failure;
 mod model_file;
 mod output;
@@ -29,7 +31,7 @@ Exit codes: 0 done, 2 files, devices or settings are not right, 3 no plan meets 
 #[derive(Parser, Debug)]
 #[command(name = "tightfit", version, after_help = EXIT_CODES, arg_required_else_help = false)]
 struct Cli {
-    /// One JSON object per line on standard output, and nothing else there
+    /// One JSON object per line on standard output, and nothing else there; docs/json.md lists the keys
     #[arg(long, global = true)]
     json: bool,
 

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use tightfit::nn::Sequential;
-use tightfit::train::{Config, Optimizer};
+use tightfit::train::{Config, Optimizer, PlanFile};
 
 use super::bytes;
 use super::failure::Failure;
@@ -15,9 +15,9 @@ pub(crate) struct ModelArgs {
     #[arg(value_name = "MODEL")]
     model: String,
 
-    /// Samples of a step
-    #[arg(long, value_name = "N", default_value = "64", value_parser = count::<usize>, allow_negative_numbers = true)]
-    batch: usize,
+    /// Samples of a step [default: 64]
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
+    batch: Option<usize>,
 
     /// Bytes that may be on the device at once: 64MiB, 1.5GB or plain bytes [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
@@ -70,15 +70,23 @@ enum OptimizerName {
 impl ModelArgs {
     /// The model, checked, and the settings: the command line's first, then the file's, then defaults.
     pub(crate) fn resolve(&self) -> Result<(Sequential, Config), Failure> {
+        self.resolve_for(None)
+    }
+
+    /// As `resolve`; what neither the command line nor the model's file says is as it was for the plan.
+    pub(crate) fn resolve_for(&self, plan: Option<&PlanFile>) -> Result<(Sequential, Config), Failure> {
         let ModelFile { model, loss, optimizer } = model_file::open(&self.model)?;
+        let optimizer = optimizer.or_else(|| plan.map(PlanFile::optimizer));
         // A built-in model is fine; in one from a file, the error should say which file.
         model.build(1).map_err(|error| Failure::bad_input(format!("{}: {error}", self.model)))?;
-        let mut config = Config::default().batch(self.batch).seed(self.seed);
+        let batch = self.batch.or_else(|| plan.map(PlanFile::batch));
+        let mut config = Config::default().seed(self.seed);
+        config.batch = batch.unwrap_or(config.batch);
         config.loss = loss.unwrap_or_default();
         config.optimizer = self.optimizer(optimizer)?;
         config.budget_bytes = self.budget;
         config.micro_batches = self.micro_batches;
-        config.clip_norm = self.clip_norm.map(|norm| norm as f32);
+        config.clip_norm = self.clip_norm.map(|norm| norm as f32).or_else(|| plan.and_then(PlanFile::clip_norm));
         Ok((model, config))
     }
 

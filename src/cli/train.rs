@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use serde_json::json;
 use tightfit::data::{Dataset, mnist};
+use tightfit::error::{PlanError, TrainError};
 use tightfit::plan::format_bytes;
-use tightfit::train::{Evaluation, FitOptions, FitReport, StepReport, Trainer};
+use tightfit::train::{Evaluation, FitOptions, FitReport, PlanFile, StepReport, Trainer};
 
 use super::failure::{Failure, INTERRUPTED};
 use super::output::Output;
@@ -39,19 +40,42 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
+    /// Runs the plan that `tightfit plan … --output FILE` wrote, with its budget, batch and micro-batches
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["budget", "micro_batches"])]
+    plan: Option<PathBuf>,
+
     /// Steps between two lines of progress [default: a twentieth of all]
     #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
     log_every: Option<u64>,
 }
 
+impl TrainArgs {
+    /// Says which plan cannot be used.
+    fn not_usable(&self, error: TrainError) -> Failure {
+        match (&self.plan, error) {
+            (Some(path), error @ TrainError::Plan(PlanError::Unusable(_))) => {
+                Failure::bad_input(format!("{}: {error}", path.display()))
+            }
+            (_, error) => error.into(),
+        }
+    }
+}
+
 pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
-    let (model, config) = args.model.resolve()?;
+    let plan_file = args.plan.as_ref().map(PlanFile::open).transpose()?;
+    let (model, config) = args.model.resolve_for(plan_file.as_ref())?;
+    let plan =
+        plan_file.map(|file| file.into_plan(&model, &config)).transpose().map_err(|error| args.not_usable(error))?;
     if let Some(path) = &args.save {
         Trainer::check_save(path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }
     let (train, test) = open_data(args, model.input_shape().clone())?;
-    let mut trainer = Trainer::new(model, config, args.device.device.as_deref())?;
-    announce(trainer.model(), trainer.plan(), trainer.device_name(), output)?;
+    let device = args.device.device.as_deref();
+    let mut trainer = match plan {
+        Some(plan) => Trainer::with_plan(model, config, plan, device).map_err(|error| args.not_usable(error))?,
+        None => Trainer::new(model, config, device)?,
+    };
+    announce(&trainer, output)?;
 
     let stop = stop_on_ctrl_c()?;
     let steps_per_epoch = (train.len() / config.batch) as u64;

@@ -76,6 +76,18 @@ impl Sequential {
         &self.input
     }
 
+    /// The same model on sequences of another length, if it takes sequences `[time, features]` and has the same
+    /// parameters whatever their length.
+    pub fn with_length(&self, length: usize) -> Option<Sequential> {
+        let &[_, features] = &self.input[..] else { return None };
+        let model = Sequential { input: [length, features].into(), ..self.clone() };
+        let parameters = |model: &Sequential| -> Option<Vec<TensorDesc>> {
+            let built = model.build(1).ok()?;
+            Some(built.parameters.iter().map(|parameter| built.graph.value(parameter.value).desc.clone()).collect())
+        };
+        (parameters(self)? == parameters(&model)?).then_some(model)
+    }
+
     /// The layers with their names.
     pub fn layers(&self) -> impl Iterator<Item = (String, &Layer)> {
         let mut counts = BTreeMap::new();

@@ -219,3 +219,16 @@ fn a_model_survives_toml() {
     let text = toml::to_string(&model).expect("serializes");
     assert_eq!(toml::from_str::<Sequential>(&text).expect("parses"), model, "{text}");
 }
+
+#[test]
+fn sequences_take_another_length_where_parameters_allow_it() {
+    let lstm = models::mnist_lstm();
+    let longer = lstm.with_length(500).expect("a longer one");
+    assert_eq!(longer.input_shape()[..], [500, 28]);
+    assert_eq!(longer.output_shape(), lstm.output_shape());
+    assert_eq!(lstm.with_length(0), None);
+    assert_eq!(models::mnist_mlp().with_length(5), None);
+    assert_eq!(models::mnist_cnn().with_length(5), None);
+    let flat = Sequential::new("flat", [4, 3]).flatten().linear(2);
+    assert_eq!(flat.with_length(5), None);
+}

@@ -13,8 +13,10 @@ mod microbatch;
 mod order;
 mod placement;
 mod recompute;
+mod restore;
 mod schedule;
 mod search;
+mod sweep;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -26,8 +28,10 @@ use serde::{Deserialize, Serialize};
 
 pub use check::check;
 pub use costs::CostModel;
-pub use explain::format_bytes;
+pub use explain::{LeverUse, Table, format_bytes, format_ns};
+pub use restore::restore;
 pub use search::plan;
+pub use sweep::{Largest, largest, sweep};
 
 use crate::error::GraphError;
 pub use crate::graph::Pass;
@@ -226,7 +230,7 @@ pub struct Staging {
 impl Staging {
     /// Bytes of all staging buffers.
     pub fn total_bytes(&self) -> u64 {
-        self.upload_slot_bytes * u64::from(self.upload_slots) + self.readback_bytes
+        self.upload_slot_bytes.saturating_mul(u64::from(self.upload_slots)).saturating_add(self.readback_bytes)
     }
 }
 

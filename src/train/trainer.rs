@@ -19,7 +19,7 @@ use crate::exec::{CpuExecutor, Executor, GpuExecutor};
 use crate::graph::Role;
 use crate::nn::Sequential;
 use crate::ops::UpdateRule;
-use crate::plan::{Limits, Plan, Planned};
+use crate::plan::{Limits, Plan, Planned, restore};
 use crate::tensor::TensorDesc;
 
 /// Trains one model under one plan.
@@ -35,6 +35,8 @@ pub struct Trainer {
     epochs: u64,
     samples: Vec<f32>,
     targets: Vec<u8>,
+    /// Whether the device has no memory of its own.
+    unified_memory: bool,
 }
 
 impl fmt::Debug for Trainer {
@@ -64,17 +66,44 @@ impl Trainer {
     }
 
     fn open(purpose: Purpose, model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
+        Trainer::start(model, config, device, |model, config, limits| plan_for(purpose, model, config, limits))
+    }
+
+    /// As [`Trainer::new`], but under a plan that was made before, such as one from a
+    /// [`PlanFile`](super::PlanFile::into_plan). It has its own budget and micro-batches, those of `config` do not matter.
+    ///
+    /// # Errors
+    /// Where the plan is not one for this model, these settings or this device; see [`restore`]. Else as
+    /// [`Trainer::new`].
+    pub fn with_plan(model: Sequential, config: Config, plan: Plan, device: Option<&str>) -> Result<Self, TrainError> {
+        let config =
+            Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
+        Trainer::start(model, config, device, |model, config, limits| {
+            let source = ModelSource::new(model, config, Purpose::Training)?;
+            Ok(restore(plan, &source, config.batch, limits)?)
+        })
+    }
+
+    fn start(
+        model: Sequential,
+        config: Config,
+        device: Option<&str>,
+        plan: impl FnOnce(&Sequential, &Config, &Limits) -> Result<Planned, TrainError>,
+    ) -> Result<Self, TrainError> {
         let device = match device {
             Some("cpu") => None,
             selector => Some(Device::open(selector)?),
         };
         let limits = device.as_ref().map_or_else(Limits::default, Device::limits);
-        let planned = plan_for(purpose, &model, &config, &limits)?;
+        let unified_memory = device.as_ref().is_none_or(|device| device.info().unified_memory);
+        let planned = plan(&model, &config, &limits)?;
         let executor: Box<dyn Executor> = match device {
             Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
             None => Box::new(CpuExecutor::new(&planned)?),
         };
-        Trainer::with_executor(model, config, planned, executor)
+        let mut trainer = Trainer::with_executor(model, config, planned, executor)?;
+        trainer.unified_memory = unified_memory;
+        Ok(trainer)
     }
 
     /// As [`Trainer::new`], on an executor that was made for this plan.
@@ -89,7 +118,18 @@ impl Trainer {
     ) -> Result<Self, TrainError> {
         let rule = ModelSource::new(&model, &config, Purpose::Training)?.rule;
         let (samples, targets) = (Vec::new(), Vec::new());
-        let mut trainer = Trainer { model, config, rule, planned, executor, steps: 0, epochs: 0, samples, targets };
+        let mut trainer = Trainer {
+            model,
+            config,
+            rule,
+            planned,
+            executor,
+            steps: 0,
+            epochs: 0,
+            samples,
+            targets,
+            unified_memory: false,
+        };
         for parameter in trainer.model.build(1)?.parameters {
             let desc = trainer.parameter_desc(&parameter.name).expect("bug: the plan lacks a parameter of the model");
             let mut data = vec![0.0; desc.numel()];
@@ -112,6 +152,11 @@ impl Trainer {
     /// The device's name.
     pub fn device_name(&self) -> &str {
         self.executor.device_name()
+    }
+
+    /// Whether the device shares its memory with the host, so that offloading frees nothing.
+    pub fn unified_memory(&self) -> bool {
+        self.unified_memory
     }
 
     /// The most bytes that were on the device at once so far, counted as buffers were created.

@@ -54,9 +54,11 @@ pub fn check(plan: &Plan, graphs: &[Graph]) -> Result<(), PlanError> {
 
 fn check_bytes(plan: &Plan) -> Check {
     let device = plan.arenas.iter().filter(|arena| arena.role != ArenaRole::Host);
-    let arenas: u64 = device.map(|arena| arena.size_bytes).sum();
-    let staging = plan.staging.upload_slot_bytes * u64::from(plan.staging.upload_slots) + plan.staging.readback_bytes;
-    let sum = plan.baseline_bytes + arenas + staging;
+    let uploads = plan.staging.upload_slot_bytes.checked_mul(u64::from(plan.staging.upload_slots));
+    let parts = [uploads, Some(plan.staging.readback_bytes), Some(plan.baseline_bytes)].into_iter();
+    let sum =
+        parts.chain(device.map(|arena| Some(arena.size_bytes))).try_fold(0, |sum: u64, part| sum.checked_add(part?));
+    let Some(sum) = sum else { return Err("its bytes are more than can be counted".to_owned()) };
     ensure!(sum == plan.peak_bytes, "baseline, arenas and staging are {sum} bytes, not {}", plan.peak_bytes);
     let budget = plan.budget_bytes.unwrap_or(u64::MAX);
     ensure!(sum <= budget, "the peak of {sum} bytes is above the budget of {budget}");
@@ -67,9 +69,10 @@ fn check_schedule(plan: &Plan) -> Check {
     let count = plan.micro_batches.len();
     ensure!(count > 0, "there are no micro-batches");
     ensure!(plan.schedule.len() == count, "{} programs are scheduled for {count} micro-batches", plan.schedule.len());
-    let samples: usize = plan.micro_batches.iter().sum();
+    let samples = plan.micro_batches.iter().try_fold(0, |sum: usize, &samples| sum.checked_add(samples));
+    let Some(samples) = samples else { return Err("its samples are more than can be counted".to_owned()) };
     ensure!(samples == plan.batch, "micro-batches have {samples} samples, the batch {}", plan.batch);
-    let mut predicted_ns = 0;
+    let mut predicted_ns = 0_u64;
     for (i, (&number, &samples)) in plan.schedule.iter().zip(&plan.micro_batches).enumerate() {
         let Some(program) = plan.programs.get(number) else { return Err(format!("there is no program {number}")) };
         let pass = match (i == 0, i + 1 == count) {
@@ -84,7 +87,7 @@ fn check_schedule(plan: &Plan) -> Check {
             program.pass,
             program.samples
         );
-        predicted_ns += program.predicted_ns;
+        predicted_ns = predicted_ns.saturating_add(program.predicted_ns);
     }
     ensure!(predicted_ns == plan.predicted_step_ns, "the programs of a step take {predicted_ns} ns");
     if let Some(number) = plan.evaluate {

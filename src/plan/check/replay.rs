@@ -286,7 +286,7 @@ impl Replay<'_> {
     /// Output 0 takes over an input: only where the op can, and where nothing needs the input any more.
     fn take_over(&mut self, id: NodeId, input: usize, outputs: &[Place]) -> Check {
         let node = self.meaning.graph.node(id);
-        let declared = node.op.in_place().contains(&(input, 0));
+        let declared = node.op.in_place().contains(&(input, 0)) && input < node.inputs.len() && !outputs.is_empty();
         ensure!(declared, "`{}` ({}) cannot work in place on input {input}", node.name, node.op.name());
         let memory = self.meaning.owner(node.inputs[input]);
         let name = self.meaning.name(memory);

@@ -1,0 +1,132 @@
+//! `tightfit plan --sweep` and `--max-batch`: many plans in a table.
+
+use serde_json::{Value, json};
+use tightfit::nn::Sequential;
+use tightfit::plan::{Largest, Lever, Plan, format_bytes, format_ns};
+use tightfit::train::{self, Config, MOST_SAMPLES};
+
+use super::describe::describe;
+use super::failure::{Failure, INFEASIBLE};
+use super::output::Output;
+use super::plan::Target;
+
+/// Budgets of a sweep besides the smallest.
+const POINTS: usize = 9;
+
+/// Sizes of micro-batches in short, where they are many.
+fn micro_batches(plan: &Plan) -> String {
+    let (count, size) = (plan.micro_batches.len(), plan.micro_batches.first().copied().unwrap_or(0));
+    format!("{count} × {size}")
+}
+
+pub(crate) fn sweep(model: &Sequential, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
+    let plans = train::sweep(model, config, &target.limits, POINTS)?;
+    let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
+    output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
+    output.text(format_args!(
+        "{:>12}  {:>12}  {:>12}  {:>8}  {:>13}  {:>12}  {:>12}",
+        "budget", "peak", "a step", "overhead", "micro-batches", "recomputed", "offloaded"
+    ));
+    for plan in &plans {
+        let bytes = |lever| match plan.lever(lever).size_bytes {
+            0 => "-".to_owned(),
+            bytes => format_bytes(bytes),
+        };
+        output.text(format_args!(
+            "{:>12}  {:>12}  {:>12}  {:>7.1}%  {:>13}  {:>12}  {:>12}",
+            plan.budget_bytes.map_or_else(|| "none".to_owned(), format_bytes),
+            format_bytes(plan.peak_bytes),
+            format_ns(plan.predicted_step_ns as f64),
+            plan.overhead() * 100.0,
+            micro_batches(plan),
+            bytes(Lever::Recompute),
+            bytes(Lever::Offload)
+        ));
+    }
+    let least_bytes = least.budget_bytes.unwrap_or(least.peak_bytes);
+    output.text(format_args!(
+        "\nsmallest budget {} ({least_bytes} bytes), unconstrained {}; a budget that is left out is no faster than the one \
+         above it",
+        format_bytes(least_bytes),
+        format_bytes(most.unconstrained_peak_bytes)
+    ));
+    let points: Vec<Value> = plans.iter().map(|plan| Value::Object(describe(plan, target.unified_memory))).collect();
+    output.object(&json!({
+        "model": model.name(),
+        "batch": config.batch,
+        "minimum_budget_bytes": least_bytes,
+        "unconstrained_peak_bytes": most.unconstrained_peak_bytes,
+        "points": points,
+    }));
+    Ok(0)
+}
+
+pub(crate) fn max_batch(model: &Sequential, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
+    let none = |what: &str| format!("{what} of `{}` fits", model.name());
+    let budget = config.budget_bytes.map_or_else(String::new, format_bytes);
+    let smallest = match config.micro_batches {
+        Some(count) if count > 1 => format!("no batch of {count}, one sample in each micro-batch,"),
+        _ => "not even a batch of 1".to_owned(),
+    };
+    let batch = train::max_batch(model, config, &target.limits)
+        .map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
+    let whole = match config.micro_batches {
+        Some(_) => None,
+        None => fitting(train::max_batch(model, &config.micro_batches(1), &target.limits))?,
+    };
+    let length = fitting(train::max_length(model, config, &target.limits))?.flatten();
+
+    output.text(format_args!("{} in {budget}\n", model.name()));
+    row(output, "largest batch", Some(&batch));
+    if config.micro_batches.is_none() {
+        row(output, "as one micro-batch", whole.as_ref());
+    }
+    if model.with_length(1).is_some() {
+        row(output, &format!("longest at batch {}", config.batch), length.as_ref());
+    }
+    output.object(&json!({
+        "model": model.name(),
+        "budget_bytes": config.budget_bytes,
+        "batch": config.batch,
+        "max_batch": found(Some(&batch), target),
+        "max_batch_in_one": found(whole.as_ref(), target),
+        "max_length": found(length.as_ref(), target),
+    }));
+    Ok(0)
+}
+
+/// What was found, or nothing where not even the smallest fits.
+fn fitting<T>(found: Result<T, tightfit::error::TrainError>) -> Result<Option<T>, Failure> {
+    match found.map_err(Failure::from) {
+        Ok(found) => Ok(Some(found)),
+        Err(failure) if failure.exit_code == INFEASIBLE => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn row(output: &Output, name: &str, found: Option<&Largest>) {
+    let Some(Largest { size, plan, beyond }) = found else {
+        output.text(format_args!("{name:<20} {:>12}", "none"));
+        return;
+    };
+    let note = match beyond {
+        None if *size == MOST_SAMPLES => " or more",
+        _ => "",
+    };
+    output.text(format_args!(
+        "{name:<20} {size:>12}{note}  micro-batches {}, peak {}, {} a step",
+        micro_batches(plan),
+        format_bytes(plan.peak_bytes),
+        format_ns(plan.predicted_step_ns as f64)
+    ));
+}
+
+fn found(found: Option<&Largest>, target: &Target) -> Value {
+    let Some(Largest { size, plan, beyond }) = found else { return Value::Null };
+    json!({
+        "size": size,
+        "or_more": beyond.is_none(),
+        "beyond": beyond.as_ref().map(ToString::to_string),
+        "plan": describe(plan, target.unified_memory),
+    })
+}

@@ -1,0 +1,92 @@
+//! Colours and text of pictures.
+
+use super::timeline::{Action, Content};
+use crate::graph::Phase;
+
+/// Estimated width of a character, in font sizes.
+const CHAR: f64 = 0.6;
+
+pub(super) const STYLE: &str = "\
+text{font-family:'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px;fill:#212529}\
+.title{font-size:20px;font-weight:bold}.sub{font-size:13px;fill:#495057}.small{font-size:11px;fill:#495057}\
+.in{font-size:11px;fill:#1b1f23;pointer-events:none}.grid{stroke:#e9ecef;stroke-width:1}\
+.block{stroke:#fff;stroke-width:.8}.again{stroke:#1b4332;stroke-width:1.2}\
+.live{fill:none;stroke:#1d3557;stroke-width:1.4;pointer-events:none}\
+.arena{stroke:#343a40;stroke-width:1.2;stroke-dasharray:5 3}.budget{stroke:#c1121f;stroke-width:1.8}";
+
+/// Lines across blocks that are made again.
+pub(super) const PATTERNS: &str = "<defs><pattern id=\"again\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" \
+patternTransform=\"rotate(45)\"><rect width=\"2\" height=\"7\" fill=\"#1b4332\" fill-opacity=\".38\"/></pattern></defs>";
+
+pub(super) fn block_color(content: Content) -> &'static str {
+    match content {
+        Content::Input => "#8ecae6",
+        Content::Activation => "#95d5a6",
+        Content::Gradient => "#f6bd7b",
+        Content::Workspace => "#ced4da",
+        Content::Fetched => "#cbb2e8",
+    }
+}
+
+pub(super) fn action_color(action: Action) -> &'static str {
+    match action {
+        Action::Upload => "#8ecae6",
+        Action::Run(Phase::Forward) => "#52b788",
+        Action::Run(Phase::Backward) => "#ee9b3f",
+        Action::Run(Phase::Update) => "#6c757d",
+        Action::Recompute => "#1b4332",
+        Action::Offload | Action::Fetch => "#9d6fd0",
+    }
+}
+
+pub(super) fn action_name(action: Action) -> &'static str {
+    match action {
+        Action::Upload => "upload",
+        Action::Run(Phase::Forward) => "forward",
+        Action::Run(Phase::Backward) => "backward",
+        Action::Run(Phase::Update) => "update",
+        Action::Recompute => "recompute",
+        Action::Offload => "offload",
+        Action::Fetch => "fetch",
+    }
+}
+
+/// Text for XML: what has a meaning there is escaped, what is not allowed there is replaced.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\t' | '\n' | '\r' => escaped.push(' '),
+            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// The text, or its beginning with an ellipsis, in at most `width` pixels; nothing where hardly a word fits.
+pub(super) fn fit(text: &str, width: f64, font_size: f64) -> Option<String> {
+    let room = (width / (font_size * CHAR)).floor().max(0.0) as usize;
+    let length = text.chars().count();
+    if length <= room {
+        return Some(text.to_owned());
+    }
+    (room >= 5).then(|| text.chars().take(room - 1).chain(['…']).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped_and_cut() {
+        assert_eq!(escape("a<b>&\"c\u{1}\n"), "a&lt;b&gt;&amp;&quot;c\u{fffd} ");
+        assert_eq!(fit("linear1", 100.0, 11.0).as_deref(), Some("linear1"));
+        assert_eq!(fit("linear1:matmul", 60.0, 11.0).as_deref(), Some("linear1:…"));
+        assert_eq!(fit("linear1:matmul", 20.0, 11.0), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! Plans in words and pictures.
+
+mod figures;
+mod ink;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::fmt;
+
+pub use figures::LeverUse;
+
+use super::{ArenaRole, Lever, Plan, Stash};
+
+/// Recomputed and offloaded tensors that a table names.
+const NAMED_REASONS: usize = 5;
+
+/// Amounts of memory whose worth is shown: the largest that is a small part of the peak.
+const AMOUNTS: [(u64, &str); 7] = [
+    (1 << 30, "1 GiB"),
+    (100 << 20, "100 MiB"),
+    (10 << 20, "10 MiB"),
+    (1 << 20, "1 MiB"),
+    (100 << 10, "100 KiB"),
+    (10 << 10, "10 KiB"),
+    (1 << 10, "1 KiB"),
+];
+
+/// Bytes as people read them: `14.7 MiB`.
+///
+/// ```
+/// # use tightfit::plan::format_bytes;
+/// assert_eq!(format_bytes(512), "512 B");
+/// assert_eq!(format_bytes(15_414_067), "14.7 MiB");
+/// ```
+pub fn format_bytes(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64;
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+        // What would be printed as 1024.0 is 1.0 of the next unit.
+        if amount < 1023.95 {
+            break;
+        }
+        amount /= 1024.0;
+        unit = next;
+    }
+    format!("{amount:.1} {unit}")
+}
+
+/// Times as people read them: `4.1 ms`.
+///
+/// ```
+/// # use tightfit::plan::format_ns;
+/// assert_eq!(format_ns(4_100_000.0), "4.1 ms");
+/// assert_eq!(format_ns(-12_340.0), "-12.3 µs");
+/// ```
+pub fn format_ns(ns: f64) -> String {
+    let size = ns.abs();
+    if size < 999.5 {
+        // No minus before a zero.
+        return format!("{} ns", ns.round() + 0.0);
+    }
+    let (scale, unit) = match size {
+        size if size < 999_950.0 => (1e3, "µs"),
+        size if size < 1e10 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    };
+    format!("{:.1} {unit}", ns / scale)
+}
+
+/// Sizes of micro-batches in short: `4 × 64`, `3 × 64 + 1 × 8`.
+pub(super) fn format_parts(parts: &[usize]) -> String {
+    let runs = parts.chunk_by(|a, b| a == b);
+    runs.map(|run| format!("{} × {}", run.len(), run[0])).collect::<Vec<_>>().join(" + ")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0 + 0.0)
+}
+
+/// `1 tensor`, `2 tensors`.
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+impl fmt::Display for ArenaRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ArenaRole::Parameters => "parameters",
+            ArenaRole::State => "optimizer state",
+            ArenaRole::Accumulators => "accumulators",
+            ArenaRole::Transient => "transient",
+            ArenaRole::Host => "host tier",
+        })
+    }
+}
+
+impl fmt::Display for Lever {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Lever::Recompute => "recompute",
+            Lever::Offload => "offload",
+        })
+    }
+}
+
+/// A table of what was asked for, what it takes, where the bytes go, and what keeping to the budget costs.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.table().fmt(f)
+    }
+}
+
+impl Plan {
+    /// The plan as a table, as [`Display`](fmt::Display) prints it.
+    pub fn table(&self) -> Table<'_> {
+        Table { plan: self, unified_memory: false }
+    }
+
+    /// What memory is worth where it is tightest: an amount in words, and the time that so much more would save in a
+    /// step.
+    pub fn worth_of_memory(&self) -> Option<(&'static str, f64)> {
+        let price = self.bound?.shadow_price_ns_per_byte;
+        let (bytes, words) = AMOUNTS.into_iter().find(|(bytes, _)| bytes * 20 <= self.peak_bytes).unwrap_or(AMOUNTS[6]);
+        (price > 0.0).then_some((words, price * bytes as f64))
+    }
+}
+
+/// Prints a [`Plan`].
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a> {
+    plan: &'a Plan,
+    unified_memory: bool,
+}
+
+impl Table<'_> {
+    /// Says of the host tier that it frees nothing where device and host share their memory.
+    #[must_use]
+    pub fn unified_memory(mut self, unified_memory: bool) -> Self {
+        self.unified_memory = unified_memory;
+        self
+    }
+
+    fn memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = self.plan;
+        let budget = plan.budget_bytes.map_or_else(|| "none".to_owned(), format_bytes);
+        writeln!(f, "{:<20} {budget:>12}", "budget")?;
+        let mut bytes = |name: &str, bytes: u64| writeln!(f, "{name:<20} {:>12}", format_bytes(bytes));
+        bytes("planned peak", plan.peak_bytes)?;
+        for role in [ArenaRole::Parameters, ArenaRole::State, ArenaRole::Accumulators, ArenaRole::Transient] {
+            bytes(&format!("  {role}"), plan.arena_bytes(role))?;
+        }
+        bytes("  staging", plan.staging.total_bytes())?;
+        bytes("  device", plan.baseline_bytes)?;
+        let host_bytes = plan.arena_bytes(ArenaRole::Host);
+        if host_bytes > 0 {
+            let note = if self.unified_memory { "  memory of the device, too: frees nothing" } else { "" };
+            writeln!(f, "{:<20} {:>12}{note}", ArenaRole::Host, format_bytes(host_bytes))?;
+        }
+        let mut bytes = |name: &str, bytes: u64| writeln!(f, "{name:<20} {:>12}", format_bytes(bytes));
+        bytes("unconstrained", plan.unconstrained_peak_bytes)?;
+        bytes("smallest budget", plan.minimum_budget_bytes)
+    }
+
+    fn time(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = self.plan;
+        let milliseconds = plan.predicted_step_ns as f64 / 1e6;
+        write!(f, "{:<20} {:>12}", "predicted", format!("{milliseconds:.1} ms/step"))?;
+        if plan.overhead_ns() != 0.0 {
+            let share = percent(plan.overhead());
+            write!(f, "\n{:<20} {:>12}  {share} over unconstrained", "overhead", format_ns(plan.overhead_ns()))?;
+        }
+        if let (Some(least_ns), Some(gap)) = (plan.least_overhead_ns(), plan.gap())
+            && (plan.overhead_ns() != 0.0 || least_ns > 0.0)
+        {
+            let share = percent(least_ns / (plan.unconstrained_step_ns as f64).max(1.0));
+            let gap = if gap < 0.000_5 { "reaches it".to_owned() } else { format!("is {} above it", percent(gap)) };
+            write!(f, "\n{:<20} {:>12}  {share}; this plan {gap}", "lower bound", format_ns(least_ns))?;
+        }
+        if let Some((amount, saved_ns)) = plan.worth_of_memory() {
+            let saved = format_ns(saved_ns);
+            write!(f, "\n{:<20} {saved:>12}  less a step", format!("{amount} more"))?;
+        }
+        Ok(())
+    }
+
+    fn levers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, lever) in [("recomputed", Lever::Recompute), ("offloaded", Lever::Offload)] {
+            let used = self.plan.lever(lever);
+            if used.commands > 0 {
+                let (bytes, tensors) = (format_bytes(used.size_bytes), plural(used.tensors, "tensor"));
+                write!(f, "\n{name:<20} {bytes:>12}  {tensors}")?;
+                if used.step_ns > 0 {
+                    write!(f, ", {} a step", format_ns(used.step_ns as f64))?;
+                }
+            }
+        }
+        let reasons = self.plan.main_reasons(NAMED_REASONS);
+        for reason in &reasons {
+            let name = format!("  {}", reason.name);
+            write!(f, "\n{name:<20} {:>12}  {}", format_bytes(reason.size_bytes), reason.text)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.memory(f)?;
+        writeln!(f, "{:<20} {:>12}", "micro-batches", format_parts(&self.plan.micro_batches))?;
+        if self.plan.stash == Stash::Compact {
+            writeln!(f, "{:<20} {:>12}", "kept for backward", "small forms")?;
+        }
+        self.time(f)?;
+        self.levers(f)
+    }
+}

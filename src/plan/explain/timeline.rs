@@ -1,0 +1,262 @@
+//! What is in transient memory when, read off a program's commands.
+
+use std::collections::BTreeMap;
+
+use super::super::{ArenaRole, Command, Lever, Place, Plan, Program};
+use crate::graph::{Graph, Phase, Role};
+use crate::tensor::{NodeId, ValueId};
+
+/// What a block of memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Content {
+    Input,
+    Activation,
+    Gradient,
+    Workspace,
+    /// A value that came back from the host tier.
+    Fetched,
+}
+
+/// What happens to a block's memory at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Freed,
+    Offloaded,
+    /// The output of an op that works in place goes on with it.
+    TakenOver,
+    /// It is read back after the program.
+    ReadBack,
+}
+
+/// A rectangle of transient memory over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    /// The value's name, or `workspace`.
+    pub(super) name: String,
+    /// Shape and type, or the node whose workspace it is.
+    pub(super) detail: String,
+    pub(super) content: Content,
+    /// It was there before, was dropped, and is made again.
+    pub(super) recomputed: bool,
+    pub(super) place: Place,
+    /// First step.
+    pub(super) start: usize,
+    /// First step at which it is gone.
+    pub(super) end: usize,
+    pub(super) ended: End,
+    /// Why it is made again or fetched.
+    pub(super) reason: Option<String>,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Action {
+    Upload,
+    Run(Phase),
+    Recompute,
+    Offload,
+    Fetch,
+}
+
+/// A command that takes time, or the upload of inputs before the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) action: Action,
+    /// The layer that it belongs to.
+    pub(super) layer: String,
+    /// In words.
+    pub(super) text: String,
+    /// Transient bytes in memory during it.
+    pub(super) live_bytes: u64,
+}
+
+/// A program's run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Timeline {
+    pub(super) steps: Vec<Step>,
+    pub(super) blocks: Vec<Block>,
+}
+
+struct Replay<'a> {
+    plan: &'a Plan,
+    graph: &'a Graph,
+    timeline: Timeline,
+    /// The block of each value that is in memory.
+    live: BTreeMap<ValueId, usize>,
+}
+
+impl Timeline {
+    /// Replays the program with this number. A plan that does not belong to its graph gives a picture of what can be
+    /// made out.
+    pub(super) fn of(plan: &Plan, number: usize, program: &Program, graph: &Graph) -> Timeline {
+        let timeline = Timeline { steps: Vec::new(), blocks: Vec::new() };
+        let mut replay = Replay { plan, graph, timeline, live: BTreeMap::new() };
+        replay.begin("upload", "upload of inputs".to_owned(), Action::Upload);
+        for (&value, &place) in &program.places {
+            replay.make(value, place, None);
+        }
+        let mut reasons = BTreeMap::new();
+        for reason in plan.reasons.iter().filter(|reason| reason.program as usize == number) {
+            reasons.insert(reason.command as usize, reason.text.clone());
+        }
+        let mut seen = vec![false; graph.nodes().len()];
+        for (position, command) in program.commands.iter().enumerate() {
+            replay.command(command, reasons.remove(&position), &mut seen);
+        }
+        replay.finish()
+    }
+}
+
+impl Replay<'_> {
+    fn now(&self) -> usize {
+        self.timeline.steps.len() - 1
+    }
+
+    fn begin(&mut self, layer: &str, text: String, action: Action) {
+        self.timeline.steps.push(Step { action, layer: layer.to_owned(), text, live_bytes: 0 });
+    }
+
+    fn is_transient(&self, place: Place) -> bool {
+        self.plan.arenas.get(place.arena as usize).is_some_and(|arena| arena.role == ArenaRole::Transient)
+    }
+
+    fn name(&self, value: ValueId) -> String {
+        self.graph.values().get(value.index()).map_or_else(|| format!("value {}", value.0), |value| value.name.clone())
+    }
+
+    fn layer(&self, value: ValueId) -> String {
+        let producer = self.graph.values().get(value.index()).and_then(|value| value.producer);
+        let node = producer.and_then(|node| self.graph.nodes().get(node.index()));
+        node.map_or_else(|| self.name(value).split('.').take(1).collect(), |node| node.name.clone())
+    }
+
+    /// Begins a block of a value, where its place is in transient memory.
+    fn make(&mut self, value: ValueId, place: Place, again: Option<(Lever, Option<String>)>) {
+        if !self.is_transient(place) {
+            return;
+        }
+        let Some(known) = self.graph.values().get(value.index()) else { return };
+        let phase = known.producer.and_then(|node| self.graph.nodes().get(node.index())).map(|node| node.phase);
+        let content = match (&again, known.role, phase) {
+            (Some((Lever::Offload, _)), ..) => Content::Fetched,
+            (_, Role::Input, _) => Content::Input,
+            (_, Role::Accumulator, _) | (_, _, Some(Phase::Backward | Phase::Update)) => Content::Gradient,
+            _ => Content::Activation,
+        };
+        let (name, detail) = (known.name.clone(), known.desc.to_string());
+        let recomputed = matches!(again, Some((Lever::Recompute, _)));
+        let reason = again.and_then(|(_, reason)| reason);
+        let (start, end, ended) = (self.now(), usize::MAX, End::ReadBack);
+        self.live.insert(value, self.timeline.blocks.len());
+        self.timeline.blocks.push(Block { name, detail, content, recomputed, place, start, end, ended, reason });
+    }
+
+    fn end(&mut self, value: ValueId, time: usize, ended: End) {
+        if let Some(block) = self.live.remove(&value).and_then(|block| self.timeline.blocks.get_mut(block)) {
+            (block.end, block.ended) = (time, ended);
+        }
+    }
+
+    fn command(&mut self, command: &Command, reason: Option<String>, seen: &mut [bool]) {
+        match command {
+            Command::Free { value } => self.end(*value, self.now() + 1, End::Freed),
+            Command::Offload { value, .. } => {
+                let text = format!("offload {}", self.name(*value));
+                self.begin(&self.layer(*value), text, Action::Offload);
+                self.end(*value, self.now() + 1, End::Offloaded);
+            }
+            Command::Prefetch { value, to, .. } => {
+                let text = format!("fetch {}", self.name(*value));
+                self.begin(&self.layer(*value), text, Action::Fetch);
+                self.make(*value, *to, Some((Lever::Offload, reason)));
+            }
+            Command::Dispatch { node, outputs, workspaces, in_place } => {
+                self.dispatch(*node, outputs, workspaces, *in_place, reason.as_deref(), seen);
+            }
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        id: NodeId,
+        outputs: &[Place],
+        workspaces: &[Place],
+        in_place: Option<usize>,
+        reason: Option<&str>,
+        seen: &mut [bool],
+    ) {
+        let graph = self.graph;
+        let (Some(node), Some(seen)) = (graph.nodes().get(id.index()), seen.get_mut(id.index())) else { return };
+        let again = std::mem::replace(seen, true);
+        let action = if again { Action::Recompute } else { Action::Run(node.phase) };
+        let verb = if again { "recompute " } else { "" };
+        self.begin(&node.name, format!("{verb}{}: {}", node.name, node.op.name()), action);
+        if let Some(&input) = in_place.and_then(|input| node.inputs.get(input)) {
+            self.end(graph.storage_root(input), self.now(), End::TakenOver);
+        }
+        for (&value, &place) in node.outputs.iter().zip(outputs) {
+            self.make(value, place, again.then(|| (Lever::Recompute, reason.map(str::to_owned))));
+        }
+        for &place in workspaces {
+            if !self.is_transient(place) {
+                continue;
+            }
+            self.timeline.blocks.push(Block {
+                name: "workspace".to_owned(),
+                detail: format!("of {}", node.name),
+                content: Content::Workspace,
+                recomputed: false,
+                place,
+                start: self.now(),
+                end: self.now() + 1,
+                ended: End::Freed,
+                reason: None,
+            });
+        }
+    }
+
+    fn finish(mut self) -> Timeline {
+        let steps = self.timeline.steps.len();
+        for block in &mut self.timeline.blocks {
+            block.end = block.end.min(steps);
+            for step in self.timeline.steps.get_mut(block.start..block.end).into_iter().flatten() {
+                step.live_bytes = step.live_bytes.saturating_add(block.place.size_bytes);
+            }
+        }
+        self.timeline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::toy::Chain;
+    use super::super::super::{CostModel, Levers, Limits, Request, plan};
+    use super::*;
+
+    #[test]
+    fn live_bytes_are_those_of_the_plan() {
+        let chain = Chain { layers: 5, width: 30, mixes_samples: false };
+        let (levers, limits, costs) = (Levers::default(), Limits::default(), CostModel::default());
+        let request = Request { batch: 12, budget_bytes: None, micro_batches: Some(3), levers, limits, costs };
+        let planned = plan(&chain, &request).expect("a plan");
+        for (number, (program, graph)) in planned.plan.programs.iter().zip(&planned.graphs).enumerate() {
+            let timeline = Timeline::of(&planned.plan, number, program, graph);
+            let peak = timeline.steps.iter().map(|step| step.live_bytes).max();
+            assert_eq!(peak, Some(program.live_peak_bytes));
+            let dispatched = program.commands.iter().filter(|c| matches!(c, Command::Dispatch { .. })).count();
+            assert_eq!(timeline.steps.len(), dispatched + 1);
+            for (i, block) in timeline.blocks.iter().enumerate() {
+                assert!(block.start < block.end, "{block:?}");
+                let overlaps = timeline.blocks[..i].iter().any(|other| {
+                    let (a, b) = (block.place, other.place);
+                    a.arena == b.arena
+                        && a.offset_bytes < b.offset_bytes + b.size_bytes
+                        && b.offset_bytes < a.offset_bytes + a.size_bytes
+                        && block.start < other.end
+                        && other.start < block.end
+                });
+                assert!(!overlaps, "{block:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Many plans of one training: over budgets, and over sizes until one does not fit.
+
+use super::{Plan, Planned, Request, Source, plan};
+use crate::error::PlanError;
+
+/// Sizes above the largest that fits which are planned too, in case a larger one fits again.
+const BEYOND: usize = 4;
+
+/// Plans at budgets from the smallest that works to what is needed without one, in `points` equal steps and without
+/// those that take longer than another with less memory. Smallest first; the request's own budget does not matter.
+///
+/// # Errors
+/// As [`plan`].
+pub fn sweep(source: &dyn Source, request: &Request, points: usize) -> Result<Vec<Plan>, PlanError> {
+    let at = |budget_bytes| plan(source, &Request { budget_bytes, ..request.clone() });
+    let free = at(None)?.plan;
+    let most = free.peak_bytes;
+    let least = at_minimum(&at, free.minimum_budget_bytes)?;
+    let least_bytes = least.budget_bytes.unwrap_or(most);
+    let mut budgets: Vec<u64> = (1..=points as u64)
+        .map(|i| least_bytes + (u128::from(most - least_bytes.min(most)) * u128::from(i) / points as u128) as u64)
+        .collect();
+    budgets.push(most);
+    budgets.dedup();
+    let mut plans = vec![least];
+    for budget_bytes in budgets.into_iter().filter(|&budget| budget > least_bytes) {
+        let next = match at(Some(budget_bytes)) {
+            Ok(planned) => planned.plan,
+            // A search may miss what it finds at a smaller budget, which then is the better plan.
+            Err(PlanError::Infeasible { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        if plans.iter().all(|before| next.predicted_step_ns < before.predicted_step_ns) {
+            plans.push(next);
+        }
+    }
+    Ok(plans)
+}
+
+/// The plan at the smallest budget, which a search at that very budget may say is a little higher.
+fn at_minimum(at: &dyn Fn(Option<u64>) -> Result<Planned, PlanError>, budget_bytes: u64) -> Result<Plan, PlanError> {
+    match at(Some(budget_bytes)) {
+        Err(PlanError::Infeasible { minimum_budget_bytes, .. }) if minimum_budget_bytes > budget_bytes => {
+            Ok(at(Some(minimum_budget_bytes))?.plan)
+        }
+        planned => Ok(planned?.plan),
+    }
+}
+
+/// The largest size for which there is a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Largest {
+    /// The size.
+    pub size: usize,
+    /// Its plan.
+    pub plan: Plan,
+    /// Why the next size has none; `None` where the largest size that was asked about has one.
+    pub beyond: Option<PlanError>,
+}
+
+/// The largest size of `least..=most` for which `plan_at` finds a plan: by doubling and bisection, then over a few sizes
+/// above, since a plan for a larger size may exist where one for a smaller was not found.
+///
+/// # Errors
+/// Where there is no plan for the least size.
+pub fn largest(
+    least: usize,
+    most: usize,
+    plan_at: &mut dyn FnMut(usize) -> Result<Planned, PlanError>,
+) -> Result<Largest, PlanError> {
+    let mut found = Largest { size: least, plan: plan_at(least)?.plan, beyond: None };
+    if least >= most {
+        return Ok(found);
+    }
+    // Where samples can be taken one by one, any batch fits: then one look is enough.
+    let mut high = match attempt(plan_at, most)? {
+        Ok(plan) => return Ok(Largest { size: most, plan, beyond: None }),
+        Err(error) => {
+            found.beyond = Some(error);
+            most
+        }
+    };
+    let mut stride = least.max(1);
+    while found.size + 1 < high {
+        let size = if stride > 0 { found.size.saturating_add(stride) } else { found.size.midpoint(high) };
+        // Beyond what is known not to fit, doubling ends and bisection begins.
+        let size = if size < high { size } else { found.size.midpoint(high) };
+        match attempt(plan_at, size)? {
+            Ok(plan) => {
+                (found.size, found.plan) = (size, plan);
+                stride = stride.saturating_mul(2);
+            }
+            Err(error) => {
+                (high, stride) = (size, 0);
+                found.beyond = Some(error);
+            }
+        }
+        if found.size + 1 == high {
+            for size in (high + 1..=high.saturating_add(BEYOND)).filter(|&size| size < most) {
+                if let Ok(plan) = attempt(plan_at, size)? {
+                    (found.size, found.plan) = (size, plan);
+                    (high, stride) = (most, 1);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A plan, or why there is none at this size.
+fn attempt(
+    plan_at: &mut dyn FnMut(usize) -> Result<Planned, PlanError>,
+    size: usize,
+) -> Result<Result<Plan, PlanError>, PlanError> {
+    match plan_at(size) {
+        Ok(planned) => Ok(Ok(planned.plan)),
+        Err(error @ PlanError::Invalid(_)) => Err(error),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::toy::Chain;
+    use super::super::{CostModel, Levers, Limits};
+    use super::*;
+
+    const CHAIN: Chain = Chain { layers: 6, width: 100, mixes_samples: false };
+
+    fn request(batch: usize) -> Request {
+        let (levers, limits, costs) = (Levers::default(), Limits::default(), CostModel::default());
+        Request { batch, budget_bytes: None, micro_batches: None, levers, limits, costs }
+    }
+
+    #[test]
+    fn a_sweep_trades_memory_for_time() {
+        let plans = sweep(&CHAIN, &request(32), 9).expect("plans");
+        let free = plan(&CHAIN, &request(32)).expect("a plan").plan;
+        assert!(plans.len() > 2);
+        assert_eq!(plans[0].peak_bytes, free.minimum_budget_bytes);
+        assert_eq!(plans[plans.len() - 1].predicted_step_ns, free.predicted_step_ns);
+        for pair in plans.windows(2) {
+            assert!(pair[0].budget_bytes < pair[1].budget_bytes);
+            assert!(pair[0].predicted_step_ns > pair[1].predicted_step_ns);
+        }
+        assert_eq!(sweep(&CHAIN, &request(32), 0).expect("plans")[0], plans[0]);
+    }
+
+    /// Sizes of which these fit, and how many were tried.
+    fn search(least: usize, most: usize, fits: impl Fn(usize) -> bool) -> (Option<usize>, usize) {
+        let planned = plan(&CHAIN, &request(1)).expect("a plan");
+        let mut tries = 0;
+        let result = largest(least, most, &mut |size| {
+            tries += 1;
+            assert!((least..=most).contains(&size));
+            if fits(size) { Ok(planned.clone()) } else { Err(PlanError::Request(size.to_string())) }
+        });
+        (result.ok().map(|found| found.size), tries)
+    }
+
+    #[test]
+    fn the_largest_size_is_exact() {
+        for limit in (0..70).chain([255, 256, 257, 998, 999, 1000]) {
+            for least in [1, 3] {
+                let (found, tries) = search(least, 1000, |size| size <= limit);
+                assert_eq!(found, (limit >= least).then_some(limit), "from {least}");
+                assert!(tries < 30, "{tries} tries for {limit}");
+            }
+        }
+        assert_eq!(search(7, 7, |_| true).0, Some(7));
+        assert_eq!(search(1, 2, |size| size == 1).0, Some(1));
+        // A hole just above what bisection finds does not hide what is behind it.
+        assert_eq!(search(1, 100, |size| size <= 40 && size != 21 && size != 24).0, Some(40));
+        assert_eq!(search(1, 100, |size| size <= 10 || size == 13).0, Some(13));
+    }
+
+    #[test]
+    fn any_batch_fits_in_micro_batches() {
+        let budget_bytes = plan(&CHAIN, &request(8)).expect("a plan").plan.peak_bytes;
+        let at = |micro_batches| {
+            largest(1, 1000, &mut |batch| {
+                plan(&CHAIN, &Request { batch, micro_batches, budget_bytes: Some(budget_bytes), ..request(1) })
+            })
+        };
+        let split = at(None).expect("fits");
+        assert_eq!((split.size, split.beyond), (1000, None));
+        let whole = at(Some(1)).expect("fits");
+        assert_eq!(whole.size, 8);
+        assert!(matches!(whole.beyond, Some(PlanError::Infeasible { .. })));
+    }
+}

@@ -1,0 +1,66 @@
+//! What a model takes at many budgets, and how large a batch or a sequence a budget allows.
+
+use super::settings::Config;
+use super::source::{ModelSource, Purpose};
+use crate::error::TrainError;
+use crate::nn::Sequential;
+use crate::plan::{self, CostModel, Largest, Limits, Plan, Request};
+
+/// Batches and sequences beyond this are not tried.
+pub const MOST_SAMPLES: usize = 1 << 16;
+
+fn request(config: &Config, limits: &Limits) -> Request {
+    Request {
+        batch: config.batch,
+        budget_bytes: config.budget_bytes,
+        micro_batches: config.micro_batches,
+        levers: config.levers,
+        limits: *limits,
+        costs: CostModel::default(),
+    }
+}
+
+/// Plans at budgets from the smallest that works to what is needed without one; see [`plan::sweep`].
+///
+/// # Errors
+/// As [`plan`](super::plan()).
+pub fn sweep(model: &Sequential, config: &Config, limits: &Limits, points: usize) -> Result<Vec<Plan>, TrainError> {
+    let source = ModelSource::new(model, config, Purpose::Training)?;
+    Ok(plan::sweep(&source, &request(config, limits), points)?)
+}
+
+/// The largest batch, up to [`MOST_SAMPLES`], for which a plan keeps to the budget of `config`; its own batch does not
+/// matter. In micro-batches that may be any batch.
+///
+/// # Errors
+/// Where not even the smallest batch fits.
+pub fn max_batch(model: &Sequential, config: &Config, limits: &Limits) -> Result<Largest, TrainError> {
+    let source = ModelSource::new(model, config, Purpose::Training)?;
+    let request = request(config, limits);
+    let least = config.micro_batches.unwrap_or(1);
+    Ok(plan::largest(least, MOST_SAMPLES.max(least), &mut |batch| {
+        plan::plan(&source, &Request { batch, ..request.clone() })
+    })?)
+}
+
+/// The longest sequences, up to [`MOST_SAMPLES`], for which a plan keeps to the budget at the batch of `config`; `None`
+/// where the model does not take sequences of any length.
+///
+/// # Errors
+/// Where not even sequences of length 1 fit.
+pub fn max_length(model: &Sequential, config: &Config, limits: &Limits) -> Result<Option<Largest>, TrainError> {
+    if model.with_length(1).is_none() {
+        return Ok(None);
+    }
+    let request = request(config, limits);
+    // Settings are looked at before lengths are.
+    ModelSource::new(model, config, Purpose::Training)?;
+    let found = plan::largest(1, MOST_SAMPLES, &mut |length| {
+        let Some(model) = model.with_length(length) else {
+            return Err(crate::error::PlanError::Request(format!("the model takes no sequences of length {length}")));
+        };
+        let source = ModelSource::new(&model, config, Purpose::Training).expect("bug: settings depend on the length");
+        plan::plan(&source, &request)
+    })?;
+    Ok(Some(found))
+}

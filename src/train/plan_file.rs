@@ -1,0 +1,167 @@
+//! Plans in files.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::settings::{Config, Loss, Optimizer};
+use super::weights;
+use crate::error::{DataError, PlanError, TrainError};
+use crate::nn::Sequential;
+use crate::plan::Plan;
+
+const FORMAT: &str = "tightfit-plan";
+const VERSION: u32 = 1;
+/// Far more than a plan of thousands of commands takes.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// A plan with what it was made for, to be kept in a file (JSON) and run later by
+/// [`Trainer::with_plan`](super::Trainer::with_plan).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanFile {
+    format: String,
+    version: u32,
+    model: String,
+    loss: Loss,
+    optimizer: Optimizer,
+    clip_norm: Option<f32>,
+    plan: Plan,
+}
+
+/// What every version of the format begins with.
+#[derive(Deserialize)]
+struct Header {
+    format: String,
+    version: u32,
+}
+
+impl PlanFile {
+    /// A plan for this model and these settings.
+    pub fn new(model: &Sequential, config: &Config, plan: Plan) -> Self {
+        PlanFile {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            model: model.name().to_owned(),
+            loss: config.loss,
+            optimizer: config.optimizer,
+            clip_norm: config.clip_norm,
+            plan,
+        }
+    }
+
+    /// Writes the file; it appears whole or not at all.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
+        let mut bytes = serde_json::to_vec(self).expect("bug: a plan that JSON cannot hold");
+        bytes.push(b'\n');
+        weights::write_whole(path.as_ref(), &bytes)
+    }
+
+    /// Reads a file. Whether the plan can be used is seen by [`PlanFile::into_plan`] and
+    /// [`Trainer::with_plan`](super::Trainer::with_plan).
+    ///
+    /// # Errors
+    /// Where there is no such file, or it is not a plan.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
+        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => DataError::Missing {
+                path: path.to_owned(),
+                hint: "`tightfit plan … --output FILE` writes one".to_owned(),
+            },
+            _ => DataError::Io { path: path.to_owned(), source },
+        })?;
+        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+            return Err(corrupt("not a plan: not a regular file, or far too large for one".to_owned()));
+        }
+        let bytes = fs::read(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+        let no_plan =
+            |error: serde_json::Error| corrupt(format!("not a plan that `tightfit plan … --output` wrote ({error})"));
+        let header: Header = serde_json::from_slice(&bytes).map_err(no_plan)?;
+        if header.format != FORMAT {
+            return Err(corrupt(format!("the format `{}` is not {FORMAT}", header.format.escape_debug())));
+        }
+        if header.version != VERSION {
+            return Err(corrupt(format!(
+                "the format has version {}, this tightfit reads version {VERSION}: plan again",
+                header.version
+            )));
+        }
+        serde_json::from_slice(&bytes).map_err(no_plan)
+    }
+
+    /// Samples of a step.
+    pub fn batch(&self) -> usize {
+        self.plan.batch
+    }
+
+    /// How parameters follow their gradients.
+    pub fn optimizer(&self) -> Optimizer {
+        self.optimizer
+    }
+
+    /// The norm that gradients are clipped to.
+    pub fn clip_norm(&self) -> Option<f32> {
+        self.clip_norm
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The plan, if it was made for this model and these settings, as far as the file says what it was made for. Seed,
+    /// learning rate and budget may differ: no plan depends on the first two, and the plan has its own budget.
+    ///
+    /// # Errors
+    /// [`PlanError::Unusable`] with what differs.
+    pub fn into_plan(self, model: &Sequential, config: &Config) -> Result<Plan, TrainError> {
+        let other = |what: &str, planned: String, now: String| {
+            Err(PlanError::Unusable(format!("it is for {what} {planned}, not {now}")).into())
+        };
+        if self.model != model.name() {
+            return other("the model", format!("`{}`", self.model.escape_debug()), format!("`{}`", model.name()));
+        }
+        if self.plan.batch != config.batch {
+            return other("a batch of", self.plan.batch.to_string(), config.batch.to_string());
+        }
+        if self.loss != config.loss {
+            return other("the loss", self.loss.to_string(), config.loss.to_string());
+        }
+        if self.clip_norm != config.clip_norm {
+            let word = |norm: Option<f32>| norm.map_or_else(|| "none".to_owned(), |norm| norm.to_string());
+            return other("the clipping norm", word(self.clip_norm), word(config.clip_norm));
+        }
+        if without_rate(self.optimizer) != without_rate(config.optimizer) {
+            return other("the optimizer", describe(self.optimizer), describe(config.optimizer));
+        }
+        Ok(self.plan)
+    }
+}
+
+/// The optimizer without its learning rate, which no plan depends on.
+fn without_rate(mut optimizer: Optimizer) -> Optimizer {
+    match &mut optimizer {
+        Optimizer::Sgd { lr, .. } | Optimizer::Adam { lr, .. } | Optimizer::Adamw { lr, .. } => *lr = 0.0,
+    }
+    optimizer
+}
+
+fn describe(optimizer: Optimizer) -> String {
+    match optimizer {
+        Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
+            let nesterov = if nesterov { ", nesterov" } else { "" };
+            format!("sgd (momentum {momentum}, weight decay {weight_decay}{nesterov})")
+        }
+        Optimizer::Adam { betas, eps, weight_decay, .. } => {
+            format!("adam (betas {betas:?}, eps {eps}, weight decay {weight_decay})")
+        }
+        Optimizer::Adamw { betas, eps, weight_decay, .. } => {
+            format!("adamw (betas {betas:?}, eps {eps}, weight decay {weight_decay})")
+        }
+    }
+}
