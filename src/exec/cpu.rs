@@ -3,13 +3,13 @@
 //! An op that works in place reads an input where it writes its output. Twins take separate slices, so such an input
 //! is copied first to a scratch buffer, which is the one thing here that the plan does not know of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Executor;
 use crate::error::DeviceError;
 use crate::graph::{Graph, Phase, Role};
 use crate::ops::{Call, Input, Output};
-use crate::plan::{Command, Place, Plan, Planned, Program};
+use crate::plan::{ArenaRole, Command, Place, Plan, Planned};
 use crate::tensor::{DType, NodeId, TensorDesc, ValueId};
 
 const WORD_BYTES: u64 = 4;
@@ -26,8 +26,8 @@ pub struct CpuExecutor {
     staging: Vec<Vec<u8>>,
     /// Where an input goes whose memory the output takes over.
     scratch: Vec<u32>,
-    /// The host tier.
-    offloaded: BTreeMap<ValueId, Vec<u32>>,
+    /// Where values of the program that runs, or ran last, are.
+    places: BTreeMap<ValueId, Place>,
     last_program: Option<usize>,
 }
 
@@ -58,10 +58,15 @@ impl CpuExecutor {
         }
         staging.push(zeroed(plan.staging.readback_bytes, "readback buffer", plan.staging.readback_bytes)?);
         let scratch_words = plan.programs.iter().zip(&graphs).flat_map(|(program, graph)| {
-            program.in_place.iter().map(|(&node, &input)| graph.value(graph.node(node).inputs[input]).desc.numel())
+            program.commands.iter().filter_map(|command| match *command {
+                Command::Dispatch { node, in_place: Some(input), .. } => {
+                    Some(graph.value(graph.node(node).inputs[input]).desc.numel())
+                }
+                _ => None,
+            })
         });
         let scratch = vec![0; scratch_words.max().unwrap_or(0)];
-        Ok(CpuExecutor { plan, graphs, arenas, staging, scratch, offloaded: BTreeMap::new(), last_program: None })
+        Ok(CpuExecutor { plan, graphs, arenas, staging, scratch, places: BTreeMap::new(), last_program: None })
     }
 
     /// The arena words of a place, without its padding.
@@ -77,7 +82,7 @@ impl CpuExecutor {
 
     fn value_words(&self, program: usize, id: ValueId) -> &[u32] {
         let graph = &self.graphs[program];
-        self.words(self.plan.programs[program].places[&graph.storage_root(id)], &graph.value(id).desc)
+        self.words(self.places[&graph.storage_root(id)], &graph.value(id).desc)
     }
 
     fn persistent(&self, name: &str) -> Result<(Place, TensorDesc), DeviceError> {
@@ -112,35 +117,43 @@ impl CpuExecutor {
         for (place, desc, data) in uploads {
             bytemuck::cast_slice_mut(self.words_mut(place, &desc)).copy_from_slice(data);
         }
-        self.offloaded.clear();
+        self.places = self.plan.programs[program].places.clone();
         Ok(())
     }
 
-    fn step(&mut self, program: usize, command: Command) -> Result<(), DeviceError> {
-        let place = |value: &ValueId| {
-            (self.plan.programs[program].places[value], self.graphs[program].value(*value).desc.clone())
-        };
-        match command {
-            Command::Dispatch { node } => {
-                let (program, graph) = (&self.plan.programs[program], &self.graphs[program]);
-                dispatch(&mut self.arenas, &mut self.scratch, program, graph, node);
+    fn step(&mut self, program: usize, position: usize) -> Result<(), DeviceError> {
+        let (graph, command) = (&self.graphs[program], &self.plan.programs[program].commands[position]);
+        match *command {
+            Command::Dispatch { node: id, ref outputs, in_place, .. } => {
+                let node = graph.node(id);
+                // Outputs may lie where an input is that they take over.
+                let places = self.places.clone();
+                self.places.extend(node.outputs.iter().copied().zip(outputs.iter().copied()));
+                let range = |id: ValueId, places: &BTreeMap<ValueId, Place>| -> Range {
+                    let place = places[&graph.storage_root(id)];
+                    let start = (place.offset_bytes / WORD_BYTES) as usize;
+                    (place.arena as usize, start, graph.value(id).desc.numel())
+                };
+                let inputs = node.inputs.iter().map(|&id| range(id, &places)).collect();
+                let outputs = node.outputs.iter().map(|&id| range(id, &self.places)).collect();
+                let operands = Operands { inputs, outputs, in_place };
+                dispatch(&mut self.arenas, &mut self.scratch, graph, id, &operands);
             }
             Command::Free { .. } => {}
-            Command::Offload { value } => {
-                let (place, desc) = place(&value);
-                let words = self.words(place, &desc).to_vec();
-                self.offloaded.insert(value, words);
-            }
-            Command::Prefetch { value } => {
-                let (place, desc) = place(&value);
-                let Some(words) = self.offloaded.remove(&value) else {
-                    let name = &self.graphs[program].value(value).name;
-                    return Err(invalid(name, "it is fetched from the host, but was not moved there"));
-                };
-                self.words_mut(place, &desc).copy_from_slice(&words);
+            Command::Offload { value, to } => self.copy(value, self.places[&value], to, program),
+            Command::Prefetch { value, from, to } => {
+                self.copy(value, from, to, program);
+                self.places.insert(value, to);
             }
         }
         Ok(())
+    }
+
+    /// Copies a value between the host tier and the device.
+    fn copy(&mut self, value: ValueId, from: Place, to: Place, program: usize) {
+        let desc = self.graphs[program].value(value).desc.clone();
+        let words = self.words(from, &desc).to_vec();
+        self.words_mut(to, &desc).copy_from_slice(&words);
     }
 }
 
@@ -164,8 +177,7 @@ impl Executor for CpuExecutor {
     fn run(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
         self.upload(program, inputs)?;
         for position in 0..self.plan.programs[program].commands.len() {
-            let command = self.plan.programs[program].commands[position];
-            self.step(program, command)?;
+            self.step(program, position)?;
         }
         self.last_program = Some(program);
         Ok(())
@@ -189,12 +201,17 @@ impl Executor for CpuExecutor {
     ) -> Result<(), DeviceError> {
         self.upload(program, inputs)?;
         self.last_program = None;
+        let mut seen = BTreeSet::new();
         for position in 0..self.plan.programs[program].commands.len() {
-            let command = self.plan.programs[program].commands[position];
             let graph = &self.graphs[program];
-            let Command::Dispatch { node: id } = command else {
-                self.step(program, command)?;
-                continue;
+            let id = match self.plan.programs[program].commands[position] {
+                Command::Dispatch { node, .. } => node,
+                // A value that was not made has nothing to move.
+                Command::Offload { value, .. } if !self.places.contains_key(&value) => continue,
+                _ => {
+                    self.step(program, position)?;
+                    continue;
+                }
             };
             let node = graph.node(id);
             let lasting = |&input: &usize| {
@@ -204,7 +221,10 @@ impl Executor for CpuExecutor {
                 continue;
             }
             let outputs = node.outputs.clone();
-            self.step(program, command)?;
+            self.step(program, position)?;
+            if !seen.insert(id) {
+                continue;
+            }
             for id in outputs {
                 if !visit(&self.graphs[program], id, bytemuck::cast_slice(self.value_words(program, id))) {
                     return Ok(());
@@ -215,7 +235,8 @@ impl Executor for CpuExecutor {
     }
 
     fn peak_bytes(&self) -> u64 {
-        let arenas: usize = self.arenas.iter().map(|arena| size_of_val(arena.as_slice())).sum();
+        let device = self.arenas.iter().zip(&self.plan.arenas).filter(|(_, arena)| arena.role != ArenaRole::Host);
+        let arenas: usize = device.map(|(words, _)| size_of_val(words.as_slice())).sum();
         let staging: usize = self.staging.iter().map(Vec::len).sum();
         self.plan.baseline_bytes + arenas as u64 + staging as u64
     }
@@ -246,26 +267,29 @@ fn zeroed<T: bytemuck::Zeroable + Clone>(length: u64, label: &str, size_bytes: u
 /// An operand's words: arena, first word, number of words.
 type Range = (usize, usize, usize);
 
-fn dispatch(arenas: &mut [Vec<u32>], scratch: &mut [u32], program: &Program, graph: &Graph, id: NodeId) {
+/// Where a node's operands are, and the input whose memory output 0 takes over.
+struct Operands {
+    inputs: Vec<Range>,
+    outputs: Vec<Range>,
+    in_place: Option<usize>,
+}
+
+fn dispatch(arenas: &mut [Vec<u32>], scratch: &mut [u32], graph: &Graph, id: NodeId, operands: &Operands) {
     let node = graph.node(id);
     let desc = |id: ValueId| &graph.value(id).desc;
-    let range = |id: ValueId| -> Range {
-        let place = program.places[&graph.storage_root(id)];
-        (place.arena as usize, (place.offset_bytes / WORD_BYTES) as usize, desc(id).numel())
-    };
+    let range = |input: usize| operands.inputs[input];
     let input_descs: Vec<_> = node.inputs.iter().map(|&id| desc(id).clone()).collect();
     let output_descs: Vec<_> = node.outputs.iter().map(|&id| desc(id).clone()).collect();
     let mutates = node.op.mutates();
 
-    let in_place = program.in_place.get(&id).copied();
+    let in_place = operands.in_place;
     if let Some(input) = in_place {
-        let (arena, start, length) = range(node.inputs[input]);
+        let (arena, start, length) = range(input);
         scratch[..length].copy_from_slice(&arenas[arena][start..start + length]);
     }
-    let written: Vec<Range> =
-        node.outputs.iter().copied().chain(mutates.iter().map(|&i| node.inputs[i])).map(range).collect();
+    let written: Vec<Range> = operands.outputs.iter().copied().chain(mutates.iter().map(|&i| range(i))).collect();
     let is_read = |i: &usize| !mutates.contains(i) && in_place != Some(*i);
-    let mut read: Vec<Range> = (0..node.inputs.len()).filter(is_read).map(|i| range(node.inputs[i])).collect();
+    let mut read: Vec<Range> = (0..node.inputs.len()).filter(is_read).map(range).collect();
     read.sort_unstable();
     read.dedup();
 
@@ -279,7 +303,7 @@ fn dispatch(arenas: &mut [Vec<u32>], scratch: &mut [u32], program: &Program, gra
         if mutates.contains(&i) {
             return Input::Mutated;
         }
-        let words = if in_place == Some(i) { &scratch[..desc(id).numel()] } else { shared[&range(id)] };
+        let words = if in_place == Some(i) { &scratch[..desc(id).numel()] } else { shared[&range(i)] };
         match desc(id).dtype {
             DType::U32 => Input::Int(words),
             DType::F32 | DType::F16 => Input::Real(bytemuck::cast_slice(words)),

@@ -36,11 +36,28 @@ impl Device {
 #[derive(Debug)]
 pub struct GpuExecutor {
     device: Device,
-    arenas: Vec<Buffer>,
+    arenas: Vec<Arena>,
     upload: UploadRing,
     readback: Readback,
     persistent: BTreeMap<String, Tensor>,
     programs: Vec<Prepared>,
+}
+
+/// An arena of the plan.
+#[derive(Debug)]
+enum Arena {
+    Device(Buffer),
+    /// The host tier: values come and go through the staging buffers.
+    Host(Vec<u8>),
+}
+
+impl Arena {
+    fn size_bytes(&self) -> u64 {
+        match self {
+            Arena::Device(buffer) => buffer.size_bytes(),
+            Arena::Host(bytes) => bytes.len() as u64,
+        }
+    }
 }
 
 /// A value's data: its place and its size without padding.
@@ -57,16 +74,27 @@ struct Prepared {
     steps: Vec<Step>,
     inputs: BTreeMap<String, Tensor>,
     outputs: Vec<Tensor>,
-    /// Where every value lives, views included.
-    values: BTreeMap<ValueId, Tensor>,
 }
 
-/// One `Dispatch` of the plan.
+/// One command of the plan that takes time.
 #[derive(Debug)]
-struct Step {
-    node: NodeId,
-    launches: Vec<Launch>,
-    cost: Cost,
+enum Step {
+    Dispatch {
+        node: NodeId,
+        launches: Vec<Launch>,
+        cost: Cost,
+        /// Where the node's outputs are.
+        outputs: Vec<Tensor>,
+    },
+    Offload {
+        value: ValueId,
+        from: Tensor,
+        to: Place,
+    },
+    Prefetch {
+        from: Place,
+        to: Tensor,
+    },
 }
 
 fn invalid(reason: impl Into<String>) -> DeviceError {
@@ -116,15 +144,36 @@ impl GpuExecutor {
     }
 
     fn read_tensors(&mut self, tensors: &[Tensor]) -> Result<Vec<Vec<u8>>, DeviceError> {
-        let ranges: Vec<_> = tensors
+        let ranges = tensors
             .iter()
-            .map(|tensor| Range {
-                buffer: &self.arenas[tensor.place.arena as usize],
-                offset_bytes: tensor.place.offset_bytes,
-                size_bytes: tensor.size_bytes,
+            .map(|tensor| {
+                let buffer = buffer(&self.arenas, tensor.place)?;
+                Ok(Range { buffer, offset_bytes: tensor.place.offset_bytes, size_bytes: tensor.size_bytes })
             })
-            .collect();
+            .collect::<Result<Vec<_>, DeviceError>>()?;
         self.readback.read(&self.device, &ranges)
+    }
+
+    /// Puts data into the upload ring; the next submission takes it along.
+    fn stage(&mut self, tensor: Tensor, data: &[u8]) -> Result<(), DeviceError> {
+        let buffer = buffer(&self.arenas, tensor.place)?;
+        self.upload.write(&self.device, buffer, tensor.place.offset_bytes, data)
+    }
+
+    /// Does one command that moves data between host and device. All launches before it have been submitted.
+    fn transfer(&mut self, program: usize, step: usize) -> Result<(), DeviceError> {
+        match self.programs[program].steps[step] {
+            Step::Dispatch { .. } => Ok(()),
+            Step::Offload { from, to, .. } => {
+                let data = self.read_tensors(&[from])?.swap_remove(0);
+                host_bytes(&mut self.arenas, to, data.len())?.copy_from_slice(&data);
+                Ok(())
+            }
+            Step::Prefetch { from, to } => {
+                let data = host_bytes(&mut self.arenas, from, to.size_bytes as usize)?.to_vec();
+                self.stage(to, &data)
+            }
+        }
     }
 
     /// Puts a program's inputs into the upload ring; the next submission takes them along.
@@ -137,8 +186,7 @@ impl GpuExecutor {
             let tensor = self.programs[program].inputs.get(name).copied();
             let tensor = tensor.ok_or_else(|| invalid(format!("program {program} has no input `{name}`")))?;
             check_size(name, tensor, data)?;
-            let arena = &self.arenas[tensor.place.arena as usize];
-            self.upload.write(&self.device, arena, tensor.place.offset_bytes, data)?;
+            self.stage(tensor, data)?;
         }
         Ok(())
     }
@@ -150,7 +198,9 @@ impl GpuExecutor {
         {
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             for step in &self.programs[program].steps[steps] {
-                step.launches.iter().for_each(|launch| launch.record(&mut pass));
+                if let Step::Dispatch { launches, .. } = step {
+                    launches.iter().for_each(|launch| launch.record(&mut pass));
+                }
             }
         }
         let submission = self.device.submit(encoder)?;
@@ -166,18 +216,47 @@ fn check_size(name: &str, tensor: Tensor, data: &[u8]) -> Result<(), DeviceError
     Err(invalid(format!("`{name}` has {} bytes, {} were given", tensor.size_bytes, data.len())))
 }
 
-fn create_arenas(device: &Device, plan: &Plan) -> Result<Vec<Buffer>, DeviceError> {
-    let arenas = plan
-        .arenas
-        .iter()
-        .map(|arena| device.create_storage(arena_label(arena.role), arena.size_bytes))
-        .collect::<Result<Vec<_>, _>>()?;
+fn create_arenas(device: &Device, plan: &Plan) -> Result<Vec<Arena>, DeviceError> {
+    let mut arenas = Vec::with_capacity(plan.arenas.len());
+    for arena in &plan.arenas {
+        arenas.push(if arena.role == ArenaRole::Host {
+            let mut bytes = Vec::new();
+            let size = usize::try_from(arena.size_bytes).unwrap_or(usize::MAX);
+            if bytes.try_reserve_exact(size).is_err() {
+                return Err(DeviceError::OutOfMemory { label: "host tier".into(), size_bytes: arena.size_bytes });
+            }
+            bytes.resize(size, 0);
+            Arena::Host(bytes)
+        } else {
+            Arena::Device(device.create_storage(arena_label(arena.role), arena.size_bytes)?)
+        });
+    }
     // Memory is first touched here, not in the first step: that is slow, and it is when a driver that overcommits fails.
     let mut encoder = device.encoder();
-    arenas.iter().for_each(|arena| encoder.clear_buffer(arena.raw(), 0, None));
+    for arena in &arenas {
+        if let Arena::Device(buffer) = arena {
+            encoder.clear_buffer(buffer.raw(), 0, None);
+        }
+    }
     device.submit(encoder)?;
     device.synchronize()?;
     Ok(arenas)
+}
+
+/// The buffer of a place on the device.
+fn buffer(arenas: &[Arena], place: Place) -> Result<&Buffer, DeviceError> {
+    match arenas.get(place.arena as usize) {
+        Some(Arena::Device(buffer)) => Ok(buffer),
+        _ => Err(invalid(format!("{place:?} is not on the device"))),
+    }
+}
+
+/// The first `size` bytes of a place in the host tier.
+fn host_bytes(arenas: &mut [Arena], place: Place, size: usize) -> Result<&mut [u8], DeviceError> {
+    match arenas.get_mut(place.arena as usize) {
+        Some(Arena::Host(bytes)) => Ok(&mut bytes[place.offset_bytes as usize..][..size]),
+        _ => Err(invalid(format!("{place:?} is not in the host tier"))),
+    }
 }
 
 fn arena_label(role: ArenaRole) -> &'static str {
@@ -186,45 +265,56 @@ fn arena_label(role: ArenaRole) -> &'static str {
         ArenaRole::State => "optimizer state",
         ArenaRole::Accumulators => "accumulators",
         ArenaRole::Transient => "transient",
+        ArenaRole::Host => "host tier",
     }
 }
 
 impl Prepared {
-    fn new(device: &Device, arenas: &[Buffer], program: &Program, graph: &Graph) -> Result<Self, DeviceError> {
+    fn new(device: &Device, arenas: &[Arena], program: &Program, graph: &Graph) -> Result<Self, DeviceError> {
         if program.graph_hash != graph.hash() {
             return Err(invalid("it was made for another graph"));
         }
-        let mut values = BTreeMap::new();
-        for id in graph.value_ids() {
-            if let Some(&place) = program.places.get(&graph.storage_root(id)) {
-                check_place(place, arenas)?;
-                values.insert(id, Tensor { place, size_bytes: graph.value(id).desc.size_bytes() });
-            }
-        }
+        // Where every value is at this point of the program.
+        let mut places = program.places.clone();
+        places.values().try_for_each(|&place| check_place(place, arenas))?;
+        let size_bytes = |id: ValueId| graph.value(id).desc.size_bytes();
+        let tensor = |places: &BTreeMap<ValueId, Place>, id: ValueId| {
+            let place = places.get(&graph.storage_root(id)).copied();
+            let place = place.ok_or_else(|| invalid(format!("`{}` has no place", graph.value(id).name)))?;
+            Ok::<_, DeviceError>(Tensor { place, size_bytes: size_bytes(id) })
+        };
+        let with_role = |role: Role| graph.value_ids().filter(move |&id| graph.value(id).role == role);
+        let inputs = with_role(Role::Input)
+            .map(|id| Ok((graph.value(id).name.clone(), tensor(&places, id)?)))
+            .collect::<Result<_, DeviceError>>()?;
         let mut steps = Vec::new();
         for command in &program.commands {
-            match *command {
-                Command::Dispatch { node } => steps.push(prepare_step(device, arenas, program, graph, &values, node)?),
+            match command {
+                Command::Dispatch { node, outputs, workspaces, .. } => {
+                    outputs.iter().chain(workspaces).try_for_each(|&place| check_place(place, arenas))?;
+                    steps.push(prepare_dispatch(device, arenas, graph, command, &places)?);
+                    places.extend(graph.node(*node).outputs.iter().copied().zip(outputs.iter().copied()));
+                }
                 // Memory is free by its absence from later launches.
                 Command::Free { .. } => {}
-                Command::Offload { .. } | Command::Prefetch { .. } => {
-                    return Err(invalid("it moves values to the host, which this executor does not do"));
+                Command::Offload { value, to } => {
+                    check_place(*to, arenas)?;
+                    steps.push(Step::Offload { value: *value, from: tensor(&places, *value)?, to: *to });
+                }
+                Command::Prefetch { value, from, to } => {
+                    check_place(*from, arenas)?;
+                    check_place(*to, arenas)?;
+                    places.insert(*value, *to);
+                    steps.push(Step::Prefetch { from: *from, to: tensor(&places, *value)? });
                 }
             }
         }
-        let with_role = |role: Role| graph.value_ids().filter(move |&id| graph.value(id).role == role);
-        let place = |id: ValueId| {
-            values.get(&id).copied().ok_or_else(|| invalid(format!("`{}` has no place", graph.value(id).name)))
-        };
-        let inputs = with_role(Role::Input)
-            .map(|id| Ok((graph.value(id).name.clone(), place(id)?)))
-            .collect::<Result<_, DeviceError>>()?;
-        let outputs = with_role(Role::Output).map(place).collect::<Result<_, _>>()?;
-        Ok(Prepared { graph: graph.clone(), steps, inputs, outputs, values })
+        let outputs = with_role(Role::Output).map(|id| tensor(&places, id)).collect::<Result<_, _>>()?;
+        Ok(Prepared { graph: graph.clone(), steps, inputs, outputs })
     }
 }
 
-fn check_place(place: Place, arenas: &[Buffer]) -> Result<(), DeviceError> {
+fn check_place(place: Place, arenas: &[Arena]) -> Result<(), DeviceError> {
     let end = place.offset_bytes.saturating_add(place.size_bytes);
     match arenas.get(place.arena as usize) {
         Some(arena) if end <= arena.size_bytes() => Ok(()),
@@ -232,40 +322,42 @@ fn check_place(place: Place, arenas: &[Buffer]) -> Result<(), DeviceError> {
     }
 }
 
-fn prepare_step(
+/// Binds the launches of a `Dispatch`. `places` says where values are before it.
+fn prepare_dispatch(
     device: &Device,
-    arenas: &[Buffer],
-    program: &Program,
+    arenas: &[Arena],
     graph: &Graph,
-    values: &BTreeMap<ValueId, Tensor>,
-    id: NodeId,
+    command: &Command,
+    places: &BTreeMap<ValueId, Place>,
 ) -> Result<Step, DeviceError> {
-    let node = graph.node(id);
+    let Command::Dispatch { node: id, outputs: output_places, workspaces, in_place } = command else {
+        return Err(invalid("it dispatches what is not a node"));
+    };
+    let node = graph.node(*id);
     let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
     let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-    if node.op.is_view() {
-        return Ok(Step { node: id, launches: Vec::new(), cost: Cost::default() });
+    let counts = (output_places.len(), workspaces.len());
+    if counts != (outputs.len(), node.op.workspaces(&inputs, &outputs).len()) {
+        return Err(invalid(format!("{} has another number of outputs or workspaces", node.name)));
     }
-    for value in node.inputs.iter().chain(&node.outputs) {
-        if !values.contains_key(value) {
-            return Err(invalid(format!("`{}`, which {} uses, has no place", graph.value(*value).name, node.name)));
-        }
+    let mut input_places = Vec::with_capacity(inputs.len());
+    for &value in &node.inputs {
+        let place = places.get(&graph.storage_root(value)).copied();
+        let missing = || invalid(format!("`{}`, which {} uses, has no place", graph.value(value).name, node.name));
+        input_places.push(place.ok_or_else(missing)?);
     }
-    let workspaces = program.workspaces.get(&id).map_or(&[][..], Vec::as_slice);
-    workspaces.iter().try_for_each(|&place| check_place(place, arenas))?;
-    if workspaces.len() != node.op.workspaces(&inputs, &outputs).len() {
-        return Err(invalid(format!("{} has another number of workspaces", node.name)));
-    }
+    let bound = input_places.iter().chain(output_places).chain(workspaces);
+    bound.clone().try_for_each(|&place| buffer(arenas, place).map(drop))?;
     let locate = |slot: Slot| {
         let place = match slot {
-            Slot::Input(i) => values[&node.inputs[i]].place,
-            Slot::Output(i) => values[&node.outputs[i]].place,
+            Slot::Input(i) => input_places[i],
+            Slot::Output(i) => output_places[i],
             Slot::Workspace(i) => workspaces[i],
         };
-        let buffer = &arenas[place.arena as usize];
+        let buffer = buffer(arenas, place).expect("bug: a place was not looked at");
         Location { buffer, offset_bytes: place.offset_bytes, size_bytes: place.size_bytes }
     };
-    let in_place = program.in_place.get(&id).map(|&input| (input, 0));
+    let in_place = in_place.map(|input| (input, 0));
     let storage = storage_type(inputs.iter().chain(&outputs));
     let launches = node
         .op
@@ -276,7 +368,9 @@ fn prepare_step(
             Launch::new(device, dispatch, storage, access, in_place, &locate)
         })
         .collect::<Result<_, _>>()?;
-    Ok(Step { node: id, launches, cost: node.op.cost(&inputs, &outputs) })
+    let tensor = |(&place, desc): (&Place, &TensorDesc)| Tensor { place, size_bytes: desc.size_bytes() };
+    let made = output_places.iter().zip(&outputs).map(tensor).collect();
+    Ok(Step::Dispatch { node: *id, launches, cost: node.op.cost(&inputs, &outputs), outputs: made })
 }
 
 impl Executor for GpuExecutor {
@@ -287,13 +381,19 @@ impl Executor for GpuExecutor {
     fn write(&mut self, name: &str, data: &[u8]) -> Result<(), DeviceError> {
         let tensor = self.persistent(name)?;
         check_size(name, tensor, data)?;
-        let arena = &self.arenas[tensor.place.arena as usize];
-        self.upload.write(&self.device, arena, tensor.place.offset_bytes, data)?;
+        if let Ok(bytes) = host_bytes(&mut self.arenas, tensor.place, data.len()) {
+            bytes.copy_from_slice(data);
+            return Ok(());
+        }
+        self.stage(tensor, data)?;
         self.upload.flush(&self.device)
     }
 
     fn read(&mut self, name: &str) -> Result<Vec<u8>, DeviceError> {
         let tensor = self.persistent(name)?;
+        if let Ok(bytes) = host_bytes(&mut self.arenas, tensor.place, tensor.size_bytes as usize) {
+            return Ok(bytes.to_vec());
+        }
         Ok(self.read_tensors(&[tensor])?.swap_remove(0))
     }
 
@@ -302,7 +402,12 @@ impl Executor for GpuExecutor {
         let steps = self.programs[program].steps.len();
         let (mut first, mut sum) = (0, Cost::default());
         for next in 0..steps {
-            let cost = self.programs[program].steps[next].cost;
+            let Step::Dispatch { cost, .. } = self.programs[program].steps[next] else {
+                self.submit_steps(program, first..next)?;
+                self.transfer(program, next)?;
+                (first, sum) = (next + 1, Cost::default());
+                continue;
+            };
             sum.flops += cost.flops;
             sum.bytes_moved += cost.bytes_moved;
             let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
@@ -327,20 +432,34 @@ impl Executor for GpuExecutor {
     ) -> Result<(), DeviceError> {
         self.stage_inputs(program, inputs)?;
         let mut seen = BTreeSet::new();
+        let mut made: BTreeSet<ValueId> = self.programs[program].graph.value_ids().collect();
+        made.retain(|&id| self.programs[program].graph.value(id).producer.is_none());
         for at in 0..self.programs[program].steps.len() {
             let prepared = &self.programs[program];
-            let id = prepared.steps[at].node;
+            let (id, tensors) = match &prepared.steps[at] {
+                Step::Dispatch { node, outputs, .. } => (*node, outputs.clone()),
+                // A value that was not made has nothing to move.
+                Step::Offload { value, .. } if !made.contains(value) => continue,
+                _ => {
+                    self.submit_steps(program, at..at)?;
+                    self.transfer(program, at)?;
+                    continue;
+                }
+            };
             let node = prepared.graph.node(id);
             let keeps_training_state = node.op.mutates().iter().all(|&i| {
                 let role = prepared.graph.value(node.inputs[i]).role;
                 role == Role::Accumulator || !role.is_persistent()
             });
-            if node.phase != Phase::Forward || !keeps_training_state || !seen.insert(id) {
+            if node.phase != Phase::Forward || !keeps_training_state {
                 continue;
             }
             let outputs = node.outputs.clone();
-            let tensors: Vec<_> = outputs.iter().map(|output| prepared.values[output]).collect();
+            made.extend(&outputs);
             self.submit_steps(program, at..at + 1)?;
+            if !seen.insert(id) {
+                continue;
+            }
             let contents = self.read_tensors(&tensors)?;
             for (&output, data) in outputs.iter().zip(&contents) {
                 if !visit(&self.programs[program].graph, output, data) {

@@ -34,22 +34,23 @@ fn planned() -> Planned {
         pass: Pass::Evaluate,
         samples: LEN,
         graph_hash: graph.hash(),
-        commands: nodes
-            .iter()
-            .map(|&node| Command::Dispatch { node })
-            .chain([Command::Free { value: x }, Command::Free { value: a }])
-            .collect(),
-        places: [
-            (x, place(1, 0)),
-            (a, place(1, 4096)),
-            (b, place(1, 4096)),
-            (w, place(0, 0)),
-            (c, place(1, 8192)),
-            (d, place(1, 12288)),
+        commands: [
+            (place(1, 4096), None),
+            (place(1, 4096), Some(0)),
+            (place(1, 8192), None),
+            (place(1, 12288), None),
         ]
-        .into(),
-        workspaces: BTreeMap::new(),
-        in_place: [(nodes[1], 0)].into(),
+        .into_iter()
+        .zip(nodes)
+        .map(|((output, in_place), node)| Command::Dispatch {
+            node,
+            outputs: vec![output],
+            workspaces: Vec::new(),
+            in_place,
+        })
+        .chain([Command::Free { value: x }])
+        .collect(),
+        places: [(x, place(1, 0)), (w, place(0, 0))].into(),
         live_peak_bytes: 4 * 4096,
         predicted_ns: 0,
     };
@@ -142,7 +143,8 @@ fn wrong_inputs_and_plans_are_errors() {
     refused(&|planned| planned.graphs.clear());
     refused(&|planned| planned.plan.programs[0].places.clear());
     refused(&|planned| planned.plan.arenas[1].size_bytes = 4096);
-    refused(&|planned| planned.plan.programs[0].commands.push(Command::Offload { value: ValueId(0) }));
+    let (value, to) = (ValueId(0), place(1, 0));
+    refused(&|planned| planned.plan.programs[0].commands.push(Command::Prefetch { value, from: place(9, 0), to }));
 }
 
 #[test]

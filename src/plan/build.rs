@@ -1,15 +1,15 @@
 //! Builds the plan for one way of cutting a step: orders every program, then lays out all memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::lifetime::{Block, Kind, Lifetimes, Owner, Storage};
+use super::lifetime::{Block, Event, Kind, Lifetimes, Owner, Storage};
 use super::placement::{self, Interval};
 use super::{
     Arena, ArenaRole, Command, CostModel, Limits, Pass, Persistent, Place, Plan, Planned, Program, Request, Source,
     Staging, microbatch, order,
 };
 use crate::error::PlanError;
-use crate::graph::{Graph, Role};
+use crate::graph::{Graph, Role, Value};
 use crate::tensor::{NodeId, TensorDesc};
 
 /// Arenas are cut at this size even where a device takes larger buffers.
@@ -25,15 +25,33 @@ const UPLOAD_SLOT_BYTES: u64 = 4 << 20;
 /// Largest readback buffer; larger outputs come in pieces.
 const READBACK_BYTES: u64 = 1 << 20;
 
-/// A program whose order is settled.
+/// One program: its graph and the order in which its nodes run where memory does not matter.
 #[derive(Debug)]
-struct Part {
-    pass: Pass,
-    samples: usize,
-    graph: Graph,
-    storage: Storage,
-    order: Vec<NodeId>,
-    lifetimes: Lifetimes,
+pub(super) struct Part {
+    pub(super) pass: Pass,
+    pub(super) samples: usize,
+    pub(super) graph: Graph,
+    pub(super) storage: Storage,
+    pub(super) order: Vec<NodeId>,
+}
+
+/// What is decided about a step apart from its micro-batches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// Names of persistent values that stay in the host tier.
+    pub(super) hosted: BTreeSet<String>,
+    /// The sequence of each part.
+    pub(super) events: Vec<Vec<Event>>,
+}
+
+/// All programs of one way of cutting a step.
+#[derive(Debug)]
+pub(super) struct Draft {
+    micro_batches: Vec<usize>,
+    pub(super) schedule: Vec<usize>,
+    pub(super) parts: Vec<Part>,
+    chunk_bytes: u64,
+    alignment_bytes: u64,
 }
 
 /// A plan and what only the planner knows of it.
@@ -45,62 +63,82 @@ pub(super) struct Built {
     pub(super) peak_tensors: Vec<(String, u64, ArenaRole)>,
 }
 
-/// The plan for these micro-batches.
-pub(super) fn build(source: &dyn Source, request: &Request, micro_batches: &[usize]) -> Result<Built, PlanError> {
-    let alignment_bytes = request.limits.alignment_bytes.max(1).next_multiple_of(UNIT_BYTES);
-    let mut parts: Vec<Part> = Vec::new();
-    let mut schedule = Vec::new();
-    for (pass, &samples) in microbatch::passes(micro_batches.len()).zip(micro_batches) {
-        let known = parts.iter().position(|part| (part.pass, part.samples) == (pass, samples));
-        schedule.push(known.unwrap_or(parts.len()));
-        if known.is_none() {
-            parts.push(Part::new(source, pass, samples, request.batch, alignment_bytes)?);
+impl Draft {
+    /// The programs for these micro-batches.
+    pub(super) fn new(source: &dyn Source, request: &Request, micro_batches: &[usize]) -> Result<Draft, PlanError> {
+        let alignment_bytes = request.limits.alignment_bytes.max(1).next_multiple_of(UNIT_BYTES);
+        let part = |pass: Pass, samples: usize| Part::new(source, pass, samples, request.batch, alignment_bytes);
+        let mut parts: Vec<Part> = Vec::new();
+        let mut schedule = Vec::new();
+        for (pass, &samples) in microbatch::passes(micro_batches.len()).zip(micro_batches) {
+            let known = parts.iter().position(|part| (part.pass, part.samples) == (pass, samples));
+            schedule.push(known.unwrap_or(parts.len()));
+            if known.is_none() {
+                parts.push(part(pass, samples)?);
+            }
         }
+        parts.push(part(Pass::Evaluate, micro_batches[0])?);
+        let chunk_bytes = chunk_bytes(&parts, &request.limits)?;
+        Ok(Draft { micro_batches: micro_batches.to_vec(), schedule, parts, chunk_bytes, alignment_bytes })
     }
-    let evaluate = parts.len();
-    parts.push(Part::new(source, Pass::Evaluate, micro_batches[0], request.batch, alignment_bytes)?);
 
-    let chunk_bytes = chunk_bytes(&parts, &request.limits)?;
-    let mut arenas = Vec::new();
-    let persistent = place_persistent(&parts, &mut arenas, alignment_bytes, chunk_bytes)?;
-    let (packings, transient_arenas) = pack_transients(&parts, chunk_bytes);
-    let first_transient = arenas.len() as u32;
-    arenas.extend(transient_arenas);
-    let staging = staging(&parts);
-    let arena_bytes: u64 = arenas.iter().map(|arena| arena.size_bytes).sum();
-    let peak_bytes = request.limits.baseline_bytes + arena_bytes + staging.total_bytes();
+    /// Every node once, everything on the device.
+    pub(super) fn plain(&self) -> Choice {
+        let run = |part: &Part| part.order.iter().map(|&node| Event::Run(node)).collect();
+        Choice { hosted: BTreeSet::new(), events: self.parts.iter().map(run).collect() }
+    }
 
-    let mut programs = Vec::with_capacity(parts.len());
-    for (part, packing) in parts.iter().zip(&packings) {
-        let place = |offset: u64, size_bytes: u64| Place {
-            arena: first_transient + (offset / chunk_bytes) as u32,
-            offset_bytes: offset % chunk_bytes,
-            size_bytes,
+    /// The plan for this choice.
+    pub(super) fn build(&self, request: &Request, choice: &Choice) -> Result<Built, PlanError> {
+        let scheduled = self.parts.iter().zip(&choice.events);
+        let scheduled: Vec<_> =
+            scheduled.map(|(part, events)| Scheduled::new(part, events.clone(), &choice.hosted)).collect();
+        let mut arenas = Vec::new();
+        let persistent = place_persistent(&self.parts, &choice.hosted, &mut arenas, self.alignment_bytes, self.chunk_bytes)?;
+        let (packings, transient_arenas) = pack_transients(&scheduled, self.chunk_bytes);
+        let first_transient = arenas.len() as u32;
+        arenas.extend(transient_arenas);
+        let mut host = HostTier::new(&mut arenas, self.alignment_bytes, self.chunk_bytes);
+        let mut programs = Vec::with_capacity(self.parts.len());
+        for (part, packing) in scheduled.iter().zip(&packings) {
+            let place = |block: usize| {
+                let (offset, size_bytes) = (packing.offsets[block], part.lifetimes.blocks[block].size_bytes);
+                Place {
+                    arena: first_transient + (offset / self.chunk_bytes) as u32,
+                    offset_bytes: offset % self.chunk_bytes,
+                    size_bytes,
+                }
+            };
+            programs.push(part.program(&persistent, &mut host, &request.costs, &place));
+            host.next_program();
+        }
+        let staging = staging(&self.parts);
+        let device = arenas.iter().filter(|arena| arena.role != ArenaRole::Host);
+        let arena_bytes: u64 = device.map(|arena| arena.size_bytes).sum();
+        let peak_bytes = request.limits.baseline_bytes + arena_bytes + staging.total_bytes();
+        let largest = packings.iter().enumerate().max_by_key(|(i, packing)| (packing.total_bytes(), usize::MAX - i));
+        let peak_tensors = peak_tensors(&persistent, &choice.hosted, &scheduled[largest.map_or(0, |(i, _)| i)]);
+        let plan = Plan {
+            batch: request.batch,
+            budget_bytes: request.budget_bytes,
+            peak_bytes,
+            unconstrained_peak_bytes: peak_bytes,
+            minimum_budget_bytes: peak_bytes,
+            micro_batches: self.micro_batches.clone(),
+            predicted_step_ns: self.schedule.iter().map(|&program| programs[program].predicted_ns).sum(),
+            schedule: self.schedule.clone(),
+            evaluate: Some(self.parts.len() - 1),
+            programs,
+            arenas,
+            persistent,
+            staging,
+            baseline_bytes: request.limits.baseline_bytes,
+            bound: None,
+            reasons: Vec::new(),
         };
-        programs.push(part.program(&persistent, &packing.offsets, &request.costs, place));
+        let graphs = self.parts.iter().map(|part| part.graph.clone()).collect();
+        Ok(Built { planned: Planned { plan, graphs }, peak_tensors })
     }
-    let largest = packings.iter().enumerate().max_by_key(|(i, packing)| (packing.total_bytes(), usize::MAX - i));
-    let peak_tensors = peak_tensors(&persistent, &parts[largest.map_or(0, |(i, _)| i)]);
-    let plan = Plan {
-        batch: request.batch,
-        budget_bytes: request.budget_bytes,
-        peak_bytes,
-        unconstrained_peak_bytes: 0,
-        minimum_budget_bytes: 0,
-        micro_batches: micro_batches.to_vec(),
-        predicted_step_ns: schedule.iter().map(|&program| programs[program].predicted_ns).sum(),
-        schedule,
-        evaluate: Some(evaluate),
-        programs,
-        arenas,
-        persistent,
-        staging,
-        baseline_bytes: request.limits.baseline_bytes,
-        bound: None,
-        reasons: Vec::new(),
-    };
-    let graphs = parts.into_iter().map(|part| part.graph).collect();
-    Ok(Built { planned: Planned { plan, graphs }, peak_tensors })
 }
 
 impl Part {
@@ -113,51 +151,120 @@ impl Part {
     ) -> Result<Part, PlanError> {
         let graph = source.graph(pass, samples, batch)?;
         let storage = Storage::of(&graph, alignment_bytes)?;
-        let (order, lifetimes) = order::best(&graph, &storage);
-        Ok(Part { pass, samples, graph, storage, order, lifetimes })
+        let (order, _) = order::best(&graph, &storage);
+        Ok(Part { pass, samples, graph, storage, order })
+    }
+}
+
+/// A part with its sequence settled.
+struct Scheduled<'a> {
+    part: &'a Part,
+    storage: Storage,
+    events: Vec<Event>,
+    lifetimes: Lifetimes,
+}
+
+impl<'a> Scheduled<'a> {
+    fn new(part: &'a Part, events: Vec<Event>, hosted: &BTreeSet<String>) -> Self {
+        let storage = part.storage.hosting(&part.graph, hosted);
+        let lifetimes = Lifetimes::of(&part.graph, &storage, &events);
+        Scheduled { part, storage, events, lifetimes }
     }
 
     fn program(
         &self,
         persistent: &[Persistent],
-        offsets: &[u64],
+        host: &mut HostTier<'_>,
         costs: &CostModel,
-        place: impl Fn(u64, u64) -> Place,
+        place: &dyn Fn(usize) -> Place,
     ) -> Program {
+        let Part { graph, .. } = self.part;
         let by_name: BTreeMap<_, _> = persistent.iter().map(|value| (value.name.as_str(), value.place)).collect();
-        let mut places = BTreeMap::new();
+        // Where each value is when it is not in memory of this run.
+        let mut homes = BTreeMap::new();
         for root in self.storage.root_ids() {
-            if let Kind::Persistent(named) = self.storage.kind(root) {
-                places.insert(root, by_name[self.graph.value(named).name.as_str()]);
+            if let Kind::Persistent(named) | Kind::Hosted(named) = self.storage.kind(root) {
+                homes.insert(root, by_name[graph.value(named).name.as_str()]);
             }
         }
-        let mut workspaces: BTreeMap<NodeId, Vec<Place>> = BTreeMap::new();
-        for (block, &offset) in self.lifetimes.blocks.iter().zip(offsets) {
-            let place = place(offset, block.size_bytes);
-            match &block.owner {
-                Owner::Values(values) => places.extend(values.iter().map(|&(_, value)| (value, place))),
-                Owner::Workspace(node, _) => workspaces.entry(*node).or_default().push(place),
-            }
-        }
+        let inputs = self.lifetimes.inputs.iter().map(|&(root, block)| (root, place(block)));
+        let places = inputs.chain(homes.iter().map(|(&root, &home)| (root, home))).collect();
+        let mut predicted_ns = 0.0;
         let mut commands = Vec::new();
-        for (time, frees) in self.lifetimes.frees.iter().enumerate() {
-            if time > 0 {
-                commands.push(Command::Dispatch { node: self.order[time - 1] });
+        for (time, step) in self.lifetimes.steps.iter().enumerate() {
+            match time.checked_sub(1).map(|position| self.events[position]) {
+                None => {}
+                Some(Event::Run(node)) => {
+                    let outputs = graph.node(node).outputs.iter().zip(&step.outputs);
+                    let outputs = outputs.map(|(root, block)| block.map_or_else(|| homes[root], place)).collect();
+                    let workspaces = step.workspaces.iter().map(|&block| place(block)).collect();
+                    predicted_ns += costs.node_ns(graph, node);
+                    commands.push(Command::Dispatch { node, outputs, workspaces, in_place: step.in_place });
+                }
+                Some(Event::Fetch(value)) => {
+                    let to = place(step.outputs[0].expect("bug: a fetched value has no memory"));
+                    predicted_ns += costs.prefetch_ns(graph.value(value).desc.size_bytes());
+                    commands.push(Command::Prefetch { value, from: homes[&value], to });
+                }
             }
-            commands.extend(frees.iter().map(|&value| Command::Free { value }));
+            for &(value, offloaded) in &step.ends {
+                if offloaded {
+                    let size_bytes = self.storage.size_bytes(value);
+                    let to = *homes.entry(value).or_insert_with(|| host.slot(size_bytes));
+                    predicted_ns += costs.offload_ns(graph.value(value).desc.size_bytes());
+                    commands.push(Command::Offload { value, to });
+                } else {
+                    commands.push(Command::Free { value });
+                }
+            }
         }
-        let predicted: f64 = self.order.iter().map(|&node| costs.node_ns(&self.graph, node)).sum();
         Program {
-            pass: self.pass,
-            samples: self.samples,
-            graph_hash: self.graph.hash(),
-            commands,
+            pass: self.part.pass,
+            samples: self.part.samples,
+            graph_hash: graph.hash(),
             places,
-            workspaces,
-            in_place: self.lifetimes.in_place.clone(),
+            commands,
             live_peak_bytes: self.lifetimes.peak_bytes,
-            predicted_ns: predicted.round() as u64,
+            predicted_ns: predicted_ns.round() as u64,
         }
+    }
+}
+
+/// Memory of the host for what a run moves there. Programs use it again, one after the other.
+struct HostTier<'a> {
+    arenas: &'a mut Vec<Arena>,
+    /// Arenas of the tier that no persistent value is in.
+    first: usize,
+    /// Where the next slot is.
+    arena: usize,
+    used_bytes: u64,
+    alignment_bytes: u64,
+    chunk_bytes: u64,
+}
+
+impl<'a> HostTier<'a> {
+    fn new(arenas: &'a mut Vec<Arena>, alignment_bytes: u64, chunk_bytes: u64) -> Self {
+        let first = arenas.len();
+        HostTier { arenas, first, arena: first, used_bytes: 0, alignment_bytes, chunk_bytes }
+    }
+
+    fn slot(&mut self, size_bytes: u64) -> Place {
+        let size_bytes = size_bytes.next_multiple_of(self.alignment_bytes);
+        if self.used_bytes > 0 && self.used_bytes + size_bytes > self.chunk_bytes {
+            (self.arena, self.used_bytes) = (self.arena + 1, 0);
+        }
+        if self.arena == self.arenas.len() {
+            self.arenas.push(Arena { role: ArenaRole::Host, size_bytes: 0 });
+        }
+        let place = Place { arena: self.arena as u32, offset_bytes: self.used_bytes, size_bytes };
+        self.used_bytes += size_bytes;
+        let arena = &mut self.arenas[self.arena];
+        arena.size_bytes = arena.size_bytes.max(self.used_bytes);
+        place
+    }
+
+    fn next_program(&mut self) {
+        (self.arena, self.used_bytes) = (self.first, 0);
     }
 }
 
@@ -171,7 +278,7 @@ fn chunk_bytes(parts: &[Part], limits: &Limits) -> Result<u64, PlanError> {
     for part in parts {
         let values = part.storage.root_ids().map(|root| {
             let named = match part.storage.kind(root) {
-                Kind::Persistent(named) => named,
+                Kind::Persistent(named) | Kind::Hosted(named) => named,
                 Kind::Transient { .. } => root,
             };
             let value = part.graph.value(named);
@@ -208,9 +315,11 @@ fn arena_role(role: Role) -> ArenaRole {
     }
 }
 
-/// Places the persistent values of all programs one after another, in arenas by role.
+/// Places the persistent values of all programs one after another, in arenas by role, or
+/// in the host tier.
 fn place_persistent(
     parts: &[Part],
+    hosted: &BTreeSet<String>,
     arenas: &mut Vec<Arena>,
     alignment_bytes: u64,
     chunk_bytes: u64,
@@ -232,12 +341,15 @@ fn place_persistent(
         }
     }
     let mut persistent = Vec::with_capacity(values.len());
-    for role in [Role::Parameter, Role::State, Role::Accumulator] {
+    let tiers = [Role::Parameter, Role::State, Role::Accumulator].map(|role| (role, false));
+    for (role, on_host) in tiers.into_iter().chain(tiers.map(|(role, _)| (role, true))) {
         let mut used_bytes = chunk_bytes;
-        for value in values.iter().filter(|value| value.role == role) {
+        let here = |value: &&&Value| value.role == role && hosted.contains(&value.name) == on_host;
+        for value in values.iter().filter(here) {
             let size_bytes = value.desc.size_bytes().max(1).next_multiple_of(alignment_bytes);
             if used_bytes + size_bytes > chunk_bytes {
-                arenas.push(Arena { role: arena_role(role), size_bytes: 0 });
+                let role = if on_host { ArenaRole::Host } else { arena_role(role) };
+                arenas.push(Arena { role, size_bytes: 0 });
                 used_bytes = 0;
             }
             let place = Place { arena: arenas.len() as u32 - 1, offset_bytes: used_bytes, size_bytes };
@@ -252,7 +364,7 @@ fn place_persistent(
 }
 
 /// Packs each program's blocks; the programs share their arenas, which are as large as the largest program needs.
-fn pack_transients(parts: &[Part], chunk_bytes: u64) -> (Vec<placement::Packing>, Vec<Arena>) {
+fn pack_transients(parts: &[Scheduled<'_>], chunk_bytes: u64) -> (Vec<placement::Packing>, Vec<Arena>) {
     let mut packings = Vec::with_capacity(parts.len());
     let mut chunks: Vec<u64> = Vec::new();
     for part in parts {
@@ -286,18 +398,23 @@ fn staging(parts: &[Part]) -> Staging {
 }
 
 /// What is in memory when this program needs most, largest first.
-fn peak_tensors(persistent: &[Persistent], part: &Part) -> Vec<(String, u64, ArenaRole)> {
+fn peak_tensors(
+    persistent: &[Persistent],
+    hosted: &BTreeSet<String>,
+    part: &Scheduled<'_>,
+) -> Vec<(String, u64, ArenaRole)> {
+    let on_device = persistent.iter().filter(|value| !hosted.contains(&value.name));
     let mut tensors: Vec<_> =
-        persistent.iter().map(|value| (value.name.clone(), value.place.size_bytes, arena_role(value.role))).collect();
+        on_device.map(|value| (value.name.clone(), value.place.size_bytes, arena_role(value.role))).collect();
     let time = part.lifetimes.peak_time;
     let live = |block: &&Block| block.start <= time && time < block.end;
     for block in part.lifetimes.blocks.iter().filter(live) {
         let name = match &block.owner {
             Owner::Values(values) => {
                 let holder = values.iter().rev().find(|(start, _)| *start <= time);
-                holder.map_or_else(String::new, |&(_, value)| part.graph.value(value).name.clone())
+                holder.map_or_else(String::new, |&(_, value)| part.part.graph.value(value).name.clone())
             }
-            Owner::Workspace(node, _) => format!("workspace of {}", part.graph.node(*node).name),
+            Owner::Workspace(node, _) => format!("workspace of {}", part.part.graph.node(*node).name),
         };
         tensors.push((name, block.size_bytes, ArenaRole::Transient));
     }

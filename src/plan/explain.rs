@@ -41,6 +41,7 @@ impl fmt::Display for ArenaRole {
             ArenaRole::State => "optimizer state",
             ArenaRole::Accumulators => "accumulators",
             ArenaRole::Transient => "transient",
+            ArenaRole::Host => "host tier",
         })
     }
 }

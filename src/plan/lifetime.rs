@@ -1,6 +1,6 @@
-//! Which values share memory, and from when to when each piece of memory is needed under a given order of nodes.
+//! Which values share memory, and from when to when each piece of memory is needed under a given sequence of events.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::error::PlanError;
 use crate::graph::{Graph, Role};
@@ -11,6 +11,8 @@ use crate::tensor::{NodeId, TensorDesc, ValueId};
 pub(super) enum Kind {
     /// Lives across programs, under the name of this value: the root itself, or a view of it.
     Persistent(ValueId),
+    /// As persistent, but in the host tier; on the device only where it is used.
+    Hosted(ValueId),
     /// Lives within one run of the program.
     Transient {
         /// Read back when the program ends, so it is never freed.
@@ -29,7 +31,7 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// Resolves views and rounds sizes up to `alignment_bytes`.
+    /// Resolves views and rounds sizes up to `alignment_bytes`. All persistent values are on the device.
     pub(super) fn of(graph: &Graph, alignment_bytes: u64) -> Result<Storage, PlanError> {
         let rounded = |size_bytes: u64| size_bytes.max(1).next_multiple_of(alignment_bytes);
         let roots: Vec<_> = graph.value_ids().map(|id| graph.storage_root(id)).collect();
@@ -63,7 +65,7 @@ impl Storage {
                 (Kind::Transient { to_end: true }, Kind::Transient { .. }) => {
                     kinds[root.index()] = Kind::Transient { to_end: true };
                 }
-                (Kind::Transient { .. }, _) => {}
+                (Kind::Transient { .. } | Kind::Hosted(_), _) => {}
             }
         }
         let workspaces = graph
@@ -76,6 +78,18 @@ impl Storage {
             })
             .collect();
         Ok(Storage { roots, kinds, sizes, workspaces })
+    }
+
+    /// The same with the persistent values of these names in the host tier.
+    pub(super) fn hosting(&self, graph: &Graph, names: &BTreeSet<String>) -> Storage {
+        let mut storage = self.clone();
+        for kind in &mut storage.kinds {
+            if let Kind::Persistent(named) | Kind::Hosted(named) = *kind {
+                let hosted = names.contains(&graph.value(named).name);
+                *kind = if hosted { Kind::Hosted(named) } else { Kind::Persistent(named) };
+            }
+        }
+        storage
     }
 
     /// The value whose memory `id` shares.
@@ -102,7 +116,7 @@ impl Storage {
     pub(super) fn transient_bytes(&self, root: ValueId) -> u64 {
         match self.kind(root) {
             Kind::Persistent(_) => 0,
-            Kind::Transient { .. } => self.size_bytes(root),
+            Kind::Hosted(_) | Kind::Transient { .. } => self.size_bytes(root),
         }
     }
 
@@ -126,6 +140,15 @@ impl Storage {
     }
 }
 
+/// What happens at one time of a program's run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A node runs, for the first time or again.
+    Run(NodeId),
+    /// A root comes back from the host tier.
+    Fetch(ValueId),
+}
+
 /// Who uses a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
@@ -135,8 +158,7 @@ pub(super) enum Owner {
     Workspace(NodeId, usize),
 }
 
-/// Memory that is needed from one time to another. Time 0 is the upload of inputs; the node at position `p` of the
-/// order runs at time `p + 1`.
+/// Memory that is needed from one time to another. Time 0 is the upload of inputs; event `p` is at time `p + 1`.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     /// First time.
@@ -149,78 +171,164 @@ pub(super) struct Block {
     pub(super) owner: Owner,
 }
 
-/// All blocks of a graph under one order of its nodes.
+/// An event with the memory that it takes and frees.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Step {
+    /// The input that a node's output 0 takes over.
+    pub(super) in_place: Option<usize>,
+    /// The block of each output, or of the value that comes back; none for what is persistent on the device.
+    pub(super) outputs: Vec<Option<usize>>,
+    /// The blocks of a node's workspaces.
+    pub(super) workspaces: Vec<usize>,
+    /// Roots whose memory is free afterwards, and whether they are copied to the host tier before.
+    pub(super) ends: Vec<(ValueId, bool)>,
+}
+
+/// All blocks of a graph under one sequence of events.
 #[derive(Clone, Debug)]
 pub(super) struct Lifetimes {
     /// The blocks.
     pub(super) blocks: Vec<Block>,
-    /// For each node that works in place, the input it takes over.
-    pub(super) in_place: BTreeMap<NodeId, usize>,
-    /// For each time, the roots whose memory is free after it.
-    pub(super) frees: Vec<Vec<ValueId>>,
+    /// The block of each input.
+    pub(super) inputs: Vec<(ValueId, usize)>,
+    /// One per time: the upload of inputs, then the events.
+    pub(super) steps: Vec<Step>,
     /// Most bytes needed at one time.
     pub(super) peak_bytes: u64,
     /// The first such time.
     pub(super) peak_time: usize,
 }
 
+/// A value from when it is made or fetched to its last use before that happens again.
+#[derive(Clone, Copy, Debug)]
+struct Instance {
+    root: ValueId,
+    start: usize,
+    last: usize,
+    /// Copied to the host after its last use.
+    offloaded: bool,
+}
+
 impl Lifetimes {
-    /// Lifetimes when the nodes run in this order. Views are not part of the order.
-    pub(super) fn of(graph: &Graph, storage: &Storage, order: &[NodeId]) -> Lifetimes {
-        let mut last_use = vec![0; graph.values().len()];
-        for (position, &node) in order.iter().enumerate() {
-            for &id in graph.node(node).inputs.iter().chain(&graph.node(node).outputs) {
-                last_use[storage.root(id).index()] = position + 1;
-            }
-        }
-        let end_of_program = order.len() + 1;
+    /// Lifetimes under this sequence. Views are not part of it.
+    pub(super) fn of(graph: &Graph, storage: &Storage, events: &[Event]) -> Lifetimes {
+        let end_of_program = events.len() + 1;
+        let (instances, begun) = instances(graph, storage, events);
         let mut blocks: Vec<Block> = Vec::new();
-        let mut block_of = vec![usize::MAX; graph.values().len()];
-        let mut frees = vec![Vec::new(); end_of_program];
-        let mut in_place = BTreeMap::new();
-        let mut open = |blocks: &mut Vec<Block>, block_of: &mut [usize], root: ValueId, time: usize| {
-            let Kind::Transient { to_end } = storage.kind(root) else { return };
-            let last = last_use[root.index()];
-            if block_of[root.index()] == usize::MAX {
-                block_of[root.index()] = blocks.len();
-                let owner = Owner::Values(Vec::new());
-                blocks.push(Block { start: time, end: 0, size_bytes: storage.size_bytes(root), owner });
+        let mut block_of = vec![usize::MAX; instances.len()];
+        let mut current = vec![usize::MAX; graph.values().len()];
+        let mut taken_over = vec![false; instances.len()];
+        let mut steps = vec![Step::default(); end_of_program];
+        for (time, step) in steps.iter_mut().enumerate() {
+            let node = match time.checked_sub(1).map(|position| events[position]) {
+                Some(Event::Run(id)) => Some(id),
+                _ => None,
+            };
+            if let Some(id) = node {
+                step.outputs = vec![None; graph.node(id).outputs.len()];
+                step.in_place = storage.takeover(graph, id, |root| {
+                    let instance = instances.get(current[root.index()]);
+                    instance.is_some_and(|instance: &Instance| instance.last == time && !instance.offloaded)
+                });
+            } else {
+                step.outputs = vec![None; begun[time].len()];
             }
-            let block = &mut blocks[block_of[root.index()]];
-            block.end = if to_end { end_of_program } else { last + 1 };
-            if let Owner::Values(values) = &mut block.owner {
-                values.push((time, root));
+            let shared = step.in_place.zip(node).map(|(input, id)| {
+                let from = current[storage.root(graph.node(id).inputs[input]).index()];
+                taken_over[from] = true;
+                block_of[from]
+            });
+            for &(slot, number) in &begun[time] {
+                let Instance { root, start, last, .. } = instances[number];
+                let block = match shared {
+                    Some(block) if slot == 0 => block,
+                    _ => {
+                        let owner = Owner::Values(Vec::new());
+                        blocks.push(Block { start, end: 0, size_bytes: storage.size_bytes(root), owner });
+                        blocks.len() - 1
+                    }
+                };
+                blocks[block].end = (last + 1).min(end_of_program);
+                if let Owner::Values(values) = &mut blocks[block].owner {
+                    values.push((start, root));
+                }
+                block_of[number] = block;
+                current[root.index()] = number;
+                step.outputs[slot] = Some(block);
             }
-            if !to_end {
-                frees[last].push(root);
-            }
-        };
-        for root in storage.root_ids().filter(|&root| graph.value(root).role == Role::Input) {
-            open(&mut blocks, &mut block_of, root, 0);
-        }
-        let mut taken_over = Vec::new();
-        for (position, &id) in order.iter().enumerate() {
-            let time = position + 1;
-            let node = graph.node(id);
-            if let Some(input) = storage.takeover(graph, id, |root| last_use[root.index()] == time) {
-                let root = storage.root(node.inputs[input]);
-                block_of[node.outputs[0].index()] = block_of[root.index()];
-                taken_over.push((time, root));
-                in_place.insert(id, input);
-            }
-            for &output in &node.outputs {
-                open(&mut blocks, &mut block_of, output, time);
-            }
+            let Some(id) = node else { continue };
             for (number, &size_bytes) in storage.workspaces[id.index()].iter().enumerate() {
+                step.workspaces.push(blocks.len());
                 blocks.push(Block { start: time, end: time + 1, size_bytes, owner: Owner::Workspace(id, number) });
             }
         }
-        for (time, root) in taken_over {
-            frees[time].retain(|&freed| freed != root);
+        for (instance, taken) in instances.iter().zip(taken_over) {
+            if !taken && instance.last < end_of_program {
+                steps[instance.last].ends.push((instance.root, instance.offloaded));
+            }
         }
         let (peak_bytes, peak_time) = peak(&blocks, end_of_program);
-        Lifetimes { blocks, in_place, frees, peak_bytes, peak_time }
+        let inputs = begun[0].iter().map(|&(_, number)| (instances[number].root, block_of[number])).collect();
+        Lifetimes { blocks, inputs, steps, peak_bytes, peak_time }
     }
+}
+
+/// The instances of all values that take memory of a run, and for each time those that begin, each with the output that
+/// it is.
+fn instances(graph: &Graph, storage: &Storage, events: &[Event]) -> (Vec<Instance>, Vec<Vec<(usize, usize)>>) {
+    let mut instances: Vec<Instance> = Vec::new();
+    let mut begun = vec![Vec::new(); events.len() + 1];
+    let mut current = vec![usize::MAX; graph.values().len()];
+    // Whether the host tier holds what the value is now.
+    let mut on_host: Vec<bool> = graph.value_ids().map(|id| matches!(storage.kind(id), Kind::Hosted(_))).collect();
+    let mut begin = |instances: &mut Vec<Instance>, current: &mut [usize], root: ValueId, time: usize, slot: usize| {
+        if !matches!(storage.kind(root), Kind::Persistent(_)) {
+            current[root.index()] = instances.len();
+            begun[time].push((slot, instances.len()));
+            instances.push(Instance { root, start: time, last: time, offloaded: false });
+        }
+    };
+    let roots = storage.root_ids().filter(|&root| graph.value(root).role == Role::Input);
+    for (slot, root) in roots.enumerate() {
+        begin(&mut instances, &mut current, root, 0, slot);
+    }
+    for (position, &event) in events.iter().enumerate() {
+        let time = position + 1;
+        match event {
+            Event::Run(id) => {
+                let node = graph.node(id);
+                for &input in &node.inputs {
+                    if let Some(instance) = instances.get_mut(current[storage.root(input).index()]) {
+                        instance.last = time;
+                    }
+                }
+                for &input in node.op.mutates() {
+                    on_host[storage.root(node.inputs[input]).index()] = false;
+                }
+                for (slot, &output) in node.outputs.iter().enumerate() {
+                    // A value that was made again is what it was.
+                    if matches!(storage.kind(output), Kind::Hosted(_)) {
+                        on_host[output.index()] = false;
+                    }
+                    begin(&mut instances, &mut current, output, time, slot);
+                }
+            }
+            Event::Fetch(root) => {
+                if !std::mem::replace(&mut on_host[root.index()], true) {
+                    instances[current[root.index()]].offloaded = true;
+                }
+                begin(&mut instances, &mut current, root, time, 0);
+            }
+        }
+    }
+    for root in storage.root_ids() {
+        match storage.kind(root) {
+            Kind::Transient { to_end: true } => instances[current[root.index()]].last = events.len() + 1,
+            Kind::Hosted(_) if !on_host[root.index()] => instances[current[root.index()]].offloaded = true,
+            _ => {}
+        }
+    }
+    (instances, begun)
 }
 
 fn peak(blocks: &[Block], end_of_program: usize) -> (u64, usize) {

@@ -82,22 +82,36 @@ pub struct Request {
 }
 
 /// One entry of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Runs a node's kernels. A second `Dispatch` of one node is a recompute.
     Dispatch {
         /// The node.
         node: NodeId,
+        /// Where each output goes.
+        outputs: Vec<Place>,
+        /// Scratch of the node, free again after it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        workspaces: Vec<Place>,
+        /// The input whose memory output 0 takes over.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        in_place: Option<usize>,
     },
     /// Copies a value to the host tier; its memory on the device is then free.
     Offload {
         /// The value.
         value: ValueId,
+        /// Where in the host tier.
+        to: Place,
     },
-    /// Brings a value back from the host tier.
+    /// Brings a value back from the host tier, which keeps its copy.
     Prefetch {
         /// The value.
         value: ValueId,
+        /// Where in the host tier.
+        from: Place,
+        /// Where on the device.
+        to: Place,
     },
     /// The value's memory is free from here on.
     Free {
@@ -117,6 +131,8 @@ pub enum ArenaRole {
     Accumulators,
     /// Inputs, activations, gradients and workspaces of one run of a program.
     Transient,
+    /// Memory of the host, for values that are offloaded. It does not count towards the budget.
+    Host,
 }
 
 /// A buffer that is created once, before the first step.
@@ -148,7 +164,7 @@ pub struct Persistent {
     pub role: Role,
     /// Shape and element type.
     pub desc: TensorDesc,
-    /// Where it lives.
+    /// Where it is between programs: in an arena of its role, or in the host tier.
     pub place: Place,
 }
 
@@ -161,14 +177,10 @@ pub struct Program {
     pub samples: usize,
     /// [`Graph::hash`] of the graph that node and value ids refer to.
     pub graph_hash: String,
-    /// What to do, in order. Inputs are in place before the first command; views have no command.
-    pub commands: Vec<Command>,
-    /// Where each value that is not a view lives, persistent ones included. A view lives where its storage root does.
+    /// Where inputs and persistent values are before the first command. A view is where its storage root is.
     pub places: BTreeMap<ValueId, Place>,
-    /// Scratch of each node that asks for some.
-    pub workspaces: BTreeMap<NodeId, Vec<Place>>,
-    /// Nodes whose output 0 takes over the memory of this input.
-    pub in_place: BTreeMap<NodeId, usize>,
+    /// What to do, in order. Views have no command.
+    pub commands: Vec<Command>,
     /// Most transient bytes live at once, before placement.
     pub live_peak_bytes: u64,
     /// Estimated time of one run.

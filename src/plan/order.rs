@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::lifetime::{Lifetimes, Storage};
+use super::lifetime::{Event, Lifetimes, Storage};
 use crate::graph::{Graph, Phase};
 use crate::tensor::{NodeId, ValueId};
 
@@ -195,7 +195,8 @@ pub(super) fn best(graph: &Graph, storage: &Storage) -> (Vec<NodeId>, Lifetimes)
         if !seen.insert(order.clone()) {
             continue;
         }
-        let lifetimes = Lifetimes::of(graph, storage, &order);
+        let events: Vec<_> = order.iter().map(|&node| Event::Run(node)).collect();
+        let lifetimes = Lifetimes::of(graph, storage, &events);
         if best.as_ref().is_none_or(|(_, kept)| lifetimes.peak_bytes < kept.peak_bytes) {
             best = Some((order, lifetimes));
         }

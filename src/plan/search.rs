@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::build::{Built, build};
+use super::build::{Built, Draft};
 use super::explain::format_bytes;
 use super::{ArenaRole, Pass, Plan, Planned, Request, Source, check, microbatch};
 use crate::error::PlanError;
@@ -142,6 +142,12 @@ impl Search<'_> {
         request.limits.max_buffer_bytes = u64::MAX;
         Ok(build(self.source, &request, &[request.batch])?.planned.plan.peak_bytes)
     }
+}
+
+/// The plan with nothing moved or run twice.
+fn build(source: &dyn Source, request: &Request, micro_batches: &[usize]) -> Result<Built, PlanError> {
+    let draft = Draft::new(source, request, micro_batches)?;
+    draft.build(request, &draft.plain())
 }
 
 fn infeasible(request: &Request, least: &Built, mixing: Option<&str>) -> PlanError {

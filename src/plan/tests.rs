@@ -144,11 +144,35 @@ fn wrong_sums_and_schedules_are_rejected() {
     rejected(&planned, |plan| plan.programs[0].graph_hash.clear());
     rejected(&planned, |plan| plan.persistent[1].place = plan.persistent[0].place);
     rejected(&planned, |plan| plan.programs[0].live_peak_bytes -= 256);
-    rejected(&planned, |plan| plan.programs[0].in_place.clear());
     rejected(&planned, |plan| {
-        let node = *plan.programs[0].workspaces.keys().next().expect("a workspace");
-        plan.programs[0].workspaces.remove(&node);
+        let takes_over = |command: &&mut Command| matches!(command, Command::Dispatch { in_place: Some(_), .. });
+        let command = plan.programs[0].commands.iter_mut().find(takes_over).expect("an op in place");
+        if let Command::Dispatch { in_place, .. } = command {
+            *in_place = None;
+        }
     });
+    rejected(&planned, |plan| first_workspaces(&mut plan.programs[0]).1.clear());
+}
+
+/// The first node that has workspaces, and these.
+fn first_workspaces(program: &mut Program) -> (NodeId, &mut Vec<Place>) {
+    let mut found = program.commands.iter_mut().filter_map(|command| match command {
+        Command::Dispatch { node, workspaces, .. } if !workspaces.is_empty() => Some((*node, workspaces)),
+        _ => None,
+    });
+    found.next().expect("a workspace")
+}
+
+/// Where a root is made, or is beforehand.
+fn place_of<'a>(program: &'a mut Program, graph: &Graph, root: ValueId) -> Option<&'a mut Place> {
+    let made = program.commands.iter_mut().find_map(|command| match command {
+        Command::Dispatch { node, outputs, .. } => {
+            let output = graph.node(*node).outputs.iter().position(|&output| output == root)?;
+            Some(&mut outputs[output])
+        }
+        _ => None,
+    });
+    made.or_else(|| program.places.get_mut(&root))
 }
 
 #[test]
@@ -156,30 +180,30 @@ fn a_workspace_over_a_live_value_is_rejected() {
     let planned = plan(&CHAIN, &request(8, None)).expect("a plan");
     let reason = rejected(&planned, |plan| {
         let program = &mut plan.programs[0];
-        let (&node, _) = program.workspaces.iter().next().expect("a workspace");
+        let node = first_workspaces(program).0;
         let input = planned.graphs[0].node(node).inputs[0];
-        let offset_bytes = program.places[&input].offset_bytes;
-        program.workspaces.get_mut(&node).expect("it")[0].offset_bytes = offset_bytes;
+        let offset_bytes = place_of(program, &planned.graphs[0], input).expect("a place").offset_bytes;
+        first_workspaces(program).1[0].offset_bytes = offset_bytes;
     });
     assert!(reason.contains("overwrites") || reason.contains("beyond"), "{reason}");
 }
 
-fn dispatch_position(program: &Program, node: NodeId) -> usize {
-    let wanted = Command::Dispatch { node };
-    program.commands.iter().position(|&command| command == wanted).expect("every node runs")
+fn dispatch_position(program: &Program, wanted: NodeId) -> usize {
+    let runs = |command: &Command| matches!(command, Command::Dispatch { node, .. } if *node == wanted);
+    program.commands.iter().position(runs).expect("every node runs")
 }
 
 /// Changes each program in ways that must not pass.
 fn assert_changes_are_rejected(planned: &Planned) -> Result<(), TestCaseError> {
     for (number, (program, graph)) in planned.plan.programs.iter().zip(&planned.graphs).enumerate() {
-        for (position, &command) in program.commands.iter().enumerate() {
-            match command {
+        for (position, command) in program.commands.iter().enumerate() {
+            match *command {
                 Command::Free { value } => {
                     rejected(planned, |plan| {
                         plan.programs[number].commands.remove(position);
                     });
                     let uses = |command: &Command| match command {
-                        Command::Dispatch { node } => {
+                        Command::Dispatch { node, .. } => {
                             let node = graph.node(*node);
                             let mut used = node.inputs.iter().chain(&node.outputs);
                             used.any(|&id| graph.storage_root(id) == value)
@@ -194,12 +218,12 @@ fn assert_changes_are_rejected(planned: &Planned) -> Result<(), TestCaseError> {
                         });
                     }
                 }
-                Command::Dispatch { node } => {
+                Command::Dispatch { node, .. } => {
                     rejected(planned, |plan| {
                         plan.programs[number].commands.remove(position);
                     });
                     if graph.node(node).op.flags().once {
-                        rejected(planned, |plan| plan.programs[number].commands.insert(position, command));
+                        rejected(planned, |plan| plan.programs[number].commands.insert(position, command.clone()));
                     }
                     let roots: Vec<_> = graph.node(node).inputs.iter().map(|&id| graph.storage_root(id)).collect();
                     for producer in roots.iter().filter_map(|&root| graph.value(root).producer) {
@@ -209,10 +233,11 @@ fn assert_changes_are_rejected(planned: &Planned) -> Result<(), TestCaseError> {
                     let transient = |root: &&ValueId| !graph.value(**root).role.is_persistent();
                     let roots: Vec<_> = roots.iter().filter(transient).collect();
                     for pair in roots.windows(2).filter(|pair| pair[0] != pair[1]) {
-                        let place = program.places[pair[0]];
+                        let mut copy = program.clone();
+                        let Some(&mut place) = place_of(&mut copy, graph, *pair[0]) else { continue };
                         if planned.plan.arenas[place.arena as usize].role == ArenaRole::Transient {
                             rejected(planned, |plan| {
-                                let moved = plan.programs[number].places.get_mut(pair[1]).expect("a place");
+                                let moved = place_of(&mut plan.programs[number], graph, *pair[1]).expect("a place");
                                 (moved.arena, moved.offset_bytes) = (place.arena, place.offset_bytes);
                             });
                         }
