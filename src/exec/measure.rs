@@ -62,7 +62,7 @@ impl<'a> Stopwatch<'a> {
     pub fn new(device: &'a Device, effort: Effort) -> Result<Self, DeviceError> {
         let mut watch = Stopwatch { device, effort, empty_ns: 0.0 };
         let times = (0..effort.rounds * 10).map(|_| watch.once(|_| {})).collect::<Result<Vec<_>, _>>()?;
-        watch.empty_ns = times.into_iter().fold(f64::INFINITY, f64::min);
+        watch.empty_ns = least(times);
         Ok(watch)
     }
 
@@ -134,6 +134,120 @@ impl<'a> Stopwatch<'a> {
     }
 }
 
+/// Bytes of one copy between device and host, with the time of a copy to the host and of one from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CopyTime {
+    /// Bytes.
+    pub size_bytes: u64,
+    /// To the host.
+    pub offload_ns: f64,
+    /// From the host.
+    pub prefetch_ns: f64,
+}
+
+/// Sizes of copies: where the fixed time counts, and where the rate does.
+const COPY_BYTES: [u64; 4] = [4 << 10, 256 << 10, 4 << 20, 32 << 20];
+
+/// Size of the staging buffers through which copies go on devices without host buffers.
+const STAGING_BYTES: u64 = 1 << 20;
+
+impl Stopwatch<'_> {
+    /// Times of copies between the device and the host, as moving a value there takes them: from buffer to buffer where
+    /// the device has buffers in the host's memory, else through staging.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    pub fn copy_times(&self) -> Result<Vec<CopyTime>, DeviceError> {
+        let largest = COPY_BYTES[COPY_BYTES.len() - 1].min(self.device.info().max_buffer_bytes / 256 * 256);
+        let sizes = COPY_BYTES.map(|size| size.min(largest));
+        let near = self.device.create_storage("copies", largest)?;
+        let (offload, prefetch) = if self.device.has_host_buffers() {
+            let far = self.device.create_host("copies, host", largest)?;
+            // A copy ends the pass before it, and another begins after it.
+            let copy = |from: &Buffer, to: &Buffer, encoder: &mut wgpu::CommandEncoder, size: u64, repetitions: usize| {
+                for _ in 0..repetitions {
+                    drop(encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()));
+                    encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, size);
+                }
+            };
+            let out = self.laps(sizes.to_vec(), |&size, encoder, times| copy(&near, &far, encoder, size, times))?;
+            let back = self.laps(sizes.to_vec(), |&size, encoder, times| copy(&far, &near, encoder, size, times))?;
+            (out, back)
+        } else {
+            self.staged_copies(&near, &sizes)?
+        };
+        let times = sizes.into_iter().zip(offload).zip(prefetch);
+        Ok(times.map(|((size_bytes, offload_ns), prefetch_ns)| CopyTime { size_bytes, offload_ns, prefetch_ns }).collect())
+    }
+
+    fn staged_copies(&self, near: &Buffer, sizes: &[u64]) -> Result<(Vec<f64>, Vec<f64>), DeviceError> {
+        let mut upload = UploadRing::new(self.device, 2, STAGING_BYTES)?;
+        let mut readback = Readback::new(self.device, STAGING_BYTES)?;
+        let (mut out, mut back) = (Vec::new(), Vec::new());
+        for &size_bytes in sizes {
+            let mut far = vec![0; size_bytes as usize];
+            let range = Range { buffer: near, offset_bytes: 0, size_bytes };
+            out.push(self.best(|| {
+                let data = readback.read(self.device, &[range])?.swap_remove(0);
+                far.copy_from_slice(&data);
+                Ok(())
+            })?);
+            back.push(self.best(|| {
+                upload.write(self.device, near, 0, &far)?;
+                upload.flush(self.device)?;
+                self.device.synchronize()
+            })?);
+        }
+        Ok((out, back))
+    }
+
+    /// Time of a run of a program without nodes: upload, submission, readback of two numbers.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    pub fn run_ns(&self) -> Result<f64, DeviceError> {
+        let mut upload = UploadRing::new(self.device, 2, RUN_INPUT_BYTES)?;
+        let mut readback = Readback::new(self.device, 256)?;
+        let buffer = self.device.create_storage("inputs", RUN_INPUT_BYTES)?;
+        let input = vec![0; RUN_INPUT_BYTES as usize];
+        let range = Range { buffer: &buffer, offset_bytes: 0, size_bytes: 4 };
+        let times = (0..RUNS).map(|_| {
+            self.best(|| {
+                upload.write(self.device, &buffer, 0, &input)?;
+                let mut encoder = self.device.encoder();
+                upload.encode(&mut encoder);
+                drop(encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()));
+                let submission = self.device.submit(encoder)?;
+                upload.submitted(&submission);
+                readback.read(self.device, &[range])?;
+                readback.read(self.device, &[range]).map(|_| ())
+            })
+        });
+        Ok(least(times.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// The quickest of several rounds.
+    fn best(&self, mut work: impl FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        work()?;
+        let times = (0..self.effort.rounds).map(|_| {
+            let start = Instant::now();
+            work()?;
+            Ok(start.elapsed().as_nanos() as f64)
+        });
+        Ok(least(times.collect::<Result<Vec<_>, DeviceError>>()?).max(1.0))
+    }
+}
+
+/// A small batch.
+const RUN_INPUT_BYTES: u64 = 64 << 10;
+
+/// Runs are short, so many can be timed.
+const RUNS: usize = 10;
+
+fn least(times: Vec<f64>) -> f64 {
+    times.into_iter().fold(f64::INFINITY, f64::min)
+}
+
 /// Nodes with the same key take the same time.
 fn key(graph: &Graph, node: &Node) -> String {
     let (inputs, outputs) = descs(graph, node);
@@ -194,5 +308,52 @@ impl<'a> Layout<'a> {
                 Launch::new(device, dispatch, storage, access, self.in_place, &locate)
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::testing::device_or_skip;
+    use crate::ops::matmul::MatMul;
+    use crate::ops::relu::Relu;
+    use crate::ops::reshape::Reshape;
+
+    #[test]
+    fn every_node_but_views_has_a_time() {
+        let Some(device) = device_or_skip() else { return };
+        let graph = |rows: usize| {
+            let mut graph = Graph::new();
+            let input = graph.input("input", TensorDesc::f32([rows, 64]));
+            let weight = graph.parameter("weight", TensorDesc::f32([64, 64]));
+            let product = graph.apply(MatMul::default(), &[input, weight]).expect("fits");
+            let active = graph.apply(Relu, &[product]).expect("fits");
+            let view = graph.apply(Reshape { shape: [64 * rows].into() }, &[active]).expect("fits");
+            graph.apply(Relu, &[view]).expect("fits");
+            graph
+        };
+        let before = device.ledger().current_bytes();
+        let watch = Stopwatch::new(&device, Effort::quick()).expect("measures");
+        let (small, large) = (graph(1), graph(2048));
+        let times = watch.node_times(&[&small, &large, &small]).expect("measures");
+        assert_eq!(times.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 3]);
+        assert_eq!(times[0], times[2], "alike nodes are measured once");
+        assert!(times.iter().flatten().all(|(_, ns)| ns.is_finite() && *ns >= 1.0), "{times:?}");
+        assert!(times[1][0].1 > times[0][0].1, "2048 rows take longer than one: {times:?}");
+        assert!(watch.node_times(&[]).expect("nothing to do").is_empty());
+        assert_eq!(device.ledger().current_bytes(), before, "nothing is left on the device");
+    }
+
+    #[test]
+    fn copies_and_runs_have_times() {
+        let Some(device) = device_or_skip() else { return };
+        let watch = Stopwatch::new(&device, Effort::quick()).expect("measures");
+        let copies = watch.copy_times().expect("measures");
+        assert!(copies.iter().all(|copy| copy.offload_ns >= 1.0 && copy.prefetch_ns >= 1.0), "{copies:?}");
+        let near = device.create_storage("near", 4 << 20).expect("fits");
+        let (out, back) = watch.staged_copies(&near, &[4096, 4 << 20]).expect("measures");
+        assert!(out.iter().chain(&back).all(|ns| *ns >= 1.0), "{out:?} {back:?}");
+        let run_ns = watch.run_ns().expect("measures");
+        assert!((1.0..1e9).contains(&run_ns), "{run_ns}");
     }
 }

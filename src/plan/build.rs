@@ -189,7 +189,7 @@ impl<'a> Scheduled<'a> {
         }
         let inputs = self.lifetimes.inputs.iter().map(|&(root, block)| (root, place(block)));
         let places = inputs.chain(homes.iter().map(|(&root, &home)| (root, home))).collect();
-        let mut predicted_ns = 0.0;
+        let mut predicted_ns = costs.run_ns();
         let mut commands = Vec::new();
         for (time, step) in self.lifetimes.steps.iter().enumerate() {
             match time.checked_sub(1).map(|position| self.events[position]) {

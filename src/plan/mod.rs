@@ -6,6 +6,7 @@ mod build;
 mod check;
 mod costs;
 mod explain;
+mod fit;
 mod lifetime;
 mod microbatch;
 mod order;
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use check::check;
-pub use costs::CostModel;
+pub use costs::{CopyRates, CostModel, OpRates, Work};
 pub use explain::format_bytes;
 pub use search::plan;
 

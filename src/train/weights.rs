@@ -36,7 +36,7 @@ pub(super) fn check_writable(path: &Path) -> Result<(), DataError> {
     fs::remove_file(&temporary).map_err(io(&temporary))
 }
 
-/// Writes to a temporary file beside `path`, syncs and renames it, so that no reader ever sees half a file.
+/// Writes parameters that are finite; no reader ever sees half a file.
 pub(super) fn save(path: &Path, parameters: &Parameters) -> Result<(), DataError> {
     for (name, (_, data)) in parameters {
         if data.iter().any(|x| !x.is_finite()) {
@@ -54,9 +54,14 @@ pub(super) fn save(path: &Path, parameters: &Parameters) -> Result<(), DataError
         })
         .collect();
     let bytes = safetensors::serialize(views, None).expect("bug: parameters that safetensors cannot hold");
+    write_whole(path, &bytes)
+}
+
+/// Writes to a temporary file beside `path`, syncs and renames it, so that no reader ever sees half a file.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
     let target = target(path)?;
     let (temporary, mut file) = create_temporary(&target)?;
-    let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&temporary, &target));
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&temporary, &target));
     written.map_err(|error| {
         // The half-written file is of no use to anyone; the error that matters is the first.
         let _ = fs::remove_file(&temporary);
@@ -75,7 +80,7 @@ fn target(path: &Path) -> Result<PathBuf, DataError> {
         Ok(metadata) if metadata.is_file() => fs::canonicalize(path).map_err(io(path)),
         Ok(_) => Err(DataError::Corrupt {
             path: path.to_owned(),
-            reason: "not a regular file, so weights cannot be written there: give another name".to_owned(),
+            reason: "not a regular file, so nothing can be written there: give another name".to_owned(),
         }),
         Err(_) => Ok(path.to_owned()),
     }
