@@ -51,7 +51,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     }
     let (train, test) = open_data(args, model.input_shape().clone())?;
     let mut trainer = Trainer::new(model, config, args.device.device.as_deref())?;
-    announce(trainer.model(), trainer.plan(), trainer.device_name(), output)?;
+    announce(&trainer, output)?;
 
     let stop = stop_on_ctrl_c()?;
     let steps_per_epoch = (train.len() / config.batch) as u64;
@@ -126,6 +126,15 @@ fn summarize(
         report.train_loss,
         percent(report.train_accuracy)
     ));
+    let predicted_ms = plan.predicted_step_ns as f64 / 1e6;
+    let prediction_error = predicted_ms / report.step_ms_median - 1.0;
+    if report.steps > 0 {
+        output.text(format_args!(
+            "predicted {predicted_ms:.1} ms a step: {:+.0}% off{}",
+            prediction_error * 100.0,
+            if trainer.profile().is_some() { "" } else { " (costs not measured on this device)" }
+        ));
+    }
     if let Some(evaluation) = &evaluation {
         output.text(format_args!("test: {evaluation}"));
     }
@@ -151,6 +160,9 @@ fn summarize(
         "steps": report.steps,
         "epochs": report.epochs,
         "step_ms_median": finite(report.step_ms_median),
+        "predicted_step_ms": predicted_ms,
+        "measured_step_ms": finite(report.step_ms_median),
+        "prediction_error": finite(prediction_error),
         "train_loss": finite(f64::from(report.train_loss)),
         "train_accuracy": report.train_accuracy,
         "test_loss": evaluation.as_ref().map(|evaluation| evaluation.loss),

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::machine::Machine;
 use super::report::{Evaluation, FitOptions, FitReport, StepReport};
 use super::settings::{Config, Loss, Target};
-use super::source::{CORRECT, INPUT, ModelSource, Purpose, TARGET, input_names, plan_for};
+use super::source::{CORRECT, INPUT, ModelSource, Purpose, TARGET, input_names, plan_with};
 use super::{diagnose, weights};
 use crate::autodiff::{HYPER, LOSS};
 use crate::data::{Batches, Dataset, Order, Targets};
@@ -19,7 +20,7 @@ use crate::exec::{CpuExecutor, Executor, GpuExecutor};
 use crate::graph::Role;
 use crate::nn::Sequential;
 use crate::ops::UpdateRule;
-use crate::plan::{Limits, Plan, Planned};
+use crate::plan::{Plan, Planned};
 use crate::tensor::TensorDesc;
 
 /// Trains one model under one plan.
@@ -35,6 +36,8 @@ pub struct Trainer {
     epochs: u64,
     samples: Vec<f32>,
     targets: Vec<u8>,
+    /// Where the costs come from that the plan reckons with.
+    profile: Option<PathBuf>,
 }
 
 impl fmt::Debug for Trainer {
@@ -68,13 +71,15 @@ impl Trainer {
             Some("cpu") => None,
             selector => Some(Device::open(selector)?),
         };
-        let limits = device.as_ref().map_or_else(Limits::default, Device::limits);
-        let planned = plan_for(purpose, &model, &config, &limits)?;
+        let machine = device.as_ref().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
+        let planned = plan_with(purpose, &model, &config, &machine)?;
         let executor: Box<dyn Executor> = match device {
             Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
             None => Box::new(CpuExecutor::new(&planned)?),
         };
-        Trainer::with_executor(model, config, planned, executor)
+        let mut trainer = Trainer::with_executor(model, config, planned, executor)?;
+        trainer.profile = machine.profile;
+        Ok(trainer)
     }
 
     /// As [`Trainer::new`], on an executor that was made for this plan.
@@ -89,7 +94,8 @@ impl Trainer {
     ) -> Result<Self, TrainError> {
         let rule = ModelSource::new(&model, &config, Purpose::Training)?.rule;
         let (samples, targets) = (Vec::new(), Vec::new());
-        let mut trainer = Trainer { model, config, rule, planned, executor, steps: 0, epochs: 0, samples, targets };
+        let mut trainer =
+            Trainer { model, config, rule, planned, executor, steps: 0, epochs: 0, samples, targets, profile: None };
         for parameter in trainer.model.build(1)?.parameters {
             let desc = trainer.parameter_desc(&parameter.name).expect("bug: the plan lacks a parameter of the model");
             let mut data = vec![0.0; desc.numel()];
@@ -112,6 +118,11 @@ impl Trainer {
     /// The device's name.
     pub fn device_name(&self) -> &str {
         self.executor.device_name()
+    }
+
+    /// The file with the costs that were measured on this device, where there is one: the plan's times come from it.
+    pub fn profile(&self) -> Option<&Path> {
+        self.profile.as_deref()
     }
 
     /// The most bytes that were on the device at once so far, counted as buffers were created.
