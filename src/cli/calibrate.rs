@@ -29,7 +29,9 @@ pub(crate) struct CalibrateArgs {
 
 pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> {
     if args.device.as_deref() == Some("cpu") {
-        return Err(Failure::bad_input("the interpreter cpu is for checking and is not measured: choose another --device"));
+        return Err(Failure::bad_input(
+            "the interpreter cpu is for checking and is not measured: choose another --device",
+        ));
     }
     let device = Device::open(args.device.as_deref())?;
     let path = match &args.output {
@@ -42,7 +44,8 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
     let calibration = calibrate(&device, extent)?;
     calibration.profile.save(&path)?;
     show(&calibration, output);
-    let used = if args.output.is_some() { "plan with it: --device FILE" } else { "plan, train and eval use it from now on" };
+    let used =
+        if args.output.is_some() { "plan with it: --device FILE" } else { "plan, train and eval use it from now on" };
     output.text(format_args!("written to {}; {used}", path.display()));
     let Profile { adapter, backend, driver, costs, .. } = &calibration.profile;
     output.object(&json!({

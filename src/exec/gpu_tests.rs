@@ -34,22 +34,17 @@ fn planned() -> Planned {
         pass: Pass::Evaluate,
         samples: LEN,
         graph_hash: graph.hash(),
-        commands: [
-            (place(1, 4096), None),
-            (place(1, 4096), Some(0)),
-            (place(1, 8192), None),
-            (place(1, 12288), None),
-        ]
-        .into_iter()
-        .zip(nodes)
-        .map(|((output, in_place), node)| Command::Dispatch {
-            node,
-            outputs: vec![output],
-            workspaces: Vec::new(),
-            in_place,
-        })
-        .chain([Command::Free { value: x }])
-        .collect(),
+        commands: [(place(1, 4096), None), (place(1, 4096), Some(0)), (place(1, 8192), None), (place(1, 12288), None)]
+            .into_iter()
+            .zip(nodes)
+            .map(|((output, in_place), node)| Command::Dispatch {
+                node,
+                outputs: vec![output],
+                workspaces: Vec::new(),
+                in_place,
+            })
+            .chain([Command::Free { value: x }])
+            .collect(),
         places: [(x, place(1, 0)), (w, place(0, 0))].into(),
         live_peak_bytes: 4 * 4096,
         predicted_ns: 0,

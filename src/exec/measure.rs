@@ -164,12 +164,13 @@ impl Stopwatch<'_> {
         let (offload, prefetch) = if self.device.has_host_buffers() {
             let far = self.device.create_host("copies, host", largest)?;
             // A copy ends the pass before it, and another begins after it.
-            let copy = |from: &Buffer, to: &Buffer, encoder: &mut wgpu::CommandEncoder, size: u64, repetitions: usize| {
-                for _ in 0..repetitions {
-                    drop(encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()));
-                    encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, size);
-                }
-            };
+            let copy =
+                |from: &Buffer, to: &Buffer, encoder: &mut wgpu::CommandEncoder, size: u64, repetitions: usize| {
+                    for _ in 0..repetitions {
+                        drop(encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()));
+                        encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, size);
+                    }
+                };
             let out = self.laps(sizes.to_vec(), |&size, encoder, times| copy(&near, &far, encoder, size, times))?;
             let back = self.laps(sizes.to_vec(), |&size, encoder, times| copy(&far, &near, encoder, size, times))?;
             (out, back)
@@ -177,7 +178,9 @@ impl Stopwatch<'_> {
             self.staged_copies(&near, &sizes)?
         };
         let times = sizes.into_iter().zip(offload).zip(prefetch);
-        Ok(times.map(|((size_bytes, offload_ns), prefetch_ns)| CopyTime { size_bytes, offload_ns, prefetch_ns }).collect())
+        Ok(times
+            .map(|((size_bytes, offload_ns), prefetch_ns)| CopyTime { size_bytes, offload_ns, prefetch_ns })
+            .collect())
     }
 
     fn staged_copies(&self, near: &Buffer, sizes: &[u64]) -> Result<(Vec<f64>, Vec<f64>), DeviceError> {

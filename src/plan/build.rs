@@ -94,7 +94,8 @@ impl Draft {
         let scheduled: Vec<_> =
             scheduled.map(|(part, events)| Scheduled::new(part, events.clone(), &choice.hosted)).collect();
         let mut arenas = Vec::new();
-        let persistent = place_persistent(&self.parts, &choice.hosted, &mut arenas, self.alignment_bytes, self.chunk_bytes)?;
+        let persistent =
+            place_persistent(&self.parts, &choice.hosted, &mut arenas, self.alignment_bytes, self.chunk_bytes)?;
         let (packings, transient_arenas) = pack_transients(&scheduled, self.chunk_bytes);
         let first_transient = arenas.len() as u32;
         arenas.extend(transient_arenas);

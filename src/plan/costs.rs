@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::fit::{Sample, least_squares};
+use super::fit::{Sample, least_errors};
 use crate::graph::Graph;
 use crate::ops::Target;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
@@ -57,7 +57,7 @@ impl OpRates {
     /// The rates that predict these times best, by relative error.
     pub fn fit(times: &[(Work, f64)]) -> Self {
         let samples: Vec<_> = times.iter().map(|(work, ns)| Sample { terms: work.terms(), value: *ns }).collect();
-        let [launch_ns, flop_ns, byte_ns] = least_squares(&samples);
+        let [launch_ns, flop_ns, byte_ns] = least_errors(&samples);
         OpRates { launch_ns, flop_ns, byte_ns }
     }
 
@@ -81,8 +81,9 @@ pub struct CopyRates {
 impl CopyRates {
     /// The rates that predict these times (bytes, nanoseconds) best, by relative error.
     pub fn fit(times: &[(u64, f64)]) -> Self {
-        let samples: Vec<_> = times.iter().map(|&(bytes, ns)| Sample { terms: [1.0, bytes as f64], value: ns }).collect();
-        let [fixed_ns, byte_ns] = least_squares(&samples);
+        let samples: Vec<_> =
+            times.iter().map(|&(bytes, ns)| Sample { terms: [1.0, bytes as f64], value: ns }).collect();
+        let [fixed_ns, byte_ns] = least_errors(&samples);
         CopyRates { fixed_ns, byte_ns }
     }
 
@@ -194,7 +195,10 @@ mod tests {
 
     fn works() -> Vec<Work> {
         let sizes = [1_000, 30_000, 1_000_000, 50_000_000];
-        sizes.iter().flat_map(|&flops| [1, 3].map(|launches| Work { launches, flops, bytes: flops / 7 * launches })).collect()
+        sizes
+            .iter()
+            .flat_map(|&flops| [1, 3].map(|launches| Work { launches, flops, bytes: flops / 7 * launches }))
+            .collect()
     }
 
     #[test]

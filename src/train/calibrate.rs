@@ -102,9 +102,8 @@ pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainEr
     names.dedup();
     let ops = names.into_iter().map(|name| {
         let of_op: Vec<_> = nodes.iter().filter(|&&(op, ..)| op == name).collect();
-        let best = |amount: fn(&Work) -> u64| {
-            of_op.iter().map(|(_, work, ns)| amount(work) as f64 / ns).fold(0.0, f64::max)
-        };
+        let best =
+            |amount: fn(&Work) -> u64| of_op.iter().map(|(_, work, ns)| amount(work) as f64 / ns).fold(0.0, f64::max);
         OpFit {
             op: name,
             nodes: of_op.len(),
@@ -121,7 +120,8 @@ pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainEr
 /// Graphs whose nodes are measured: together they hold every op, at sizes that tell launches, flops and bytes apart.
 fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     let adam = Config::default();
-    let sgd = Config { optimizer: Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.0 }, ..adam };
+    let sgd =
+        Config { optimizer: Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.0 }, ..adam };
     let joint = |model: &Sequential, config: Config, pass: Pass, samples: usize| {
         let source = ModelSource::new(model, &config, Purpose::Training).expect("bug: settings that make no sense");
         // Half a batch, so that losses are weighted as in micro-batches.

@@ -53,9 +53,10 @@ impl Profile {
         let io = |source| DataError::Io { path: path.to_owned(), source };
         let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
         let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => {
-                DataError::Missing { path: path.to_owned(), hint: "`tightfit calibrate --output FILE` writes one".into() }
-            }
+            std::io::ErrorKind::NotFound => DataError::Missing {
+                path: path.to_owned(),
+                hint: "`tightfit calibrate --output FILE` writes one".into(),
+            },
             _ => io(source),
         })?;
         if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
@@ -77,7 +78,10 @@ impl Profile {
             return Err(format!("a device profile of format {format}, this tightfit reads {FORMAT}: {again}"));
         }
         let profile: Profile = serde_json::from_slice(text).map_err(no_profile)?;
-        profile.costs.check().map_err(|reason| format!("a device profile with a figure that makes no sense ({reason}): {again}"))?;
+        profile
+            .costs
+            .check()
+            .map_err(|reason| format!("a device profile with a figure that makes no sense ({reason}): {again}"))?;
         let Limits { max_buffer_bytes, max_binding_bytes, alignment_bytes, baseline_bytes } = profile.limits;
         let sound = (1..=1 << 16).contains(&alignment_bytes)
             && alignment_bytes.is_power_of_two()
@@ -267,7 +271,10 @@ mod tests {
 
     #[test]
     fn file_names_come_from_the_adapter() {
-        assert_eq!(file_name(&adapter("llvmpipe (LLVM 15.0.6, 256 bits)")), "llvmpipe-llvm-15-0-6-256-bits-vulkan.json");
+        assert_eq!(
+            file_name(&adapter("llvmpipe (LLVM 15.0.6, 256 bits)")),
+            "llvmpipe-llvm-15-0-6-256-bits-vulkan.json"
+        );
         assert_eq!(file_name(&adapter("../../etc/passwd")), "etc-passwd-vulkan.json");
         assert_eq!(file_name(&adapter("…")), "vulkan.json");
     }

@@ -195,9 +195,9 @@ impl Replay<'_> {
                     .map_err(|reason| format!("{name}: {reason}"))?;
                 ensure!(!self.live.contains_key(&value), "{name} is fetched, but in memory");
                 let written = self.written.get(&(from.arena, from.offset_bytes)).copied();
-                let Some(Written { version, .. }) = written.filter(|written| {
-                    written.memory == value && written.end == from.offset_bytes + from.size_bytes
-                }) else {
+                let Some(Written { version, .. }) = written
+                    .filter(|written| written.memory == value && written.end == from.offset_bytes + from.size_bytes)
+                else {
                     return Err(format!("{name} is fetched, but the host tier does not hold it there"));
                 };
                 self.allocate(value, to)?;
