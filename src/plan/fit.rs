@@ -114,7 +114,7 @@ mod tests {
         (1..40)
             .map(|i| {
                 let i = f64::from(i);
-                let terms = [1.0 + (i * 7.0) % 3.0, i * i * 1e6, (i * 37.0) % 11.0 * 1e3 + 1.0];
+                let terms = [1.0 + (i * 7.0) % 3.0, i * i * 1e4, (i * 37.0) % 11.0 * 1e4 + 1.0];
                 let exact: f64 = terms.iter().zip(coefficients).map(|(a, b)| a * b).sum();
                 Sample { terms, value: exact * (1.0 + noise * (i * 12.9898).sin()) }
             })
