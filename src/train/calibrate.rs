@@ -137,7 +137,7 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         return Ok(graphs);
     }
     for (model, sizes) in
-        [(models::mnist_mlp(), [16, 128]), (models::mnist_cnn(), [8, 48]), (models::mnist_lstm(), [8, 64])]
+        [(models::mnist_mlp(), [16, 128]), (models::mnist_cnn(), [8, 32]), (models::mnist_lstm(), [8, 64])]
     {
         for samples in sizes {
             graphs.push(joint(&model, adam, Pass::Only, samples)?);
