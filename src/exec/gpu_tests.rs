@@ -55,6 +55,7 @@ fn planned() -> Planned {
         budget_bytes: None,
         peak_bytes: bytes,
         unconstrained_peak_bytes: bytes,
+        unconstrained_step_ns: 0,
         minimum_budget_bytes: bytes,
         micro_batches: vec![LEN],
         schedule: vec![0],

@@ -124,6 +124,7 @@ impl Draft {
             budget_bytes: request.budget_bytes,
             peak_bytes,
             unconstrained_peak_bytes: peak_bytes,
+            unconstrained_step_ns: self.schedule.iter().map(|&program| programs[program].predicted_ns).sum(),
             minimum_budget_bytes: peak_bytes,
             micro_batches: self.micro_batches.clone(),
             predicted_step_ns: self.schedule.iter().map(|&program| programs[program].predicted_ns).sum(),

@@ -206,23 +206,42 @@ impl Staging {
     }
 }
 
+/// How a value comes to be in memory again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Lever {
+    /// Its node runs again.
+    Recompute,
+    /// It comes back from the host tier.
+    Offload,
+}
+
 /// Why a value is recomputed or offloaded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
     /// Index in [`Plan::programs`].
     pub program: u32,
-    /// Position in [`Program::commands`].
+    /// Position in [`Program::commands`] of the second `Dispatch`, or of the `Prefetch`.
     pub command: u32,
+    /// Which of the two it is.
+    pub lever: Lever,
+    /// The value's name: the node's first output that is used again, or what is fetched.
+    pub name: String,
+    /// Bytes that are free in the meantime.
+    pub size_bytes: u64,
+    /// Commands for which they are free.
+    pub absent_commands: u32,
+    /// Time that the command takes, with the copy to the host where there is one.
+    pub cost_ns: u64,
     /// In words.
     pub text: String,
 }
 
-/// A lower bound on the step time of any plan for the same request, and what memory is worth.
+/// A lower bound on the step time of any plan for the same micro-batches and order of nodes, and what memory is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
-    /// No plan takes less.
+    /// No such plan takes less.
     pub step_ns: f64,
-    /// Nanoseconds a step that one more byte would save.
+    /// Nanoseconds a step that one more byte would save, at the moment where memory is tightest.
     pub shadow_price_ns_per_byte: f64,
 }
 
@@ -237,6 +256,8 @@ pub struct Plan {
     pub peak_bytes: u64,
     /// Peak with the whole batch at once and no budget.
     pub unconstrained_peak_bytes: u64,
+    /// Estimated time of a step with the whole batch at once and no budget.
+    pub unconstrained_step_ns: u64,
     /// The smallest budget for which a plan was found.
     pub minimum_budget_bytes: u64,
     /// Samples of each micro-batch of a step, in order.

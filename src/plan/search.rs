@@ -126,21 +126,23 @@ impl Search<'_> {
             return Err(infeasible(self.request, &least, mixing));
         };
         let mut planned = chosen.planned;
-        planned.plan.unconstrained_peak_bytes = self.unconstrained_peak_bytes(&planned.plan)?;
+        (planned.plan.unconstrained_peak_bytes, planned.plan.unconstrained_step_ns) =
+            self.unconstrained(&planned.plan)?;
         planned.plan.minimum_budget_bytes = least.planned.plan.peak_bytes.min(planned.plan.peak_bytes);
         check::check(&planned.plan, &planned.graphs)?;
         Ok(planned)
     }
 
-    /// The peak with the whole batch at once, even where the device could not bind such large tensors.
-    fn unconstrained_peak_bytes(&self, plan: &Plan) -> Result<u64, PlanError> {
+    /// Peak and time with the whole batch at once, even where the device could not bind such large tensors.
+    fn unconstrained(&self, plan: &Plan) -> Result<(u64, u64), PlanError> {
         if plan.micro_batches.len() == 1 {
-            return Ok(plan.peak_bytes);
+            return Ok((plan.peak_bytes, plan.predicted_step_ns));
         }
         let mut request = self.request.clone();
         request.limits.max_binding_bytes = u64::MAX;
         request.limits.max_buffer_bytes = u64::MAX;
-        Ok(build(self.source, &request, &[request.batch])?.planned.plan.peak_bytes)
+        let plan = build(self.source, &request, &[request.batch])?.planned.plan;
+        Ok((plan.peak_bytes, plan.predicted_step_ns))
     }
 }
 

@@ -1,0 +1,157 @@
+//! Offsets for blocks of memory, so that blocks needed at the same time do not overlap and the space is small.
+//!
+//! Greedy orders come first, for they are quick and often leave nothing to gain. What they leave is searched for: a
+//! branch and bound asks for ever smaller spaces. All limits are counts of work, so the same blocks always get the same
+//! offsets.
+
+mod fit;
+mod greedy;
+mod sections;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use super::lifetime::Block;
+use fit::{Fitter, Outcome};
+use greedy::Packer;
+
+/// Steps of work, about a nanosecond each, that the branch and bound may take per interval and in total. Where nothing
+/// is gained all of them are taken, so few intervals are not worth many.
+const FIT_WORK_EACH: u64 = 1_000_000;
+const FIT_WORK: u64 = 200_000_000;
+/// Intervals, summed over the sections that they cross, up to which the branch and bound is of use: one descent of it
+/// takes this many steps times the number of intervals at worst.
+const FIT_CROSSINGS: usize = 100_000;
+
+/// Memory that is needed in `start..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Interval {
+    /// First time.
+    pub(super) start: usize,
+    /// First time at which it is no longer needed, after `start`.
+    pub(super) end: usize,
+    /// Bytes, a multiple of the alignment.
+    pub(super) size_bytes: u64,
+}
+
+impl From<&Block> for Interval {
+    fn from(block: &Block) -> Self {
+        Interval { start: block.start, end: block.end, size_bytes: block.size_bytes }
+    }
+}
+
+/// Where each interval lies in a space that is cut every `chunk_bytes`; no interval lies across a cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Packing {
+    /// One offset per interval.
+    pub(super) offsets: Vec<u64>,
+    /// Bytes used of each chunk.
+    pub(super) chunks: Vec<u64>,
+}
+
+impl Packing {
+    /// Bytes of all chunks.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.chunks.iter().sum()
+    }
+}
+
+/// Packs intervals into a space of at most `target_bytes` or, where none is found, into the smallest that is. The
+/// target is a budget, or the most bytes needed at one time where the smallest space is wanted. Each interval fits a
+/// chunk.
+pub(super) fn pack(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64) -> Packing {
+    let mut packing = Packer::new(intervals, chunk_bytes).pack(target_bytes);
+    let most_bytes = packing.total_bytes();
+    if most_bytes <= target_bytes {
+        return packing;
+    }
+    // The branch and bound knows no cuts, so all that it places must lie in one chunk.
+    if let Some(offsets) = tighten(intervals, &packing, target_bytes, chunk_bytes.min(most_bytes - 1)) {
+        let height = height(intervals, &offsets);
+        packing = Packing { offsets, chunks: vec![height] };
+    }
+    packing
+}
+
+/// Offsets in the smallest space found of at most `most_bytes`; `None` if that is too small.
+fn tighten(intervals: &[Interval], packing: &Packing, target_bytes: u64, most_bytes: u64) -> Option<Vec<u64>> {
+    let mut offsets = packing.offsets.clone();
+    let mut work = (FIT_WORK_EACH * intervals.len() as u64).min(FIT_WORK);
+    let mut good_enough_bytes = target_bytes.min(most_bytes);
+    let mut parts = independent(intervals);
+    // The most demanding first: no other part needs to be smaller than what it takes.
+    parts.sort_by_key(|part| std::cmp::Reverse(part.iter().map(|&i| top(intervals, &offsets, i)).max()));
+    for part in parts {
+        let own: Vec<_> = part.iter().map(|&i| intervals[i]).collect();
+        let placed: Vec<_> = part.iter().map(|&i| offsets[i]).collect();
+        let placed_bytes = height(&own, &placed);
+        if placed_bytes <= good_enough_bytes {
+            continue;
+        }
+        let found = smallest(&own, good_enough_bytes, most_bytes.min(placed_bytes - 1), &mut work);
+        if found.is_none() && placed_bytes > most_bytes {
+            return None;
+        }
+        let found = found.unwrap_or(placed);
+        good_enough_bytes = good_enough_bytes.max(height(&own, &found));
+        for (&i, offset) in part.iter().zip(found) {
+            offsets[i] = offset;
+        }
+    }
+    Some(offsets)
+}
+
+/// Offsets in the smallest space found between a space that is good enough and the largest that is of use.
+fn smallest(intervals: &[Interval], good_enough_bytes: u64, most_bytes: u64, work: &mut u64) -> Option<Vec<u64>> {
+    let mut fitter = Fitter::new(intervals, FIT_CROSSINGS)?;
+    // Every height is a sum of sizes.
+    let grain = intervals.iter().fold(0, |grain, interval| gcd(grain, interval.size_bytes));
+    let mut least = (good_enough_bytes / grain * grain).max(fitter.floor_bytes());
+    let mut most = most_bytes / grain * grain;
+    let (mut best, mut capacity) = (None, least);
+    // Half of the work for the space that ends the search, then a quarter of what is left for each larger one.
+    let mut share = *work / 2;
+    while least <= most && *work > 0 {
+        match fitter.fit(capacity, share.max(1), work) {
+            Outcome::Fits(offsets) => {
+                most = height(intervals, &offsets) - grain;
+                best = Some(offsets);
+            }
+            Outcome::Never => least = capacity + grain,
+            // A space hardly larger would be as hard.
+            Outcome::GaveUp => least = capacity + grain.max((capacity / 256).next_multiple_of(grain)),
+        }
+        capacity = (least + most) / 2 / grain * grain;
+        capacity = capacity.max(least);
+        share = *work / 4;
+    }
+    best
+}
+
+/// Groups of intervals, in the order of their times, so that no two groups share a time.
+fn independent(intervals: &[Interval]) -> Vec<Vec<usize>> {
+    let mut order: Vec<_> = (0..intervals.len()).collect();
+    order.sort_by_key(|&i| (intervals[i].start, i));
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    let mut end = 0;
+    for i in order {
+        match parts.last_mut() {
+            Some(part) if intervals[i].start < end => part.push(i),
+            _ => parts.push(vec![i]),
+        }
+        end = end.max(intervals[i].end);
+    }
+    parts
+}
+
+fn top(intervals: &[Interval], offsets: &[u64], i: usize) -> u64 {
+    offsets[i] + intervals[i].size_bytes
+}
+
+fn height(intervals: &[Interval], offsets: &[u64]) -> u64 {
+    (0..intervals.len()).map(|i| top(intervals, offsets, i)).max().unwrap_or(0)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,151 @@
+//! What is to be scheduled: operations in their order, the values between them, and what it costs to have a value again.
+
+/// A problem of scheduling. Operations stand in the order in which each first runs, which schedules keep.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Problem {
+    operations: Vec<Operation>,
+    values: Vec<Value>,
+    /// Inputs and outputs of all operations, one after the other.
+    operands: Vec<u32>,
+    /// For each value, where the operations that read it begin in `readers`.
+    reader_ends: Vec<u32>,
+    readers: Vec<u32>,
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    first_input: u32,
+    first_output: u32,
+    end: u32,
+    workspace_bytes: u64,
+    cost: u64,
+    repeatable_before: u32,
+    takes_over: Option<(u32, u32)>,
+}
+
+/// What an operation is, when a problem is put together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OperationSpec {
+    /// Values that it reads, each once.
+    pub(crate) inputs: Vec<usize>,
+    /// Values that it makes. Each value has one maker.
+    pub(crate) outputs: Vec<usize>,
+    /// Bytes that it needs while it runs.
+    pub(crate) workspace_bytes: u64,
+    /// What one run costs.
+    pub(crate) cost: u64,
+    /// It may run again before the operations up to this position, which excludes it: an input changes there, or it may
+    /// run only once (then its own position).
+    pub(crate) repeatable_before: usize,
+    /// Inputs whose memory output 0 takes over where they end here.
+    pub(crate) in_place: [Option<usize>; 2],
+}
+
+/// A value.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Value {
+    /// Its bytes.
+    pub(crate) bytes: u64,
+    /// The operation that makes it; none for what is there before the first operation.
+    pub(crate) producer: Option<u32>,
+    /// Needed after the last operation.
+    pub(crate) to_end: bool,
+    /// Whether it can leave for the host tier.
+    pub(crate) transfer: Option<Transfer>,
+}
+
+/// What moving a value costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    /// To the host.
+    pub(crate) offload_cost: u64,
+    /// From the host.
+    pub(crate) prefetch_cost: u64,
+    /// It lives in the host tier: it is there before the first operation, and back there after the last.
+    pub(crate) hosted: bool,
+    /// The operations change it, so that a hosted value must be written back.
+    pub(crate) changes: bool,
+}
+
+impl Problem {
+    /// A problem of these operations, in order, on these values.
+    pub(crate) fn new(operations: &[OperationSpec], values: Vec<Value>) -> Problem {
+        let mut problem = Problem { values, ..Problem::default() };
+        let mut readers = vec![Vec::new(); problem.values.len()];
+        for (number, spec) in operations.iter().enumerate() {
+            let first_input = problem.operands.len() as u32;
+            problem.operands.extend(spec.inputs.iter().map(|&input| input as u32));
+            let first_output = problem.operands.len() as u32;
+            problem.operands.extend(spec.outputs.iter().map(|&output| output as u32));
+            for &output in &spec.outputs {
+                problem.values[output].producer = Some(number as u32);
+            }
+            spec.inputs.iter().for_each(|&input| readers[input].push(number as u32));
+            let candidate = |slot: usize| spec.in_place[slot].map_or(u32::MAX, |input| input as u32);
+            problem.operations.push(Operation {
+                first_input,
+                first_output,
+                end: problem.operands.len() as u32,
+                workspace_bytes: spec.workspace_bytes,
+                cost: spec.cost,
+                repeatable_before: spec.repeatable_before as u32,
+                takes_over: spec.in_place[0].map(|_| (candidate(0), candidate(1))),
+            });
+        }
+        problem.reader_ends.push(0);
+        for of_value in readers {
+            problem.readers.extend(of_value);
+            problem.reader_ends.push(problem.readers.len() as u32);
+        }
+        problem
+    }
+
+    /// Number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// All values.
+    pub(crate) fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    pub(super) fn inputs(&self, operation: usize) -> &[u32] {
+        let operation = &self.operations[operation];
+        &self.operands[operation.first_input as usize..operation.first_output as usize]
+    }
+
+    pub(super) fn outputs(&self, operation: usize) -> &[u32] {
+        let operation = &self.operations[operation];
+        &self.operands[operation.first_output as usize..operation.end as usize]
+    }
+
+    /// Operations that read a value, in order.
+    pub(super) fn readers(&self, value: usize) -> &[u32] {
+        &self.readers[self.reader_ends[value] as usize..self.reader_ends[value + 1] as usize]
+    }
+
+    pub(super) fn workspace_bytes(&self, operation: usize) -> u64 {
+        self.operations[operation].workspace_bytes
+    }
+
+    pub(super) fn cost(&self, operation: usize) -> u64 {
+        self.operations[operation].cost
+    }
+
+    /// Whether an operation may run again before the operation at `stage`.
+    pub(super) fn is_repeatable(&self, operation: usize, stage: usize) -> bool {
+        operation < stage && stage < self.operations[operation].repeatable_before as usize
+    }
+
+    /// The inputs whose memory output 0 can take over.
+    pub(super) fn takes_over(&self, operation: usize) -> Option<(u32, u32)> {
+        self.operations[operation].takes_over
+    }
+
+    /// What all operations cost once.
+    pub(crate) fn plain_cost(&self) -> u64 {
+        self.operations.iter().map(|operation| operation.cost).sum()
+    }
+}

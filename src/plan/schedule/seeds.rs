@@ -1,0 +1,81 @@
+//! Sequences to start from.
+
+use super::cut::{Fate, Moment};
+use super::problem::Problem;
+use super::sequence::Entry;
+
+/// Every operation once; values of the host tier come before their first use.
+pub(crate) fn plain(problem: &Problem) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = (0..problem.len()).map(Entry::first).collect();
+    for (v, value) in problem.values().iter().enumerate() {
+        if value.transfer.is_some_and(|transfer| transfer.hosted)
+            && value.producer.is_none()
+            && let Some(&reader) = problem.readers(v).first()
+        {
+            entries.push(Entry::fetch(reader as usize, v, None));
+        }
+    }
+    entries.sort_unstable();
+    entries
+}
+
+/// Values with these fates after `stage`: what is gone is made again or fetched where it is needed, with all that this
+/// takes, and then kept for as many stages as `reuse` says.
+pub(crate) fn lazy(problem: &Problem, base: &[Entry], stage: usize, fates: &[Fate], reuse: usize) -> Vec<Entry> {
+    let mut entries = base.to_vec();
+    // The last stage at which a value was made or used again; a stage later than all while it was not.
+    let mut again = vec![usize::MAX; problem.values().len()];
+    let mut stack = Vec::new();
+    for later in stage + 1..problem.len() {
+        stack.extend(problem.inputs(later).iter().map(|&input| input as usize));
+        while let Some(v) = stack.pop() {
+            if again[v] != usize::MAX && later - again[v] <= reuse {
+                again[v] = later;
+                continue;
+            }
+            let value = &problem.values()[v];
+            match fates[v] {
+                Fate::Free | Fate::Kept => {}
+                Fate::Offloaded => {
+                    entries.push(Entry::fetch(later, v, value.producer));
+                    again[v] = later;
+                }
+                Fate::Recomputed => {
+                    let Some(producer) = value.producer.map(|producer| producer as usize) else { continue };
+                    if problem.is_repeatable(producer, later) {
+                        entries.push(Entry::run(later, producer));
+                        problem.outputs(producer).iter().for_each(|&output| again[output as usize] = later);
+                        stack.extend(problem.inputs(producer).iter().map(|&input| input as usize));
+                    }
+                }
+            }
+        }
+    }
+    entries.sort_unstable();
+    entries.dedup();
+    entries
+}
+
+/// Sequences from the cuts at a moment, for prices around the one that fits memory to the budget.
+pub(crate) fn of_moment(problem: &Problem, base: &[Entry], stage: usize, budget_bytes: u64) -> Vec<Vec<Entry>> {
+    let mut moment = Moment::new(problem, stage, problem.len());
+    let (_, price) = moment.bound(budget_bytes);
+    let mut seeds = Vec::new();
+    let mut known: Vec<Vec<Fate>> = Vec::new();
+    for factor in [0.7, 1.0, 1.05, 1.3, 1.7, 2.5, 4.0, 8.0, 32.0, 1024.0] {
+        let price = price * factor;
+        if !price.is_finite() {
+            continue;
+        }
+        moment.least_cost(price);
+        let fates = moment.fates(price);
+        if known.contains(&fates) {
+            continue;
+        }
+        for reuse in [usize::MAX, 8, 2] {
+            seeds.push(lazy(problem, base, stage, &fates, reuse));
+        }
+        known.push(fates);
+    }
+    seeds
+}
