@@ -16,8 +16,10 @@ pub struct Work {
     pub launches: u64,
     /// Flops that the kernels spend, with tiles rounded up.
     pub flops: u64,
-    /// Bytes read and written.
-    pub bytes: u64,
+    /// Bytes of inputs.
+    pub read_bytes: u64,
+    /// Bytes of everything else that moves: outputs, what is changed in place, workspaces.
+    pub written_bytes: u64,
 }
 
 impl Work {
@@ -29,19 +31,21 @@ impl Work {
         let cost = node.op.cost(&inputs, &outputs);
         let dispatches = node.op.dispatches(&inputs, &outputs, target);
         let spent: u64 = dispatches.iter().map(|dispatch| dispatch.flops).sum();
+        let read_bytes = inputs.iter().map(TensorDesc::size_bytes).sum::<u64>().min(cost.bytes_moved);
         Work {
             launches: dispatches.len() as u64,
             flops: if spent == 0 { cost.flops } else { spent },
-            bytes: cost.bytes_moved,
+            read_bytes,
+            written_bytes: cost.bytes_moved - read_bytes,
         }
     }
 
-    fn terms(self) -> [f64; 3] {
-        [self.launches as f64, self.flops as f64, self.bytes as f64]
+    fn terms(self) -> [f64; 4] {
+        [self.launches, self.flops, self.read_bytes, self.written_bytes].map(|count| count as f64)
     }
 }
 
-/// Time of an op: `launches · launch_ns + flops · flop_ns + bytes · byte_ns`.
+/// Time of an op: the sum of each kind of work times its rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpRates {
@@ -49,22 +53,29 @@ pub struct OpRates {
     pub launch_ns: f64,
     /// Time of a flop.
     pub flop_ns: f64,
-    /// Time of a byte.
-    pub byte_ns: f64,
+    /// Time of a byte of the inputs.
+    pub read_ns: f64,
+    /// Time of a byte of all else.
+    pub write_ns: f64,
 }
 
 impl OpRates {
     /// The rates that predict these times best, by relative error.
     pub fn fit(times: &[(Work, f64)]) -> Self {
         let samples: Vec<_> = times.iter().map(|(work, ns)| Sample { terms: work.terms(), value: *ns }).collect();
-        let [launch_ns, flop_ns, byte_ns] = least_errors(&samples);
-        OpRates { launch_ns, flop_ns, byte_ns }
+        let [launch_ns, flop_ns, read_ns, write_ns] = least_errors(&samples);
+        OpRates { launch_ns, flop_ns, read_ns, write_ns }
     }
 
     /// The time of this work.
     pub fn ns(&self, work: Work) -> f64 {
-        let terms = work.terms();
-        terms[0] * self.launch_ns + terms[1] * self.flop_ns + terms[2] * self.byte_ns
+        work.terms().iter().zip(self.figures()).map(|(count, (_, ns))| count * ns).sum()
+    }
+
+    /// Names and values.
+    fn figures(&self) -> [(&'static str, f64); 4] {
+        let OpRates { launch_ns, flop_ns, read_ns, write_ns } = *self;
+        [("launch_ns", launch_ns), ("flop_ns", flop_ns), ("read_ns", read_ns), ("write_ns", write_ns)]
     }
 }
 
@@ -162,11 +173,7 @@ impl CostModel {
     /// # Errors
     /// The name of the first that is not.
     pub fn check(&self) -> Result<(), String> {
-        let rates = |name: &str, rates: &OpRates| {
-            let OpRates { launch_ns, flop_ns, byte_ns } = *rates;
-            [("launch_ns", launch_ns), ("flop_ns", flop_ns), ("byte_ns", byte_ns)]
-                .map(|(figure, value)| (format!("{name}.{figure}"), value))
-        };
+        let rates = |name: &str, rates: &OpRates| rates.figures().map(|(figure, ns)| (format!("{name}.{figure}"), ns));
         let copies = |name: &str, CopyRates { fixed_ns, byte_ns }: CopyRates| {
             [("fixed_ns", fixed_ns), ("byte_ns", byte_ns)].map(|(figure, value)| (format!("{name}.{figure}"), value))
         };
@@ -191,24 +198,25 @@ mod tests {
     use crate::ops::conv2d::Conv2d;
     use crate::ops::relu::Relu;
 
-    const RATES: OpRates = OpRates { launch_ns: 40_000.0, flop_ns: 0.03, byte_ns: 0.25 };
+    const RATES: OpRates = OpRates { launch_ns: 40_000.0, flop_ns: 0.03, read_ns: 0.25, write_ns: 0.5 };
 
     fn works() -> Vec<Work> {
         let sizes = [1_000, 30_000, 1_000_000, 50_000_000];
-        sizes
-            .iter()
-            .flat_map(|&flops| [1, 3].map(|launches| Work { launches, flops, bytes: flops / 7 * launches }))
-            .collect()
+        let work = |flops: u64, launches: u64| Work {
+            launches,
+            flops,
+            read_bytes: flops / 7 * launches,
+            written_bytes: (flops / 5).abs_diff(flops / launches / 11),
+        };
+        sizes.iter().flat_map(|&flops| [1, 2, 3].map(|launches| work(flops, launches))).collect()
     }
 
     #[test]
     fn a_fit_recovers_the_rates() {
         let times: Vec<_> = works().into_iter().map(|work| (work, RATES.ns(work))).collect();
         let found = OpRates::fit(&times);
-        for (found, expected) in
-            [(found.launch_ns, RATES.launch_ns), (found.flop_ns, RATES.flop_ns), (found.byte_ns, RATES.byte_ns)]
-        {
-            assert!((found / expected - 1.0).abs() < 1e-6, "{found} instead of {expected}");
+        for ((name, found), (_, expected)) in found.figures().into_iter().zip(RATES.figures()) {
+            assert!((found / expected - 1.0).abs() < 1e-6, "{name}: {found} instead of {expected}");
         }
         let copies = [(1 << 12, 9_024.0), (1 << 20, 270_144.0), (1 << 26, 16_785_216.0)];
         let found = CopyRates::fit(&copies);
@@ -224,7 +232,7 @@ mod tests {
             .collect();
         let mut costs = CostModel::default();
         costs.fit_ops(&times);
-        let work = works()[7];
+        let work = works()[10];
         let time = |op: &str| costs.op_rates(op).ns(work);
         assert!((time("relu") / RATES.ns(work) - 1.0).abs() < 1e-6);
         assert!((time("conv2d") / slow.ns(work) - 1.0).abs() < 1e-6);
@@ -243,7 +251,7 @@ mod tests {
         let [conv, relu] = [0, 1].map(|node| Work::of(&graph, NodeId(node), &Target::default()));
         // 64 rows for 5 channels, 128 columns for 2 × 64 pixels, 9 taps of 3 channels in vectors of 4.
         assert_eq!((conv.launches, conv.flops), (2, 2 * 64 * 128 * 9 * 4));
-        assert_eq!(relu, Work { launches: 1, flops: 2 * 5 * 64, bytes: 2 * 4 * 2 * 5 * 64 });
+        assert_eq!(relu, Work { launches: 1, flops: 640, read_bytes: 2560, written_bytes: 2560 });
         let costs = CostModel::default();
         assert_eq!(costs.node_ns(&graph, NodeId(1)), costs.op_rates("relu").ns(relu));
     }
@@ -253,8 +261,8 @@ mod tests {
         assert_eq!(CostModel::default().check(), Ok(()));
         for bad in [-1.0, f64::NAN, f64::INFINITY, 1e30] {
             let mut costs = CostModel::default();
-            costs.ops.insert("relu".to_owned(), OpRates { byte_ns: bad, ..RATES });
-            assert!(costs.check().expect_err("must be refused").starts_with("ops.relu.byte_ns"));
+            costs.ops.insert("relu".to_owned(), OpRates { read_ns: bad, ..RATES });
+            assert!(costs.check().expect_err("must be refused").starts_with("ops.relu.read_ns"));
             assert!(CostModel { run_ns: bad, ..CostModel::default() }.check().is_err());
             let prefetch = CopyRates { fixed_ns: bad, byte_ns: 0.0 };
             assert!(CostModel { prefetch, ..CostModel::default() }.check().is_err());

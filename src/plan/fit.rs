@@ -10,7 +10,8 @@ pub(super) struct Sample<const N: usize> {
 }
 
 /// Coefficients of at least 0 with which the sums of terms come closest to the values, by the relative errors
-/// themselves more than by their squares, so that a few bad values do little harm. Zeros without samples.
+/// themselves more than by their squares, so that a few bad values do little harm; the error of a larger value counts more, by its root, since sums of values
+/// are what is asked for. Zeros without samples.
 pub(super) fn least_errors<const N: usize>(samples: &[Sample<N>]) -> [f64; N] {
     // Rows divided by their value, columns by their largest entry: numbers of one magnitude.
     let mut scale = [0.0_f64; N];
@@ -19,16 +20,21 @@ pub(super) fn least_errors<const N: usize>(samples: &[Sample<N>]) -> [f64; N] {
             *scale = scale.max(term / sample.value);
         }
     }
+    let largest = samples.iter().map(|sample| sample.value).fold(0.0, f64::max);
     let scaled = |i: usize, term: f64| if scale[i] > 0.0 { term / scale[i] } else { 0.0 };
     let mut rows: Vec<Row<N>> = samples
         .iter()
-        .map(|sample| Row { terms: std::array::from_fn(|i| scaled(i, sample.terms[i] / sample.value)), weight: 1.0 })
+        .map(|sample| {
+            let importance = (sample.value / largest).sqrt();
+            let terms = std::array::from_fn(|i| scaled(i, sample.terms[i] / sample.value));
+            Row { terms, importance, weight: importance }
+        })
         .collect();
     let mut x = least_squares(&rows);
     for _ in 0..ROUNDS {
         // A square divided by the error is the error.
         for row in &mut rows {
-            row.weight = 1.0 / row.error(&x).abs().max(SMALL_ERROR);
+            row.weight = row.importance / row.error(&x).abs().max(SMALL_ERROR);
         }
         x = least_squares(&rows);
     }
@@ -45,6 +51,7 @@ const SMALL_ERROR: f64 = 0.02;
 #[derive(Clone, Copy, Debug)]
 struct Row<const N: usize> {
     terms: [f64; N],
+    importance: f64,
     weight: f64,
 }
 
@@ -75,7 +82,7 @@ fn solve<const N: usize>(rows: &[Row<N>], columns: &[usize]) -> Option<[f64; N]>
     let n = columns.len();
     let mut matrix = [[0.0; N]; N];
     let mut right = [0.0; N];
-    for Row { terms, weight } in rows {
+    for Row { terms, weight, .. } in rows {
         for (i, &a) in columns.iter().enumerate() {
             right[i] += weight * terms[a];
             for (j, &b) in columns.iter().enumerate() {

@@ -109,7 +109,7 @@ pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainEr
             nodes: of_op.len(),
             rates: *costs.op_rates(name),
             best_flops_per_ns: best(|work| work.flops),
-            best_bytes_per_ns: best(|work| work.bytes),
+            best_bytes_per_ns: best(|work| work.read_bytes + work.written_bytes),
             median_error: errors(&of_op),
         }
     });
