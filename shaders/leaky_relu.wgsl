@@ -4,6 +4,7 @@
 //            input; `setting` is the slope
 // source     https://pytorch.org/docs/stable/generated/torch.nn.LeakyReLU.html
 #import "shared/activation.wgsl"
+#import "shared/mask.wgsl"
 
 fn activation(x: Accum4) -> Accum4 {
     return select(params.setting * x, x, x > Accum4(0.0));

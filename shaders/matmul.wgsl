@@ -1,6 +1,6 @@
 // C[z][row, column] = sum over outer and k of A[z][row, k] * B[z][k, column], where A may lie as [k, m] (TRANS_A) and B as
 // [n, k] (TRANS_B). The sum may be split: every part then writes its own C, and `reduce` adds them:
-// output[i, column] = sum over `terms` rows from i * terms on of parts[row, column].
+// output[i, column] = sum over `terms` rows from i * terms on of parts[row, column]. Both add to what is there with ACCUMULATE.
 //
 // bindings   forward: a, b, c. reduce: parts [rows, columns], output [sums, columns], columns a multiple of 4.
 //            All addresses are elements; VEC_A, VEC_B and VEC_C say that leading dimensions and offsets are multiples of 4.
@@ -312,6 +312,9 @@ fn reduce(
     for (var row = sum_index * params.terms; row < min(params.rows, (sum_index + 1u) * params.terms); row++) {
         sum += Accum4(parts[row * params.vectors + column]);
     }
+#ifdef ACCUMULATE
+    sum = Accum4(output[i]) + sum;
+#endif
     output[i] = Storage4(sum);
 }
 #endif

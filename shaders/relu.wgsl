@@ -3,6 +3,7 @@
 // bindings, in place, dispatch, workgroup   see shared/activation.wgsl; `saved` is the output
 // source     https://pytorch.org/docs/stable/generated/torch.nn.ReLU.html
 #import "shared/activation.wgsl"
+#import "shared/mask.wgsl"
 
 // Not `max`, which may turn NaN into 0.
 fn activation(x: Accum4) -> Accum4 {

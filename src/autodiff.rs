@@ -10,7 +10,7 @@ use crate::ops::clip::{ClipApply, ClipCoefficient, SquaredNorm};
 use crate::ops::copy::Copy;
 use crate::ops::fill::Fill;
 use crate::ops::scale::Scale;
-use crate::ops::{Backward, Builder, HYPER_LEN, UpdateRule};
+use crate::ops::{Backward, Builder, HYPER_LEN, Stash, UpdateRule};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// Name of the accumulator of the loss: the mean over the step's batch.
@@ -29,6 +29,8 @@ pub struct Training<'a> {
     pub pass: Pass,
     /// The share of the step's samples that this micro-batch holds: its loss and gradients count by it.
     pub weight: f32,
+    /// In which form forward values are kept for backward.
+    pub stash: Stash,
 }
 
 /// Extends `graph` by the backward nodes of `loss` and, in the step's last pass, the updates of all parameters.
@@ -60,7 +62,13 @@ pub fn joint(
         sum_over_step(&mut graph, value, name.to_owned(), training.pass)?;
     }
 
-    let gradients = backward(&mut graph, loss, training.weight)?;
+    let mut kept = BTreeSet::new();
+    if training.stash == Stash::Compact {
+        compact(&mut graph)?;
+        kept = kept_anyway(&graph, loss, training)?;
+    }
+    let gradients = backward(&mut graph, loss, training, &kept)?;
+    graph.hoist_forward();
     let parameters: Vec<_> = graph.value_ids().filter(|&id| graph.value(id).role == Role::Parameter).collect();
     let mut pairs = Vec::new();
     for parameter in parameters {
@@ -84,8 +92,42 @@ pub fn joint(
     Ok(graph)
 }
 
+/// Replaces ops by those that keep less for their backward, as [`Op::compact`](crate::ops::Op::compact) says: for
+/// [`Stash::Compact`], and where there is no backward.
+///
+/// # Errors
+/// Where such an op refuses its inputs, which would be a defect of the op.
+pub fn compact(graph: &mut Graph) -> Result<(), GraphError> {
+    for id in graph.node_ids() {
+        if let Some(op) = graph.node(id).op.compact() {
+            let node = graph.node(id).name.clone();
+            graph.substitute(id, op).map_err(|source| GraphError::Op { node, source })?;
+        }
+    }
+    Ok(())
+}
+
+/// The forward values that stay in memory until backward although every op keeps as little as it can: those that backward
+/// reads as they are, and those that outlive the graph's run or are there before it. A trial of backward tells.
+fn kept_anyway(graph: &Graph, loss: ValueId, training: &Training<'_>) -> Result<BTreeSet<ValueId>, GraphError> {
+    let mut trial = graph.clone();
+    backward(&mut trial, loss, training, &BTreeSet::new())?;
+    let later = trial.nodes().iter().filter(|node| node.phase != Phase::Forward);
+    let read: BTreeSet<_> = later.flat_map(|node| &node.inputs).map(|&input| trial.storage_root(input)).collect();
+    let stays = |root: ValueId| {
+        let value = graph.value(root);
+        read.contains(&root) || value.producer.is_none() || value.role != Role::Intermediate
+    };
+    Ok(graph.value_ids().filter(|&id| stays(graph.storage_root(id))).collect())
+}
+
 /// Adds the backward nodes; returns the gradient of each value that has one.
-fn backward(graph: &mut Graph, loss: ValueId, weight: f32) -> Result<BTreeMap<ValueId, ValueId>, GraphError> {
+fn backward(
+    graph: &mut Graph,
+    loss: ValueId,
+    training: &Training<'_>,
+    kept: &BTreeSet<ValueId>,
+) -> Result<BTreeMap<ValueId, ValueId>, GraphError> {
     let forward_nodes = graph.nodes().to_vec();
     let mut needs: BTreeSet<ValueId> =
         graph.value_ids().filter(|&id| graph.value(id).role == Role::Parameter).collect();
@@ -99,7 +141,7 @@ fn backward(graph: &mut Graph, loss: ValueId, weight: f32) -> Result<BTreeMap<Va
     }
     graph.set_phase(Phase::Backward);
     graph.set_scope("loss");
-    let seed = graph.apply(Fill { value: weight, shape: [1].into() }, &[])?;
+    let seed = graph.apply(Fill { value: training.weight, shape: [1].into() }, &[])?;
     let mut gradients = BTreeMap::from([(loss, seed)]);
     for node in forward_nodes.iter().rev() {
         let grad_outputs: Vec<_> = node.outputs.iter().map(|output| gradients.get(output).copied()).collect();
@@ -109,8 +151,14 @@ fn backward(graph: &mut Graph, loss: ValueId, weight: f32) -> Result<BTreeMap<Va
         }
         graph.set_scope(node.name.clone());
         let named = |source: OpError| GraphError::Op { node: node.name.clone(), source };
-        let forward =
-            Backward { inputs: &node.inputs, outputs: &node.outputs, grad_outputs: &grad_outputs, wanted: &wanted };
+        let forward = Backward {
+            inputs: &node.inputs,
+            outputs: &node.outputs,
+            grad_outputs: &grad_outputs,
+            wanted: &wanted,
+            stash: training.stash,
+            kept,
+        };
         let grad_inputs = node.op.backward(graph, &forward).map_err(named)?;
         for ((&input, grad_input), wanted) in node.inputs.iter().zip(grad_inputs).zip(wanted) {
             let Some(grad_input) = grad_input.filter(|_| wanted) else { continue };

@@ -200,6 +200,43 @@ impl Graph {
         value.role = role;
     }
 
+    /// Runs `op` in the place of a node's. Its outputs are as many, and only such may differ as no node has read so far.
+    pub(crate) fn substitute(&mut self, id: NodeId, op: Arc<dyn Op>) -> Result<(), OpError> {
+        let node = &mut self.nodes[id.index()];
+        let descs: Vec<_> = node.inputs.iter().map(|&input| self.values[input.index()].desc.clone()).collect();
+        for (&output, desc) in node.outputs.iter().zip(op.outputs(&descs)?) {
+            self.values[output.index()].desc = desc;
+        }
+        node.op = op;
+        Ok(())
+    }
+
+    /// Moves forward nodes that stand after nodes of later phases to right after the last node that makes one of their
+    /// inputs.
+    pub(crate) fn hoist_forward(&mut self) {
+        let count = self.nodes.len();
+        let begin = self.nodes.iter().position(|node| node.phase != Phase::Forward).unwrap_or(count);
+        // Each node's place among the nodes that stay: after which one it goes, and for ties in the order of now.
+        let mut places: Vec<usize> = (0..count).collect();
+        for n in begin..count {
+            let node = &self.nodes[n];
+            if node.phase == Phase::Forward {
+                let makers = node.inputs.iter().filter_map(|&input| self.value(input).producer);
+                places[n] = makers.map(|maker| places[maker.index()]).max().unwrap_or(0);
+            }
+        }
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(|&n| (places[n], n));
+        let mut renamed = vec![NodeId(0); count];
+        for (to, &from) in order.iter().enumerate() {
+            renamed[from] = NodeId(to as u32);
+        }
+        self.nodes = order.into_iter().map(|n| self.nodes[n].clone()).collect();
+        for value in &mut self.values {
+            value.producer = value.producer.map(|node| renamed[node.index()]);
+        }
+    }
+
     /// The value whose memory `id` shares: itself, or through views the value that they show.
     pub fn storage_root(&self, id: ValueId) -> ValueId {
         match self.value(id).producer.map(|node| self.node(node)) {
@@ -258,6 +295,13 @@ impl Graph {
 impl Builder for Graph {
     fn apply(&mut self, op: Arc<dyn Op>, inputs: &[ValueId]) -> Result<Vec<ValueId>, OpError> {
         self.push_node(op, inputs)
+    }
+
+    fn apply_forward(&mut self, op: Arc<dyn Op>, inputs: &[ValueId]) -> Result<Vec<ValueId>, OpError> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Forward);
+        let outputs = self.push_node(op, inputs);
+        self.phase = phase;
+        outputs
     }
 
     fn desc(&self, value: ValueId) -> &TensorDesc {

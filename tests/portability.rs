@@ -11,7 +11,7 @@ use naga::valid::Capabilities;
 use naga::{Module, ShaderStage};
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node};
-use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, Op, Slot};
+use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, Op, Slot, Stash};
 use tightfit::shader::{self, Access, Checked, Family, Kernel, Reflection, StorageType, Target, Variant};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
 
@@ -46,11 +46,13 @@ enum Backend {
 
 /// All nodes that a case gives rise to: its own, and those of its backward for each set of gradients that it takes.
 fn nodes(case: &Case) -> Vec<(Graph, usize)> {
-    let build = |gradients: Option<Vec<bool>>| {
+    let kept = BTreeSet::new();
+    let build = |gradients: Option<Vec<bool>>, stash: Stash| {
+        let op = case.op.compact().filter(|_| stash == Stash::Compact).unwrap_or_else(|| case.op.clone());
         let mut graph = Graph::new();
         let descs = case.inputs.iter().map(|(desc, _)| desc.clone());
         let inputs: Vec<ValueId> = descs.enumerate().map(|(i, desc)| graph.input(format!("input{i}"), desc)).collect();
-        let outputs = ops::Builder::apply(&mut graph, case.op.clone(), &inputs)
+        let outputs = ops::Builder::apply(&mut graph, op.clone(), &inputs)
             .unwrap_or_else(|error| panic!("{}/{}: {error}", case.op.name(), case.name));
         let Some(arrives) = gradients else { return Some(graph) };
         let grad_outputs: Vec<Option<ValueId>> = outputs
@@ -65,21 +67,29 @@ fn nodes(case: &Case) -> Vec<(Graph, usize)> {
         if grad_outputs.iter().all(Option::is_none) {
             return None;
         }
-        let forward =
-            Backward { inputs: &inputs, outputs: &outputs, grad_outputs: &grad_outputs, wanted: &case.wanted };
-        match case.op.backward(&mut graph, &forward) {
+        let forward = Backward {
+            inputs: &inputs,
+            outputs: &outputs,
+            grad_outputs: &grad_outputs,
+            wanted: &case.wanted,
+            stash,
+            kept: &kept,
+        };
+        match op.backward(&mut graph, &forward) {
             Ok(_) => Some(graph),
             // An output that is only saved for backward gets no gradient.
             Err(OpError::NotDifferentiable { .. }) => None,
             Err(error) => panic!("backward of {}/{}: {error}", case.op.name(), case.name),
         }
     };
-    let forward = build(None).expect("always built");
+    let forward = build(None, Stash::Full).expect("always built");
     let outputs = forward.nodes()[0].outputs.len();
     let mut graphs = vec![forward];
     if case.wanted.contains(&true) {
         let subset = |bits: u32| (0..outputs).map(|i| bits >> i & 1 == 1).collect();
-        graphs.extend((1u32..1 << outputs).filter_map(|bits| build(Some(subset(bits)))));
+        for stash in [Stash::Full, Stash::Compact] {
+            graphs.extend((1u32..1 << outputs).filter_map(|bits| build(Some(subset(bits)), stash)));
+        }
         assert!(graphs.len() > 1, "no gradient reaches {}/{}", case.op.name(), case.name);
     }
     graphs.into_iter().flat_map(|graph| (0..graph.nodes().len()).map(move |node| (graph.clone(), node))).collect()

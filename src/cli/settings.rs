@@ -11,7 +11,7 @@ use super::model_file::{self, ModelFile};
 /// The model and how it is trained.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
-    /// Built-in model (mnist-mlp, mnist-cnn, mnist-lstm) or a TOML file
+    /// Built-in model (mnist-mlp, mnist-cnn, mnist-lstm, mnist-deep, mnist-unet) or a TOML file
     #[arg(value_name = "MODEL")]
     model: String,
 

@@ -15,6 +15,21 @@
 //! println!("{}", model.summary()?);
 //! # Ok::<(), tightfit::error::GraphError>(())
 //! ```
+//!
+//! A layer may also take what an earlier one made, which [`Skip`] remembers under a name:
+//!
+//! ```
+//! use tightfit::nn::Sequential;
+//!
+//! let model = Sequential::new("small-unet", [3, 32, 32])
+//!     .conv2d(8, 1).relu().skip("full")
+//!     .max_pool2d(2)
+//!     .conv2d(16, 1).relu()
+//!     .upsample(2)
+//!     .concat("full");
+//! assert_eq!(model.output_shape()?[..], [24, 32, 32]);
+//! # Ok::<(), tightfit::error::GraphError>(())
+//! ```
 
 mod init;
 mod layers;
@@ -23,9 +38,9 @@ mod sequential;
 #[cfg(test)]
 mod tests;
 
-pub use init::Init;
+pub use init::{Init, Scheme};
 pub use layers::{
-    AvgPool2d, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute,
-    Relu, Reshape, Sigmoid, Silu, Softmax, Tanh,
+    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
+    Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
 };
 pub use sequential::{Built, Parameter, Sequential};

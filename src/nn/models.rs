@@ -1,9 +1,9 @@
 //! Built-in models, by the names that the command line takes.
 
-use super::Sequential;
+use super::{Conv2d, Scheme, Sequential};
 
 /// Names of the built-in models.
-pub const NAMES: [&str; 3] = ["mnist-mlp", "mnist-cnn", "mnist-lstm"];
+pub const NAMES: [&str; 5] = ["mnist-mlp", "mnist-cnn", "mnist-lstm", "mnist-deep", "mnist-unet"];
 
 /// A built-in model; `None` if there is none of that name.
 pub fn builtin(name: &str) -> Option<Sequential> {
@@ -11,6 +11,8 @@ pub fn builtin(name: &str) -> Option<Sequential> {
         "mnist-mlp" => mnist_mlp(),
         "mnist-cnn" => mnist_cnn(),
         "mnist-lstm" => mnist_lstm(),
+        "mnist-deep" => mnist_deep(),
+        "mnist-unet" => mnist_unet(),
         _ => return None,
     })
 }
@@ -37,4 +39,25 @@ pub fn mnist_cnn() -> Sequential {
 /// An image as a sequence of 28 rows: an LSTM of 128 units, its last state classified.
 pub fn mnist_lstm() -> Sequential {
     Sequential::new("mnist-lstm", [28, 28]).lstm(128).linear(10)
+}
+
+/// Thirty 3×3 convolutions of 16 channels at full size, one after the other: little to train, much to remember.
+pub fn mnist_deep() -> Sequential {
+    let model = Sequential::new("mnist-deep", [1, 28, 28]);
+    (0..30).fold(model, |model, _| same_size(model, 16)).max_pool2d(4).flatten().linear(10)
+}
+
+/// In the manner of a U-Net: two steps down to 7×7 and two up again, each joined by what was there on the way down.
+pub fn mnist_unet() -> Sequential {
+    let two = |model, channels| same_size(same_size(model, channels), channels);
+    let model = two(Sequential::new("mnist-unet", [1, 28, 28]), 16).skip("28x28").max_pool2d(2);
+    let model = two(model, 32).skip("14x14").max_pool2d(2);
+    let model = two(model, 64).upsample(2).concat("14x14");
+    let model = two(model, 32).upsample(2).concat("28x28");
+    two(model, 16).max_pool2d(4).flatten().linear(10)
+}
+
+/// A 3×3 convolution that keeps the size of the image, and ReLU; weights start so that a deep chain of them learns.
+fn same_size(model: Sequential, channels: usize) -> Sequential {
+    model.push(Conv2d::new(channels, 3).padding(1).init(Scheme::He)).relu()
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::init::Init;
 use super::layers::{
-    AvgPool2d, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute,
-    Relu, Reshape, Scope, Sigmoid, Silu, Softmax, Tanh,
+    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
+    Pair, Permute, Relu, Reshape, Scope, Sigmoid, Silu, Skip, Skips, Softmax, Tanh, Upsample,
 };
 use crate::error::GraphError;
 use crate::graph::Graph;
@@ -17,7 +17,7 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 /// Samples of a batch and elements of a sample at most: kernels count in 32 bits.
 const MAX_ELEMENTS: usize = u32::MAX as usize;
 
-/// Layers one after the other.
+/// Layers one after the other. Connections past layers go through [`Skip`] and [`Concat`] or [`Add`].
 ///
 /// Layers are named by kind and ordinal, as in `conv1`, `conv2`, `linear1`, and parameters by layer as PyTorch writes
 /// them, as in `conv1.weight`. Shapes never include the batch axis.
@@ -166,12 +166,14 @@ impl Sequential {
         shape.extend(self.input.iter());
         let input = graph.input("input", TensorDesc::f32(shape));
         let mut parameters = Vec::new();
+        let mut skips = Skips::default();
         let mut output = input;
         for (name, layer) in self.layers() {
             let first = parameters.len();
-            output = layer.build(&mut Scope::new(&mut graph, &mut parameters, &name), output)?;
+            output = layer.build(&mut Scope::new(&mut graph, &mut parameters, &mut skips, &name), output)?;
             visit(&name, &graph, output, &parameters[first..]);
         }
+        skips.finish()?;
         Ok(Built { graph, input, output, parameters })
     }
 }
@@ -225,6 +227,15 @@ shorthands! {
     log_softmax() => LogSoftmax::default();
     /// Adds [`Lstm`] whose output is its last hidden state.
     lstm(hidden: usize) => Lstm::new(hidden);
+    /// Adds [`Upsample`].
+    upsample(scale: impl Into<Pair>) => Upsample::new(scale);
+    /// Adds [`Skip`]: remembers what the layer before it made.
+    skip(name: impl Into<String>) => Skip::new(name);
+    /// Adds [`Concat`] with what a skip remembered.
+    concat(with: impl Into<String>) => Concat::new(with);
+    /// Adds the layer [`Add`], which adds what a skip remembered.
+    #[allow(clippy::should_implement_trait)]
+    add(with: impl Into<String>) => Add::new(with);
 }
 
 fn sample_shape(graph: &Graph, value: ValueId) -> Shape {

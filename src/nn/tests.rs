@@ -107,6 +107,72 @@ fn shape_errors_name_the_layer_and_what_it_found() {
 }
 
 #[test]
+fn skips_join_what_was_remembered() {
+    let image = || Sequential::new("m", [4, 8, 6]);
+    let shape = |model: Sequential| model.output_shape().expect("builds").to_string();
+    assert_eq!(shape(image().skip("a").conv2d(3, 1).concat("a")), "[7, 8, 6]");
+    assert_eq!(
+        shape(image().skip("a").max_pool2d(2).upsample(2).concat("a").skip("b").concat("b").concat("a")),
+        "[20, 8, 6]"
+    );
+    assert_eq!(shape(image().skip("a").relu().add("a").add("a")), "[4, 8, 6]");
+    assert_eq!(shape(image().upsample((2, 3))), "[4, 16, 18]");
+    assert_eq!(shape(Sequential::new("m", [5]).skip("a").linear(3).concat("a")), "[8]");
+    let built = image().skip("a").relu().concat("a").build(2).expect("builds");
+    assert_eq!(built.graph.nodes().len(), 2, "a skip runs nothing");
+    let concat = &built.graph.nodes()[1];
+    assert_eq!(concat.inputs[1], built.input, "what was remembered comes second");
+}
+
+#[test]
+fn skip_errors_say_which_name_and_shape() {
+    let image = || Sequential::new("m", [4, 8, 8]);
+    for (model, expected) in [
+        (image().concat("a"), "layer `concat1`: no skip before it is named `a`: there is none"),
+        (image().skip("b").skip("a").add("c"), "layer `add1`: no skip before it is named `c`: there is `a`, `b`"),
+        (
+            image().skip("a").relu().skip("a").add("a"),
+            "layer `skip2`: the name `a` is already that of layer `skip1`: choose another",
+        ),
+        (
+            image().skip("a").relu().skip("b").add("b"),
+            "layer `skip1`: no layer after it uses `a`: add a concat or add with it, or take the skip out",
+        ),
+        (
+            image().skip("a").max_pool2d(2).concat("a"),
+            "layer `concat1`: `a` is a sample of shape [4, 8, 8] and what comes in [4, 4, 4]: they must differ in the number of channels only",
+        ),
+        (
+            image().skip("a").flatten().concat("a"),
+            "layer `concat1`: `a` is a sample of shape [4, 8, 8] and what comes in [256]: they must differ in the number of channels only",
+        ),
+        (
+            image().skip("a").conv2d(3, 1).add("a"),
+            "layer `add1`: `a` is a sample of shape [4, 8, 8] and what comes in [3, 8, 8]: they must have one shape",
+        ),
+        (image().upsample(0), "layer `upsample1`: scale must be at least 1, found 0"),
+        (
+            image().flatten().upsample(2),
+            "layer `upsample1`: expects a sample of shape [channels, height, width], found [256]",
+        ),
+    ] {
+        assert_eq!(error(&model), expected);
+    }
+    assert!(error(&image().upsample(300)).contains("is not possible: an element is copied at most 32767 times"));
+}
+
+#[test]
+fn a_convolution_starts_as_it_is_told() {
+    let bounds =
+        |model: &Sequential| model.build(1).expect("builds").parameters.iter().map(|p| p.init).collect::<Vec<_>>();
+    let conv = || Conv2d::new(4, 3);
+    let image = || Sequential::new("m", [6, 8, 8]);
+    assert_eq!(bounds(&image().push(conv())), [Init::fan_in(54); 2]);
+    let he = [Init::Uniform { bound: (6.0_f32 / 54.0).sqrt() }, Init::Zeros];
+    assert_eq!(bounds(&image().push(conv().init(Scheme::He))), he);
+}
+
+#[test]
 fn sizes_that_overflow_are_refused() {
     assert!(error(&Sequential::new("m", [usize::MAX, 2])).contains("more than"));
     assert!(error(&Sequential::new("m", [8]).linear(usize::MAX)).contains("at most"));
@@ -135,9 +201,14 @@ tiny
 #[test]
 fn a_model_survives_toml() {
     let model = Sequential::new("all", [2, 8, 8])
-        .push(Conv2d::new(4, (3, 2)).stride(2).padding((1, 0)).bias(false))
+        .push(Conv2d::new(4, (3, 2)).stride(2).padding((1, 0)).bias(false).init(Scheme::He))
+        .skip("a")
         .relu()
-        .max_pool2d(2)
+        .add("a")
+        .concat("a")
+        .conv2d(4, 1)
+        .upsample((2, 1))
+        .max_pool2d((4, 2))
         .permute([1, 2, 0])
         .reshape([2, 8])
         .push(Lstm::new(3).return_sequences(true))

@@ -6,6 +6,7 @@ use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, elementwise, expect_count, expect_dtype,
 };
 use crate::error::OpError;
+use crate::ops::mask::{GradInputMask, Mask};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 use crate::twin;
@@ -29,6 +30,10 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     fn consts(&self) -> Vec<(&'static str, u32)> {
         Vec::new()
     }
+
+    /// Where backward needs to know of a saved element only whether it is above 0: the names of the ops `<NAME>.mask` and
+    /// `<NAME>.grad_input_mask`, the latter of which the shader imports from `shared/mask.wgsl`.
+    const MASK: Option<[&'static str; 2]> = None;
 
     /// Whether backward reads the output; otherwise it reads the input.
     fn saves_output(&self) -> bool;
@@ -65,6 +70,13 @@ impl<A: Activation> Op for A {
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
         let saved = if self.saves_output() { forward.outputs[0] } else { forward.inputs[0] };
+        if let Some([mask, grad_input]) = A::MASK
+            && forward.packs(saved)
+        {
+            let mask = graph.emit_forward(Mask { name: mask }, &[saved])?;
+            let op = GradInputMask { activation: *self, name: grad_input };
+            return Ok(vec![Some(graph.emit(op, &[mask, grad_output])?)]);
+        }
         Ok(vec![Some(graph.emit(GradInput(*self), &[saved, grad_output])?)])
     }
 

@@ -143,7 +143,7 @@ pub(super) struct Gemm {
     pub(super) batch: usize,
     pub(super) trans_a: bool,
     pub(super) trans_b: bool,
-    /// Adds to `c`. Not possible where the sum is split.
+    /// Adds to `c`.
     pub(super) accumulate: bool,
 }
 
@@ -211,26 +211,40 @@ impl Gemm {
 
     /// The launches, with split sums through the workspace, for a dense `c`.
     pub(super) fn dispatches(&self, target: &Target, a: Matrix, b: Matrix, c: Slot, workspace: Slot) -> Vec<Dispatch> {
-        let split = self.split();
+        let (split, tiling) = (self.split(), self.tiling(target));
         let dense = Matrix { batch: self.m * self.n, ..Matrix::new(c, self.n) };
         if split.is_split() {
             let parts = Matrix { slot: workspace, ..dense };
-            vec![self.launch(target, a, b, parts, split), reduce(workspace, c, split.parts, self.count())]
+            let sum = reduce(workspace, c, split.parts, self.count());
+            vec![
+                Gemm { accumulate: false, ..*self }.launch(tiling, a, b, parts, split),
+                if self.accumulate { sum.constant("ACCUMULATE", 1) } else { sum },
+            ]
         } else {
-            vec![self.launch(target, a, b, dense, split)]
+            vec![self.launch(tiling, a, b, dense, split)]
         }
+    }
+
+    /// The tiling that is best for all results together.
+    pub(super) fn tiling(&self, target: &Target) -> Tiling {
+        Tiling::new(target, self.m, self.flops())
     }
 
     /// One launch whose sum is not split, for a `c` that may have gaps.
     ///
     /// The caller makes sure that `outer * (k / 4 + 4)` stays below the limit of loop iterations.
     pub(super) fn single(&self, target: &Target, a: Matrix, b: Matrix, c: Matrix) -> Dispatch {
-        let terms = if self.outer == 1 { self.k } else { self.outer };
-        self.launch(target, a, b, c, Split { parts: 1, terms })
+        self.single_tiled(self.tiling(target), a, b, c)
     }
 
-    fn launch(&self, target: &Target, a: Matrix, b: Matrix, c: Matrix, split: Split) -> Dispatch {
-        let tiling = Tiling::new(target, self.m, self.flops());
+    /// As `single`, with the tiling of another product: each result then has the bits that it has there, on every device,
+    /// since the same code computes it.
+    pub(super) fn single_tiled(&self, tiling: Tiling, a: Matrix, b: Matrix, c: Matrix) -> Dispatch {
+        let terms = if self.outer == 1 { self.k } else { self.outer };
+        self.launch(tiling, a, b, c, Split { parts: 1, terms })
+    }
+
+    fn launch(&self, tiling: Tiling, a: Matrix, b: Matrix, c: Matrix, split: Split) -> Dispatch {
         let splits_k = self.outer == 1;
         let depth = self.batch * split.parts;
         let c_split = self.count().next_multiple_of(4);

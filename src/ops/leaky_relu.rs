@@ -11,7 +11,7 @@ use super::{Case, Fill, Real};
 /// | output | as input |
 ///
 /// **Saved for backward:** the output, whose sign is that of the input; with a negative slope it is not, and the input is
-/// saved. **In place:** yes.
+/// saved. Compact, a bit for each element unless all of it is kept anyway. **In place:** yes.
 /// **Numerics:** the gradient at 0 is `slope`, as in PyTorch.
 ///
 /// # Errors
@@ -28,6 +28,7 @@ impl Activation for LeakyRelu {
     const NAME: &'static str = "leaky_relu";
     const GRAD_INPUT: &'static str = "leaky_relu.grad_input";
     const FLOPS: u64 = 1;
+    const MASK: Option<[&'static str; 2]> = Some(["leaky_relu.mask", "leaky_relu.grad_input_mask"]);
 
     fn setting(&self) -> f32 {
         self.slope

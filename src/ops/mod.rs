@@ -10,14 +10,18 @@ mod check;
 mod dispatch;
 mod elementwise;
 mod gemm;
+mod mask;
 mod pool;
 mod real;
 mod reduce;
 mod softmax_rows;
 mod strided;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 pub use activation::Activation;
 pub use call::{Call, Input, Output};
@@ -56,10 +60,24 @@ impl Default for Flags {
     }
 }
 
+/// In which form forward keeps what backward reads. The gradients are the same, bit for bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Stash {
+    /// As forward has it.
+    #[default]
+    Full,
+    /// In fewer bytes, for some more work: signs packed into bits, indices packed into a few bits each, gates computed
+    /// again.
+    Compact,
+}
+
 /// Adds nodes to the graph under construction, for [`Op::backward`].
 pub trait Builder {
     /// Runs `op` on `inputs`; returns its outputs.
     fn apply(&mut self, op: Arc<dyn Op>, inputs: &[ValueId]) -> Result<Vec<ValueId>, OpError>;
+    /// Runs `op` on forward values as a part of forward, right after they are made: it makes what backward reads in place of
+    /// them.
+    fn apply_forward(&mut self, op: Arc<dyn Op>, inputs: &[ValueId]) -> Result<Vec<ValueId>, OpError>;
     /// Shape and element type of a value.
     fn desc(&self, value: ValueId) -> &TensorDesc;
 }
@@ -68,6 +86,11 @@ impl dyn Builder + '_ {
     /// Runs an op that has one output.
     pub fn emit(&mut self, op: impl Op, inputs: &[ValueId]) -> Result<ValueId, OpError> {
         Ok(self.apply(Arc::new(op), inputs)?[0])
+    }
+
+    /// Runs an op that has one output as a part of forward: see [`Builder::apply_forward`].
+    pub fn emit_forward(&mut self, op: impl Op, inputs: &[ValueId]) -> Result<ValueId, OpError> {
+        Ok(self.apply_forward(Arc::new(op), inputs)?[0])
     }
 }
 
@@ -82,6 +105,18 @@ pub struct Backward<'a> {
     pub grad_outputs: &'a [Option<ValueId>],
     /// Which inputs need a gradient.
     pub wanted: &'a [bool],
+    /// In which form forward values are kept.
+    pub stash: Stash,
+    /// Forward values that stay in memory for backward whatever this op reads.
+    pub kept: &'a BTreeSet<ValueId>,
+}
+
+impl Backward<'_> {
+    /// Whether reading a smaller form in place of a forward value saves memory: small forms are asked for, and nothing else
+    /// keeps the value.
+    pub fn packs(&self, value: ValueId) -> bool {
+        self.stash == Stash::Compact && !self.kept.contains(&value)
+    }
 }
 
 /// One operation of a graph, forward, backward or update.
@@ -99,6 +134,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let _ = (graph, forward);
         Err(OpError::NotDifferentiable { op: self.name() })
+    }
+
+    /// The op that runs in this one's place where forward values are kept in small forms ([`Stash::Compact`]), if it is
+    /// another: of the same inputs it makes the same outputs, but that those which only its own backward reads may be
+    /// smaller.
+    fn compact(&self) -> Option<Arc<dyn Op>> {
+        None
     }
 
     /// Flops and bytes of one run. The default is an elementwise pass.
@@ -209,6 +251,7 @@ ops! {
     bce_with_logits,
     bias_add,
     clip,
+    concat,
     conv2d,
     copy,
     cross_entropy,
@@ -233,4 +276,5 @@ ops! {
     softmax,
     sum,
     tanh,
+    upsample_nearest2d,
 }

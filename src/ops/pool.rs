@@ -87,6 +87,12 @@ impl Windows {
         begin.saturating_sub(self.padding[d])..(begin + self.kernel[d] - self.padding[d]).min(extent)
     }
 
+    /// Of output element `i` in the whole: the row and the column of its window's first element, counted from the padded
+    /// border.
+    pub(super) fn origin(&self, i: usize, output: &Shape) -> [usize; 2] {
+        [i / output[3] % output[2] * self.stride[0], i % output[3] * self.stride[1]]
+    }
+
     /// For each output element in order: its plane's offset in the input, and the rows and columns it covers.
     pub(super) fn each(
         self,

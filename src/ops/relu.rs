@@ -11,7 +11,8 @@ use crate::tensor::TensorDesc;
 /// | input | any |
 /// | output | as input |
 ///
-/// **Saved for backward:** the output. **In place:** yes.
+/// **Saved for backward:** the output; compact, a bit for each of its elements unless the output is kept anyway.
+/// **In place:** yes.
 /// **Numerics:** the gradient at 0 is 0, as in PyTorch. NaN stays NaN.
 ///
 /// # Errors
@@ -25,6 +26,7 @@ impl Activation for Relu {
     const NAME: &'static str = "relu";
     const GRAD_INPUT: &'static str = "relu.grad_input";
     const FLOPS: u64 = 1;
+    const MASK: Option<[&'static str; 2]> = Some(["relu.mask", "relu.grad_input_mask"]);
 
     fn saves_output(&self) -> bool {
         true

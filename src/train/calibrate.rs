@@ -3,18 +3,22 @@
 use super::machine::Profile;
 use super::settings::{Config, Loss, Optimizer};
 use super::source::{ModelSource, Purpose};
+use crate::autodiff::{self, Training};
 use crate::device::Device;
 use crate::error::{GraphError, TrainError};
 use crate::exec::measure::{CopyTime, Effort, Stopwatch};
 use crate::graph::{Graph, Pass};
-use crate::nn::{Conv2d, Layer, LeakyRelu, Sequential, models};
+use crate::nn::{Built, Conv2d, Layer, LeakyRelu, Sequential, models};
+use crate::ops::Stash;
 use crate::ops::add::Add;
+use crate::ops::concat::Concat;
 use crate::ops::copy::Copy;
 use crate::ops::mean::Mean;
 use crate::ops::mul::Mul;
 use crate::ops::sum::Sum;
+use crate::ops::upsample_nearest2d::UpsampleNearest2d;
 use crate::plan::{CopyRates, CostModel, OpRates, Source as _, Work};
-use crate::tensor::TensorDesc;
+use crate::tensor::{TensorDesc, ValueId};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +131,7 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         // Half a batch, so that losses are weighted as in micro-batches.
         source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples })
     };
+
     let small = Sequential::new("small", [4, 12, 12]).conv2d(8, 3).relu().max_pool2d(2).flatten().linear(10);
     let mut graphs = vec![
         joint(&small, adam, Pass::Only, 2)?,
@@ -171,6 +176,8 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     for samples in [4, 64] {
         graphs.push(joint(&assorted(), adam, Pass::Only, samples)?);
         graphs.push(residual(samples)?);
+        graphs.push(compact(&models::mnist_lstm(), samples)?);
+        graphs.push(compact(&models::mnist_cnn(), samples.min(16))?);
     }
     Ok(graphs)
 }
@@ -194,13 +201,29 @@ fn assorted() -> Sequential {
 /// Ops that no layer uses alone.
 fn residual(samples: usize) -> Result<Graph, GraphError> {
     let mut graph = Graph::new();
-    let [a, b] = ["a", "b"].map(|name| graph.input(name, TensorDesc::f32([samples, 32, 14, 14])));
+    let [a, b] = ["a", "b"].map(|name| graph.parameter(name, TensorDesc::f32([samples, 16, 10, 10])));
     let sum = graph.apply(Add, &[a, b])?;
     let product = graph.apply(Mul, &[sum, b])?;
     let copy = graph.apply(Copy, &[product])?;
     graph.apply(Sum { axes: vec![0, 2, 3], keepdim: false }, &[copy])?;
     graph.apply(Mean { axes: vec![2, 3], keepdim: false }, &[copy])?;
-    Ok(graph)
+    let both = graph.apply(Concat { axis: 1 }, &[sum, product])?;
+    let larger = graph.apply(UpsampleNearest2d { scale: [2, 2] }, &[both])?;
+    finish(graph, larger, Loss::Mse, Stash::Full)
+}
+
+/// A model whose forward values are kept in small forms.
+fn compact(model: &Sequential, samples: usize) -> Result<Graph, GraphError> {
+    let Built { graph, output, .. } = model.build(samples)?;
+    finish(graph, output, Loss::CrossEntropy, Stash::Compact)
+}
+
+fn finish(mut graph: Graph, output: ValueId, loss: Loss, stash: Stash) -> Result<Graph, GraphError> {
+    let target = graph.input("target", loss.target(&graph.value(output).desc));
+    let loss = loss.apply(&mut graph, output, target)?;
+    let rule = Optimizer::default().rule().expect("bug: settings that make no sense");
+    let training = Training { rule: &*rule, clip_norm: None, pass: Pass::Only, weight: 1.0, stash };
+    autodiff::joint(graph, loss, &[], &training)
 }
 
 #[cfg(test)]

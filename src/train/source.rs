@@ -8,8 +8,8 @@ use crate::autodiff::{self, Training};
 use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Sequential};
-use crate::ops::UpdateRule;
 use crate::ops::accuracy::Accuracy;
+use crate::ops::{Stash, UpdateRule};
 use crate::plan::{self, Limits, Planned, Request, Source};
 
 /// Name of the input that holds the samples.
@@ -53,6 +53,7 @@ impl Source for ModelSource<'_> {
         let Built { mut graph, output, .. } = self.model.build(samples)?;
         if pass == Pass::Evaluate || self.purpose == Purpose::Evaluation {
             graph.mark_output(output);
+            autodiff::compact(&mut graph)?;
             return Ok(graph);
         }
         graph.set_scope("loss");
@@ -64,7 +65,7 @@ impl Source for ModelSource<'_> {
             metrics.push((CORRECT, graph.apply(Accuracy, &[output, target])?));
         }
         let weight = samples as f32 / batch as f32;
-        let training = Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight };
+        let training = Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight, stash: Stash::Full };
         autodiff::joint(graph, loss, &metrics, &training)
     }
 }

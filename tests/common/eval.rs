@@ -1,10 +1,11 @@
 //! Runs graphs with the CPU twins, in f32 or f64, one node after the other and keeping every value.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node, Phase};
-use tightfit::ops::{Backward, Call, Input, Op, Output, Real};
+use tightfit::ops::{Backward, Call, Input, Op, Output, Real, Stash};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
 
 /// What twins compute in.
@@ -140,6 +141,30 @@ pub struct Mini {
 impl Mini {
     /// `given`: which outputs get a gradient; `wanted`: which inputs need one.
     pub fn new(op: &Arc<dyn Op>, inputs: &[TensorDesc], given: &[bool], wanted: &[bool]) -> Result<Mini, OpError> {
+        Mini::with_stash(op, inputs, given, wanted, Stash::Full)
+    }
+
+    /// One for each form in which the op can keep forward values: the full one first, then the compact one if it differs.
+    pub fn variants(
+        op: &Arc<dyn Op>,
+        inputs: &[TensorDesc],
+        given: &[bool],
+        wanted: &[bool],
+    ) -> Result<Vec<Mini>, OpError> {
+        let full = Mini::new(op, inputs, given, wanted)?;
+        let compact = Mini::with_stash(op, inputs, given, wanted, Stash::Compact)?;
+        let is_other = full.graph.hash() != compact.graph.hash();
+        Ok(std::iter::once(full).chain(is_other.then_some(compact)).collect())
+    }
+
+    fn with_stash(
+        op: &Arc<dyn Op>,
+        inputs: &[TensorDesc],
+        given: &[bool],
+        wanted: &[bool],
+        stash: Stash,
+    ) -> Result<Mini, OpError> {
+        let op = &op.compact().filter(|_| stash == Stash::Compact).unwrap_or_else(|| op.clone());
         let mut graph = Graph::new();
         let inputs: Vec<_> =
             inputs.iter().enumerate().map(|(i, d)| graph.input(format!("input{i}"), d.clone())).collect();
@@ -154,7 +179,15 @@ impl Mini {
                     grad_outputs[i] = Some(graph.input(format!("grad_output{i}"), desc));
                 }
             }
-            let forward = Backward { inputs: &inputs, outputs: &outputs, grad_outputs: &grad_outputs, wanted };
+            let kept = BTreeSet::new();
+            let forward = Backward {
+                inputs: &inputs,
+                outputs: &outputs,
+                grad_outputs: &grad_outputs,
+                wanted,
+                stash,
+                kept: &kept,
+            };
             grad_inputs = op.backward(&mut graph, &forward)?;
         }
         Ok(Mini { graph, inputs, outputs, grad_outputs, grad_inputs })

@@ -144,6 +144,28 @@ for name, shape, axes in (
 ):
     add("permute", name, {"input": shape}, {"axes": axes})
 
+# concat: a, then b along an axis.
+for name, a, b, axis in (
+    ("one_axis_3_4", (3,), (4,), 0),
+    ("axis0_2x3_1x3", (2, 3), (1, 3), 0),
+    ("axis1_2x3_2x5", (2, 3), (2, 5), 1),
+    ("channels_2x3x5x7_2x2x5x7", (2, 3, 5, 7), (2, 2, 5, 7), 1),
+    ("channels_vectors_2x3x4x6_2x1x4x6", (2, 3, 4, 6), (2, 1, 4, 6), 1),
+    ("last_axis_2x3x1_2x3x4", (2, 3, 1), (2, 3, 4), 2),
+    ("ones_1x1", (1, 1), (1, 1), 1),
+):
+    add("concat", name, {"a": a, "b": b}, {"axis": axis})
+
+# upsample_nearest2d
+for name, shape, scale in (
+    ("scale2_2x3x4x5", (2, 3, 4, 5), (2, 2)),
+    ("scale3x2_1x2x3x4", (1, 2, 3, 4), (3, 2)),
+    ("scale1x5_2x1x3x3", (2, 1, 3, 3), (1, 5)),
+    ("one_pixel", (1, 1, 1, 1), (1, 1)),
+    ("one_pixel_scale7", (1, 2, 1, 1), (7, 7)),
+):
+    add("upsample_nearest2d", name, {"input": shape}, {"scale": scale})
+
 # sum, mean: where every axis is summed without keepdim, the output has shape [1].
 for op in ("sum", "mean"):
     for name, shape, axes, keepdim in (

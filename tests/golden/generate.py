@@ -70,6 +70,14 @@ def permute(input, axes):
     return input.permute(axes)
 
 
+def concat(a, b, axis):
+    return torch.cat((a, b), axis)
+
+
+def upsample_nearest2d(input, scale):
+    return F.interpolate(input, scale_factor=scale, mode="nearest")
+
+
 def reduce(function):
     return lambda input, axes, keepdim: function(input, dim=axes, keepdim=keepdim)
 
@@ -102,6 +110,8 @@ OPS = {
     "scale": scale,
     "reshape": torch.reshape,
     "permute": permute,
+    "concat": concat,
+    "upsample_nearest2d": upsample_nearest2d,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),
     "lstm": lstm,

@@ -47,15 +47,19 @@ fn check_case(report: &mut Report, op: &str, case: &Case) -> bool {
         }
     };
     let given = differentiable_outputs(op, output_count);
-    let mini = match Mini::new(&case.op, &descs, &given, &case.wanted) {
-        Ok(mini) => mini,
+    let variants = match Mini::variants(&case.op, &descs, &given, &case.wanted) {
+        Ok(variants) => variants,
         Err(error) => {
             report.require(false, format!("{}: {error}", case.name));
             return false;
         }
     };
+    if let [full, compact] = &variants[..] {
+        check_same_bits(report, op, case, full, compact);
+    }
+    let mini = &variants[0];
     let inputs: Vec<Buf<f64>> = fill::inputs(op, case);
-    let grad_outputs = grad_outputs(op, case, &mini);
+    let grad_outputs = grad_outputs(op, case, mini);
     let values = mini.run(&inputs, &grad_outputs, false);
     let forward = Mini::new(&case.op, &descs, &[], &[]).expect("the op just took these inputs");
     // The loss of which the random gradient is the gradient.
@@ -107,6 +111,21 @@ fn check_case(report: &mut Report, op: &str, case: &Case) -> bool {
         check_alone(report, case, &given, &inputs, &grad_outputs, i, gradient);
     }
     all_nonzero
+}
+
+/// What forward keeps in a smaller form must give the same gradients, bit for bit.
+fn check_same_bits(report: &mut Report, op: &str, case: &Case, full: &Mini, compact: &Mini) {
+    let inputs: Vec<Buf<f32>> = fill::inputs(op, case);
+    let gradients = |mini: &Mini| {
+        let draw = |grad: Option<Buf<f64>>| {
+            grad.map(|grad| Buf::<f32>::Real(grad.reals().iter().map(|&x| x as f32).collect()))
+        };
+        let grad_outputs: Vec<_> = grad_outputs(op, case, mini).into_iter().map(draw).collect();
+        let values = mini.run(&inputs, &grad_outputs, false);
+        let bits = |id: &tightfit::tensor::ValueId| values[id.index()].as_ref().expect("computed").to_bytes();
+        mini.grad_inputs.iter().flatten().map(bits).collect::<Vec<_>>()
+    };
+    report.require(gradients(full) == gradients(compact), format!("{}: compact gradients differ", case.name));
 }
 
 /// Wanting fewer gradients must not change the one that is left.

@@ -60,10 +60,19 @@ fn run<T: Scalar>(report: &mut Report, precision: &str, case: &Case, values: &go
     }
     let given: Vec<_> = values.grad_outputs.iter().map(Option::is_some).collect();
     let wanted: Vec<_> = values.grad_inputs.iter().map(Option::is_some).collect();
-    let mini = match Mini::new(&case.op, &descs, &given, &wanted) {
-        Ok(mini) => mini,
-        Err(error) => return report.require(false, format!("{}: {error}", case.name)),
-    };
+    match Mini::variants(&case.op, &descs, &given, &wanted) {
+        Ok(variants) => variants.iter().for_each(|mini| compare_all::<T>(report, &label, mini, values, tolerance)),
+        Err(error) => report.require(false, format!("{}: {error}", case.name)),
+    }
+}
+
+fn compare_all<T: Scalar>(
+    report: &mut Report,
+    label: &dyn Fn(&str, usize) -> String,
+    mini: &Mini,
+    values: &golden::Entry,
+    tolerance: Tolerance,
+) {
     let inputs: Vec<Buf<T>> = values.inputs.iter().map(golden::Tensor::input).collect();
     let grad_outputs: Vec<_> = values.grad_outputs.iter().map(|g| g.as_ref().map(golden::Tensor::input)).collect();
     let result = mini.run(&inputs, &grad_outputs, false);

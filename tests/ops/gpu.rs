@@ -71,11 +71,14 @@ fn check_case(report: &mut Report, device: &Device, op: &str, case: &Case) {
         Ok(outputs) => outputs,
         Err(error) => return report.require(false, format!("{}: {error}", case.name)),
     };
-    let mini = match Mini::new(&case.op, &descs, &differentiable_outputs(op, outputs.len()), &case.wanted) {
-        Ok(mini) => mini,
-        Err(error) => return report.require(false, format!("{}: {error}", case.name)),
-    };
-    let grad_outputs = grad_outputs(op, case, &mini);
+    match Mini::variants(&case.op, &descs, &differentiable_outputs(op, outputs.len()), &case.wanted) {
+        Ok(variants) => variants.iter().for_each(|mini| check_nodes(report, device, op, case, mini)),
+        Err(error) => report.require(false, format!("{}: {error}", case.name)),
+    }
+}
+
+fn check_nodes(report: &mut Report, device: &Device, op: &str, case: &Case, mini: &Mini) {
+    let grad_outputs = grad_outputs(op, case, mini);
     let mut values = mini.sources::<f64>(&fill::inputs(op, case), &grad_outputs);
     for node in mini.graph.nodes() {
         let (outputs, mutated) = mini.run_node(node, &values);
@@ -93,7 +96,7 @@ fn check_case(report: &mut Report, device: &Device, op: &str, case: &Case) {
                 })
                 .collect();
             let expected: Vec<_> = outputs.iter().chain(&mutated).cloned().collect();
-            check_node(report, device, case, node, &mini, &inputs, &expected);
+            check_node(report, device, case, node, mini, &inputs, &expected);
         }
         for (&id, data) in node.outputs.iter().zip(outputs) {
             values[id.index()] = Some(data.round_to_f32());

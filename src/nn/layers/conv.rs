@@ -1,15 +1,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::linear::yes;
-use super::{Init, Module, Pair, Scope};
+use super::{Module, Pair, Scheme, Scope};
 use crate::error::GraphError;
 use crate::ops::conv2d;
 use crate::tensor::ValueId;
 
 /// Two-dimensional convolution of samples `[channels, height, width]`.
 ///
-/// Parameters: `weight [out_channels, in_channels / groups, kernel_h, kernel_w]`, `bias [out_channels]`, both uniform
-/// over ±1/√fan_in with `fan_in = in_channels / groups · kernel_h · kernel_w`.
+/// Parameters: `weight [out_channels, in_channels / groups, kernel_h, kernel_w]`, `bias [out_channels]`. How they start is
+/// said by [`Scheme`], with `fan_in = in_channels / groups · kernel_h · kernel_w`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv2d {
@@ -25,6 +25,8 @@ pub struct Conv2d {
     groups: usize,
     #[serde(default = "yes")]
     bias: bool,
+    #[serde(default)]
+    init: Scheme,
 }
 
 pub(super) fn one() -> Pair {
@@ -50,6 +52,7 @@ impl Conv2d {
             dilation: one(),
             groups: 1,
             bias: true,
+            init: Scheme::default(),
         }
     }
 
@@ -85,6 +88,13 @@ impl Conv2d {
     #[must_use]
     pub fn bias(mut self, bias: bool) -> Self {
         self.bias = bias;
+        self
+    }
+
+    /// How weights and bias start.
+    #[must_use]
+    pub fn init(mut self, init: Scheme) -> Self {
+        self.init = init;
         self
     }
 }
@@ -126,11 +136,11 @@ impl Module for Conv2d {
         }
         let per_group = in_channels / self.groups;
         let Pair(kernel_h, kernel_w) = self.kernel;
-        let init = Init::fan_in(per_group * kernel_h * kernel_w);
-        let weight = scope.parameter("weight", [self.out_channels, per_group, kernel_h, kernel_w], init)?;
+        let (weight_init, bias_init) = self.init.init(per_group * kernel_h * kernel_w);
+        let weight = scope.parameter("weight", [self.out_channels, per_group, kernel_h, kernel_w], weight_init)?;
         let mut inputs = vec![input, weight];
         if self.bias {
-            inputs.push(scope.parameter("bias", [self.out_channels], init)?);
+            inputs.push(scope.parameter("bias", [self.out_channels], bias_init)?);
         }
         let op = conv2d::Conv2d {
             stride: self.stride.into(),

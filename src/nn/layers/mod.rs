@@ -6,6 +6,8 @@ mod linear;
 mod lstm;
 mod pool;
 mod shape;
+mod skip;
+mod upsample;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +17,11 @@ pub use linear::Linear;
 pub use lstm::Lstm;
 pub use pool::{AvgPool2d, MaxPool2d};
 pub use shape::{Flatten, Permute, Reshape};
+pub(super) use skip::Skips;
+pub use skip::{Add, Concat, Skip};
+pub use upsample::Upsample;
 
-use super::init::Init;
+use super::init::{Init, Scheme};
 use super::sequential::Parameter;
 use crate::error::GraphError;
 use crate::graph::Graph;
@@ -91,6 +96,10 @@ layers! {
     Softmax = "softmax", "softmax";
     LogSoftmax = "log_softmax", "log_softmax";
     Lstm = "lstm", "lstm";
+    Upsample = "upsample", "upsample";
+    Skip = "skip", "skip";
+    Concat = "concat", "concat";
+    Add = "add", "add";
 }
 
 /// A size in two dimensions, height first: `3` means `(3, 3)`.
@@ -148,13 +157,19 @@ impl From<Pair> for [usize; 2] {
 pub(super) struct Scope<'a> {
     graph: &'a mut Graph,
     parameters: &'a mut Vec<Parameter>,
+    skips: &'a mut Skips,
     layer: &'a str,
 }
 
 impl<'a> Scope<'a> {
-    pub(super) fn new(graph: &'a mut Graph, parameters: &'a mut Vec<Parameter>, layer: &'a str) -> Self {
+    pub(super) fn new(
+        graph: &'a mut Graph,
+        parameters: &'a mut Vec<Parameter>,
+        skips: &'a mut Skips,
+        layer: &'a str,
+    ) -> Self {
         graph.set_scope(layer);
-        Scope { graph, parameters, layer }
+        Scope { graph, parameters, skips, layer }
     }
 
     /// Creates the parameter `<layer>.<name>`.

@@ -1,9 +1,18 @@
 //! Recompute and offload: sequences of events that keep to a budget at little cost. Knows nothing of graphs, devices or
 //! tensors.
 
-pub(crate) mod cut;
+mod bound;
+mod chain;
+mod cut;
 mod flow;
-pub(crate) mod problem;
-pub(crate) mod search;
-pub(crate) mod seeds;
-pub(crate) mod sequence;
+mod problem;
+mod search;
+mod seeds;
+mod sequence;
+mod solve;
+mod tracker;
+
+pub(crate) use bound::LowerBound;
+pub(crate) use problem::{OperationSpec, Problem, Transfer, Value};
+pub(crate) use sequence::{Entry, Event, Simulator};
+pub(crate) use solve::{Effort, Solution, solve};

@@ -10,6 +10,7 @@ pub(crate) struct Problem {
     /// For each value, where the operations that read it begin in `readers`.
     reader_ends: Vec<u32>,
     readers: Vec<u32>,
+    turn: usize,
 }
 
 /// One operation.
@@ -69,9 +70,10 @@ pub(crate) struct Transfer {
 }
 
 impl Problem {
-    /// A problem of these operations, in order, on these values.
-    pub(crate) fn new(operations: &[OperationSpec], values: Vec<Value>) -> Problem {
-        let mut problem = Problem { values, ..Problem::default() };
+    /// A problem of these operations, in order, on these values. `turn` is the last operation of the forward part: where
+    /// a chain is looked for.
+    pub(crate) fn new(operations: &[OperationSpec], values: Vec<Value>, turn: usize) -> Problem {
+        let mut problem = Problem { values, turn, ..Problem::default() };
         let mut readers = vec![Vec::new(); problem.values.len()];
         for (number, spec) in operations.iter().enumerate() {
             let first_input = problem.operands.len() as u32;
@@ -104,6 +106,11 @@ impl Problem {
     /// Number of operations.
     pub(crate) fn len(&self) -> usize {
         self.operations.len()
+    }
+
+    /// The last operation of the forward part.
+    pub(super) fn turn(&self) -> usize {
+        self.turn
     }
 
     /// All values.

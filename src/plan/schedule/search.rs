@@ -1,7 +1,8 @@
 //! Local search over sequences, with the exact simulator.
 
 use super::problem::Problem;
-use super::sequence::{Entry, Event, Outcome, SKIPPED, Simulator};
+use super::sequence::{Entry, Event};
+use super::tracker::Tracker;
 
 /// Numbers that look random and are the same every time (splitmix64).
 #[derive(Clone, Debug)]
@@ -30,37 +31,33 @@ impl Numbers {
     }
 }
 
-/// A sequence under change.
+/// A sequence that changes by luck, less and less for the worse.
+#[derive(Debug)]
 pub(crate) struct Annealer<'a> {
     problem: &'a Problem,
-    pub(crate) simulator: Simulator<'a>,
+    tracker: Tracker<'a>,
     budget_bytes: u64,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) outcome: Outcome,
     numbers: Numbers,
-    /// Memory at each entry as of the last accepted sequence.
-    memory: Vec<u64>,
-    inserted: Vec<Entry>,
-    removed: Vec<Entry>,
+    /// The cheapest sequence within the budget so far.
     pub(crate) best: Option<(u64, Vec<Entry>)>,
     pub(crate) evaluations: u64,
 }
 
+/// What a byte beyond the budget costs, at the peak and summed over entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Penalty {
+    pub(crate) peak: f64,
+    pub(crate) sum: f64,
+}
+
 impl<'a> Annealer<'a> {
-    pub(crate) fn new(problem: &'a Problem, budget_bytes: u64, entries: Vec<Entry>, seed: u64) -> Self {
-        let mut simulator = Simulator::new(problem);
-        let outcome = simulator.run(&entries, budget_bytes);
-        let memory = simulator.memory.clone();
+    pub(crate) fn new(problem: &'a Problem, budget_bytes: u64, entries: &[Entry], seed: u64) -> Self {
+        let tracker = Tracker::new(problem, entries);
         let mut annealer = Annealer {
             problem,
-            simulator,
+            tracker,
             budget_bytes,
-            entries,
-            outcome,
             numbers: Numbers::new(seed),
-            memory,
-            inserted: Vec::new(),
-            removed: Vec::new(),
             best: None,
             evaluations: 1,
         };
@@ -68,84 +65,45 @@ impl<'a> Annealer<'a> {
         annealer
     }
 
+    pub(crate) fn tracker(&self) -> &Tracker<'a> {
+        &self.tracker
+    }
+
     fn note(&mut self) {
-        let fits = self.outcome.peak_bytes <= self.budget_bytes;
-        if fits && self.best.as_ref().is_none_or(|(cost, _)| self.outcome.cost < *cost) {
-            self.best = Some((self.outcome.cost, self.simulator.needed(&self.entries)));
-        }
-    }
-
-    fn insert(&mut self, entry: Entry) -> bool {
-        match self.entries.binary_search(&entry) {
-            Ok(_) => false,
-            Err(position) => {
-                self.entries.insert(position, entry);
-                self.inserted.push(entry);
-                true
-            }
-        }
-    }
-
-    fn remove(&mut self, entry: Entry) -> bool {
-        match self.entries.binary_search(&entry) {
-            Ok(position) => {
-                self.entries.remove(position);
-                self.removed.push(entry);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    fn undo(&mut self) {
-        for entry in self.inserted.drain(..) {
-            let position = self.entries.binary_search(&entry).expect("bug: it was inserted");
-            self.entries.remove(position);
-        }
-        for entry in self.removed.drain(..) {
-            let position = self.entries.binary_search(&entry).expect_err("bug: it was removed");
-            self.entries.insert(position, entry);
+        let cost = self.tracker.cost();
+        if self.best.as_ref().is_none_or(|(best, _)| cost < *best) && self.tracker.peak_bytes() <= self.budget_bytes {
+            self.best = Some((cost, self.tracker.entries().to_vec()));
         }
     }
 
     /// Makes a value again in `stage`, and what that needs where having kept it would be too much.
-    fn make_again(&mut self, value: usize, stage: usize, depth: usize) {
-        let described = self.problem.values()[value];
-        let Some(producer) = described.producer else { return };
-        if !self.problem.is_repeatable(producer as usize, stage) {
-            return;
-        }
-        if !self.insert(Entry::run(stage, producer as usize)) || depth == 0 {
-            return;
-        }
-        for i in 0..self.problem.inputs(producer as usize).len() {
-            let input = self.problem.inputs(producer as usize)[i] as usize;
-            let bytes = self.problem.values()[input].bytes;
-            // Is it there anyway? Look back for its last use and how full memory was since.
-            let here = self.entries.partition_point(|&entry| entry < Entry::run(stage, producer as usize));
-            let mut fullest = 0;
-            let mut far = false;
-            for (k, &entry) in self.entries[..here].iter().enumerate().rev() {
-                let uses = match entry.event() {
-                    Event::Run(operation) => {
-                        self.problem.inputs(operation).contains(&(input as u32))
-                            || self.problem.outputs(operation).contains(&(input as u32))
-                    }
-                    Event::Fetch(fetched) => fetched == input,
-                };
-                if uses {
-                    break;
-                }
-                if let Some(&memory) = self.memory.get(k)
-                    && memory != SKIPPED
-                {
-                    fullest = fullest.max(memory);
-                }
-                far = true;
+    fn make_again(&mut self, value: usize, stage: usize) {
+        let mut left = 24;
+        let mut stack = vec![value];
+        while let Some(value) = stack.pop() {
+            let described = self.problem.values()[value];
+            let Some(producer) = described.producer.map(|producer| producer as usize) else { continue };
+            let entry = Entry::run(stage, producer);
+            if !self.problem.is_repeatable(producer, stage) || !self.tracker.insert(entry) || left == 0 {
+                continue;
             }
-            let too_full = far && fullest + bytes > self.budget_bytes;
-            if too_full == (self.numbers.unit() < 0.85) && far {
-                self.make_again(input, stage, depth - 1);
+            left -= 1;
+            if !self.tracker.is_needed(entry) {
+                self.tracker.remove(entry);
+                return;
+            }
+            for &input in self.problem.inputs(producer) {
+                let input = input as usize;
+                let (earlier, _) = self.tracker.before(input, entry);
+                let from = earlier.map_or(0, |earlier| self.tracker.position(earlier) + 1);
+                let here = self.tracker.position(entry);
+                let fullest = self.tracker.memory()[from.min(here)..here].iter().max();
+                // It is there now; had it to wait, would memory have room?
+                let Some(&fullest) = fullest else { continue };
+                let waits_too_long = fullest > self.budget_bytes;
+                if waits_too_long == (self.numbers.unit() < 0.85) {
+                    stack.push(input);
+                }
             }
         }
     }
@@ -167,54 +125,50 @@ impl<'a> Annealer<'a> {
     }
 
     fn propose_drop(&mut self) {
-        let position = self.numbers.below(self.entries.len());
-        let entry = self.entries[position];
+        let position = self.numbers.below(self.tracker.entries().len());
+        let entry = self.tracker.entries()[position];
         let Event::Run(operation) = entry.event() else { return };
         let inputs = self.problem.inputs(operation);
-        if inputs.is_empty() {
-            return;
+        if !inputs.is_empty() {
+            let input = inputs[self.numbers.below(inputs.len())] as usize;
+            self.make_again(input, entry.stage());
         }
-        let input = inputs[self.numbers.below(inputs.len())] as usize;
-        self.make_again(input, entry.stage(), 12);
     }
 
     /// Frees memory at a moment that is too full: a value that waits there is made again for its next use.
     fn propose_relief(&mut self) {
-        let over = self.budget_bytes.max(self.outcome.peak_bytes / 16 * 15).min(self.outcome.peak_bytes);
-        let start = self.numbers.below(self.entries.len());
-        let full = |&k: &usize| self.memory[k] >= over;
-        let Some(at) = (start..self.entries.len()).chain(0..start).find(full) else { return };
+        let memory = self.tracker.memory();
+        let start = self.numbers.below(memory.len());
+        let full = |&k: &usize| memory[k] > self.budget_bytes;
+        let found = (start..memory.len()).chain(0..start).find(full);
+        let at = found.unwrap_or_else(|| {
+            let most = memory.iter().max().copied().unwrap_or(0);
+            memory.iter().position(|&bytes| bytes == most).unwrap_or(0)
+        });
+        let (moment, room) = (self.tracker.entries()[at], memory.len() - at - 1);
+        if room == 0 {
+            return;
+        }
         for _ in 0..8 {
-            let room = self.entries.len() - at - 1;
-            if room == 0 {
-                return;
-            }
-            let use_at = at + 1 + self.numbers.below(room);
-            let entry = self.entries[use_at];
+            let entry = self.tracker.entries()[at + 1 + self.numbers.below(room)];
             let Event::Run(operation) = entry.event() else { continue };
             let inputs = self.problem.inputs(operation);
             if inputs.is_empty() {
                 continue;
             }
-            let input = inputs[self.numbers.below(inputs.len())];
-            let touched = self.entries[at..use_at].iter().any(|entry| match entry.event() {
-                Event::Run(operation) => {
-                    self.problem.inputs(operation).contains(&input) || self.problem.outputs(operation).contains(&input)
-                }
-                Event::Fetch(fetched) => fetched == input as usize,
-            });
-            if !touched {
-                self.make_again(input as usize, entry.stage(), 12);
+            let input = inputs[self.numbers.below(inputs.len())] as usize;
+            if self.tracker.before(input, entry).0.is_none_or(|earlier| earlier < moment) {
+                self.make_again(input, entry.stage());
                 return;
             }
         }
     }
 
-    /// Index of an entry that may go, if luck finds one.
+    /// An entry that may go, if luck finds one.
     fn pick_extra(&mut self) -> Option<Entry> {
         for _ in 0..16 {
-            let entry = self.entries[self.numbers.below(self.entries.len())];
-            if !entry.is_first() {
+            let entry = self.tracker.entries()[self.numbers.below(self.tracker.entries().len())];
+            if !entry.is_first() && self.tracker.is_removable(entry) {
                 return Some(entry);
             }
         }
@@ -223,7 +177,7 @@ impl<'a> Annealer<'a> {
 
     fn propose_keep(&mut self) {
         if let Some(entry) = self.pick_extra() {
-            self.remove(entry);
+            self.tracker.remove(entry);
         }
     }
 
@@ -231,49 +185,45 @@ impl<'a> Annealer<'a> {
         let Some(entry) = self.pick_extra() else { return };
         let Event::Run(operation) = entry.event() else { return };
         let distance = 1 + self.numbers.below(6);
-        let stage = if self.numbers.unit() < 0.5 {
-            entry.stage() + distance
-        } else {
-            entry.stage().saturating_sub(distance)
-        };
+        let later = self.numbers.unit() < 0.5;
+        let stage = if later { entry.stage() + distance } else { entry.stage().saturating_sub(distance) };
         if stage < self.problem.len() && self.problem.is_repeatable(operation, stage) {
-            self.remove(entry);
-            self.insert(Entry::run(stage, operation));
+            let shifted = Entry::run(stage, operation);
+            if self.tracker.insert(shifted) && !self.tracker.is_needed(shifted) {
+                self.tracker.remove(shifted);
+            }
+            if self.tracker.entries().binary_search(&entry).is_ok() {
+                self.tracker.remove(entry);
+            }
         }
     }
 
-    fn energy(&self, outcome: &Outcome, weights: (f64, f64)) -> f64 {
-        let over = outcome.peak_bytes.saturating_sub(self.budget_bytes) as f64;
-        outcome.cost as f64 + weights.0 * over + weights.1 * outcome.excess_bytes as f64
+    fn energy(&self, penalty: Penalty) -> f64 {
+        let over = self.tracker.peak_bytes().saturating_sub(self.budget_bytes);
+        let mut energy = self.tracker.cost() as f64;
+        if over > 0 {
+            energy += penalty.peak * over as f64 + penalty.sum * self.tracker.excess_bytes(self.budget_bytes) as f64;
+        }
+        energy
     }
 
     /// Anneals from `hot` to `cold` over so many evaluations.
-    pub(crate) fn anneal(&mut self, evaluations: u64, hot: f64, cold: f64, weights: (f64, f64)) {
-        let mut energy = self.energy(&self.outcome, weights);
+    pub(crate) fn anneal(&mut self, evaluations: u64, hot: f64, cold: f64, penalty: Penalty) {
+        let mut energy = self.energy(penalty);
         for i in 0..evaluations {
             let temperature = hot * (cold / hot).powf(i as f64 / evaluations as f64);
-            self.inserted.clear();
-            self.removed.clear();
             self.propose();
-            if self.inserted.is_empty() && self.removed.is_empty() {
+            if !self.tracker.has_changed() {
                 continue;
             }
             self.evaluations += 1;
-            let outcome = self.simulator.run(&self.entries, self.budget_bytes);
-            let proposed = self.energy(&outcome, weights);
-            let better = proposed <= energy;
-            if better || self.numbers.unit() < ((energy - proposed) / temperature).exp() {
+            let proposed = self.energy(penalty);
+            if proposed <= energy || self.numbers.unit() < ((energy - proposed) / temperature).exp() {
                 energy = proposed;
-                self.outcome = outcome;
-                let skipped = self.simulator.memory.contains(&SKIPPED);
+                self.tracker.commit();
                 self.note();
-                if skipped {
-                    self.entries = self.simulator.needed(&self.entries);
-                    self.simulator.memory.retain(|&memory| memory != SKIPPED);
-                }
-                self.memory.clone_from(&self.simulator.memory);
             } else {
-                self.undo();
+                self.tracker.undo();
             }
         }
     }

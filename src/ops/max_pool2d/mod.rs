@@ -1,5 +1,8 @@
 //! Largest element of each window.
 
+mod packed;
+
+use self::packed::{MaxPool2dGradInputPacked, MaxPool2dPack, Packing};
 use super::pool::{self, Windows};
 use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count};
 use crate::error::OpError;
@@ -14,7 +17,8 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 /// | output | [N, C, OH, OW], where OH = (H + 2 padding − kernel) / stride + 1, rounded down, and OW likewise |
 /// | index, u32 | [N, C, OH, OW]: where in its plane the largest is, row · W + column |
 ///
-/// **Saved for backward:** the index, 4 bytes per element of the output. **In place:** no.
+/// **Saved for backward:** the index, 4 bytes per element of the output; compact, the position in the window: half a byte
+/// where a window has at most 16 elements, one byte up to 256. **In place:** no.
 /// **Numerics:** exact. Of equal elements the first in reading order counts, as in PyTorch; NaN wins over all; padding
 /// never does. The gradient of an input element is summed over windows in reading order.
 ///
@@ -73,6 +77,13 @@ impl Op for MaxPool2d {
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
         let shape = graph.desc(forward.inputs[0]).shape.clone();
+        if let Some(packing) = Packing::of(self.windows())
+            && forward.packs(forward.outputs[1])
+        {
+            let packed = graph.emit_forward(MaxPool2dPack { packing, extent: [shape[2], shape[3]] }, &[forward.outputs[1]])?;
+            let op = MaxPool2dGradInputPacked { packing, shape };
+            return Ok(vec![Some(graph.emit(op, &[packed, grad_output])?)]);
+        }
         let op = MaxPool2dGradInput { windows: self.windows(), shape };
         Ok(vec![Some(graph.emit(op, &[forward.outputs[1], grad_output])?)])
     }
@@ -140,5 +151,8 @@ pub fn cases() -> Vec<Case> {
         let op = MaxPool2d { kernel: [3, 3], stride: [1, 2], padding: [1, 1] };
         cases.push(Case::new(name, op, [TensorDesc::f32([1, 2, 5, 6])]).fill(0, Fill::Constant(value)).large());
     }
+    let large_window = MaxPool2d { kernel: [4, 5], stride: [2, 3], padding: [1, 2] };
+    let case = Case::new("k4x5_s2x3_pad1x2", large_window, [TensorDesc::f32([2, 3, 9, 11])]);
+    cases.push(case.fill(0, Fill::Distinct(0.01)).reduction(20));
     cases
 }

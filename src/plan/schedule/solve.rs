@@ -1,0 +1,158 @@
+//! From a problem and a budget to a sequence: seeds, then local search until the work is done or the bound is near.
+
+use super::bound::{LowerBound, lower_bound};
+use super::chain::Chain;
+use super::problem::Problem;
+use super::search::{Annealer, Penalty};
+use super::seeds;
+use super::sequence::{Entry, Simulator};
+
+/// How hard to look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Effort {
+    /// Units of work of the local search: about a nanosecond each.
+    pub(crate) search_work: u64,
+    /// Units of work of the bound: operations in flows.
+    pub(crate) bound_work: usize,
+    /// The search ends where the cost is this close to the bound, as a share.
+    pub(crate) good_enough: f64,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort { search_work: 400_000_000, bound_work: 60_000, good_enough: 0.0005 }
+    }
+}
+
+/// What was found for a budget.
+#[derive(Clone, Debug)]
+pub(crate) struct Solution {
+    /// The cheapest sequence within the budget, if any was found.
+    pub(crate) entries: Option<Vec<Entry>>,
+    /// Its cost.
+    pub(crate) cost: u64,
+    /// Its peak; without one, the lowest that was seen.
+    pub(crate) peak_bytes: u64,
+    /// What no schedule can avoid.
+    pub(crate) bound: LowerBound,
+    /// Sequences that were looked at.
+    pub(crate) evaluations: u64,
+}
+
+/// Runs of the local search from different seeds, before the last from the best.
+const STARTS: u64 = 8;
+
+/// A sequence within the budget at little cost.
+pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Solution {
+    let mut simulator = Simulator::new(problem);
+    let base = seeds::plain(problem);
+    let plain = simulator.run(&base, budget_bytes);
+    let mut memory = vec![0; problem.len()];
+    for (entry, &bytes) in base.iter().zip(&simulator.memory) {
+        memory[entry.stage()] = memory[entry.stage()].max(bytes);
+    }
+    let none = LowerBound { extra_cost: 0.0, price: 0.0, moments: Vec::new() };
+    let mut solution = Solution {
+        entries: None,
+        cost: plain.cost,
+        peak_bytes: plain.peak_bytes,
+        bound: none,
+        evaluations: 1,
+    };
+    if plain.peak_bytes <= budget_bytes {
+        solution.entries = Some(base);
+        return solution;
+    }
+    solution.bound = lower_bound(problem, &memory, budget_bytes, effort.bound_work);
+    if solution.bound.extra_cost.is_infinite() {
+        return solution;
+    }
+    let price = solution.bound.price.max(plain.cost as f64 / plain.peak_bytes.max(1) as f64 * 1e-3);
+    let mut pool = Pool { simulator, budget_bytes, price, seeds: Vec::new(), evaluations: 1, least_peak: plain.peak_bytes };
+    let peak = (0..problem.len()).max_by_key(|&stage| (memory[stage], usize::MAX - stage)).unwrap_or(0);
+    for &stage in solution.bound.moments.iter().take(2).chain([&peak, &problem.turn()]) {
+        seeds::of_moment(problem, &base, stage, budget_bytes).into_iter().for_each(|seed| pool.add(seed));
+    }
+    let chain = Chain::new(problem, problem.turn());
+    let fitting = chain.cheapest(&base, |entries| pool.peak(entries) <= budget_bytes);
+    fitting.into_iter().for_each(|seed| pool.add(seed));
+    pool.add(base);
+    search(problem, pool, effort, solution)
+}
+
+fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: Solution) -> Solution {
+    let budget_bytes = pool.budget_bytes;
+    pool.seeds.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let lower = problem.plain_cost() as f64 + solution.bound.extra_cost;
+    let enough = |cost: u64| cost as f64 <= lower * (1.0 + effort.good_enough);
+    let length = pool.seeds.first().map_or(1, |(_, entries)| entries.len() as u64);
+    let evaluations = effort.search_work / (600 + 2 * length) / (STARTS + 2);
+    let penalty = Penalty { peak: 8.0 * pool.price, sum: 0.8 * pool.price };
+    let mean = problem.plain_cost() as f64 / problem.len().max(1) as f64;
+    let mut best: Option<(u64, Vec<Entry>)> = None;
+    let mut note = |found: Option<(u64, Vec<Entry>)>, best: &mut Option<(u64, Vec<Entry>)>| {
+        if let Some((cost, entries)) = found
+            && best.as_ref().is_none_or(|(least, _)| cost < *least)
+        {
+            *best = Some((cost, entries));
+        }
+    };
+    for (_, seed) in &pool.seeds {
+        let outcome = pool.simulator.run(seed, budget_bytes);
+        if outcome.peak_bytes <= budget_bytes {
+            note(Some((outcome.cost, seed.clone())), &mut best);
+        }
+    }
+    for start in 0..=STARTS {
+        if best.as_ref().is_some_and(|&(cost, _)| enough(cost)) {
+            break;
+        }
+        let seed = match &best {
+            Some((_, entries)) if start == STARTS || start == 1 => entries.clone(),
+            _ => pool.seeds[(start as usize / 2).min(pool.seeds.len() - 1)].1.clone(),
+        };
+        let last = start == STARTS;
+        let mut annealer = Annealer::new(problem, budget_bytes, &seed, start + 1);
+        let (hot, share) = if last { (mean / 20.0, 2) } else { (mean * 0.4, 1) };
+        annealer.anneal(evaluations * share, hot, mean / 400.0, penalty);
+        pool.evaluations += annealer.evaluations;
+        pool.least_peak = pool.least_peak.min(annealer.tracker().peak_bytes());
+        note(annealer.best, &mut best);
+    }
+    solution.evaluations = pool.evaluations;
+    solution.peak_bytes = pool.least_peak;
+    if let Some((cost, entries)) = best {
+        let outcome = pool.simulator.run(&entries, budget_bytes);
+        solution.cost = cost;
+        solution.peak_bytes = outcome.peak_bytes;
+        solution.entries = Some(entries);
+    }
+    solution
+}
+
+/// Sequences to start from, with a price on what they are above the budget.
+struct Pool<'a> {
+    simulator: Simulator<'a>,
+    budget_bytes: u64,
+    price: f64,
+    seeds: Vec<(f64, Vec<Entry>)>,
+    evaluations: u64,
+    least_peak: u64,
+}
+
+impl Pool<'_> {
+    fn peak(&mut self, entries: &[Entry]) -> u64 {
+        self.evaluations += 1;
+        self.simulator.run(entries, self.budget_bytes).peak_bytes
+    }
+
+    fn add(&mut self, entries: Vec<Entry>) {
+        self.evaluations += 1;
+        let outcome = self.simulator.run(&entries, self.budget_bytes);
+        let over = outcome.peak_bytes.saturating_sub(self.budget_bytes);
+        self.least_peak = self.least_peak.min(outcome.peak_bytes);
+        let energy = outcome.cost as f64 + 8.0 * self.price * over as f64;
+        let entries = self.simulator.needed(&entries);
+        self.seeds.push((energy, entries));
+    }
+}
