@@ -9,13 +9,20 @@ use crate::error::DeviceError;
 use crate::graph::{Graph, Phase, Role};
 use crate::ops::{Call, Input, Output};
 use crate::plan::toy::{Chain, tangles};
-use crate::plan::{CostModel, Limits, Planned, Request, plan};
+use crate::plan::{CostModel, Levers, Limits, Planned, Request, plan};
 use crate::tensor::ValueId;
 
 const CHAIN: Chain = Chain { layers: 3, width: 20, mixes_samples: false };
 
 fn request(batch: usize, micro_batches: Option<usize>, budget_bytes: Option<u64>) -> Request {
-    Request { batch, budget_bytes, micro_batches, limits: Limits::default(), costs: CostModel::default() }
+    Request {
+        batch,
+        budget_bytes,
+        micro_batches,
+        levers: Levers::default(),
+        limits: Limits::default(),
+        costs: CostModel::default(),
+    }
 }
 
 fn numbers(salt: usize, count: usize) -> Vec<f32> {

@@ -3,7 +3,7 @@ use crate::device::testing::device_or_skip;
 use crate::graph::Pass;
 use crate::ops::add::Add;
 use crate::ops::relu::Relu;
-use crate::plan::{Arena, Persistent, Staging};
+use crate::plan::{self, Persistent, Staging, Stash};
 
 const LEN: usize = 1000;
 
@@ -25,8 +25,8 @@ fn planned() -> Planned {
         graph.mark_output(output);
     }
     let arenas = vec![
-        Arena { role: ArenaRole::Parameters, size_bytes: 4096 },
-        Arena { role: ArenaRole::Transient, size_bytes: 4 * 4096 },
+        plan::Arena { role: ArenaRole::Parameters, size_bytes: 4096 },
+        plan::Arena { role: ArenaRole::Transient, size_bytes: 4 * 4096 },
     ];
     let staging = Staging { upload_slot_bytes: 1024, upload_slots: 2, readback_bytes: 1024 };
     let nodes: Vec<_> = graph.node_ids().collect();
@@ -58,6 +58,7 @@ fn planned() -> Planned {
         unconstrained_step_ns: 0,
         minimum_budget_bytes: bytes,
         micro_batches: vec![LEN],
+        stash: Stash::Full,
         schedule: vec![0],
         evaluate: Some(0),
         programs: vec![program],

@@ -6,7 +6,7 @@ use super::lifetime::{Block, Event, Kind, Lifetimes, Owner, Storage};
 use super::placement::{self, Interval};
 use super::{
     Arena, ArenaRole, Command, CostModel, Limits, Pass, Persistent, Place, Plan, Planned, Program, Request, Source,
-    Staging, microbatch, order,
+    Staging, Stash, microbatch, order,
 };
 use crate::error::PlanError;
 use crate::graph::{Graph, Role, Value};
@@ -22,6 +22,8 @@ const LARGE_UNIT_BYTES: u64 = 64 << 10;
 const UNIT_BYTES: u64 = 256;
 /// Largest upload slot; larger inputs go in pieces.
 const UPLOAD_SLOT_BYTES: u64 = 4 << 20;
+/// Pieces in which values move between device and host where staging is not larger anyway.
+const MOVED_PIECE_BYTES: u64 = 256 << 10;
 /// Largest readback buffer; larger outputs come in pieces.
 const READBACK_BYTES: u64 = 1 << 20;
 
@@ -40,6 +42,8 @@ pub(super) struct Part {
 pub(super) struct Choice {
     /// Names of persistent values that stay in the host tier.
     pub(super) hosted: BTreeSet<String>,
+    /// Whether values move to the host tier, so that staging is made for that.
+    pub(super) moves: bool,
     /// The sequence of each part.
     pub(super) events: Vec<Vec<Event>>,
 }
@@ -47,7 +51,8 @@ pub(super) struct Choice {
 /// All programs of one way of cutting a step.
 #[derive(Debug)]
 pub(super) struct Draft {
-    micro_batches: Vec<usize>,
+    pub(super) micro_batches: Vec<usize>,
+    pub(super) stash: Stash,
     pub(super) schedule: Vec<usize>,
     pub(super) parts: Vec<Part>,
     chunk_bytes: u64,
@@ -55,19 +60,29 @@ pub(super) struct Draft {
 }
 
 /// A plan and what only the planner knows of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Built {
     /// The plan, without the figures that need other plans, and its graphs.
     pub(super) planned: Planned,
     /// What is in memory at the peak: name, bytes and role of the arena it is in.
     pub(super) peak_tensors: Vec<(String, u64, ArenaRole)>,
+    /// Bytes that the transient blocks of each program are packed to.
+    pub(super) used_bytes: Vec<u64>,
 }
 
 impl Draft {
     /// The programs for these micro-batches.
-    pub(super) fn new(source: &dyn Source, request: &Request, micro_batches: &[usize]) -> Result<Draft, PlanError> {
+    pub(super) fn new(
+        source: &dyn Source,
+        request: &Request,
+        micro_batches: &[usize],
+        stash: Stash,
+    ) -> Result<Draft, PlanError> {
         let alignment_bytes = request.limits.alignment_bytes.max(1).next_multiple_of(UNIT_BYTES);
-        let part = |pass: Pass, samples: usize| Part::new(source, pass, samples, request.batch, alignment_bytes);
+        let part = |pass: Pass, samples: usize| {
+            let graph = source.graph(pass, samples, request.batch, stash)?;
+            Part::new(graph, pass, samples, alignment_bytes)
+        };
         let mut parts: Vec<Part> = Vec::new();
         let mut schedule = Vec::new();
         for (pass, &samples) in microbatch::passes(micro_batches.len()).zip(micro_batches) {
@@ -79,13 +94,34 @@ impl Draft {
         }
         parts.push(part(Pass::Evaluate, micro_batches[0])?);
         let chunk_bytes = chunk_bytes(&parts, &request.limits)?;
-        Ok(Draft { micro_batches: micro_batches.to_vec(), schedule, parts, chunk_bytes, alignment_bytes })
+        Ok(Draft { micro_batches: micro_batches.to_vec(), stash, schedule, parts, chunk_bytes, alignment_bytes })
     }
 
     /// Every node once, everything on the device.
     pub(super) fn plain(&self) -> Choice {
         let run = |part: &Part| part.order.iter().map(|&node| Event::Run(node)).collect();
-        Choice { hosted: BTreeSet::new(), events: self.parts.iter().map(run).collect() }
+        Choice { hosted: BTreeSet::new(), moves: false, events: self.parts.iter().map(run).collect() }
+    }
+
+    /// Bytes of all that is not transient, with these persistent values in the host tier.
+    pub(super) fn fixed_bytes(
+        &self,
+        request: &Request,
+        hosted: &BTreeSet<String>,
+        moves: bool,
+    ) -> Result<u64, PlanError> {
+        let mut arenas = Vec::new();
+        place_persistent(&self.parts, hosted, &mut arenas, self.alignment_bytes, self.chunk_bytes)?;
+        let device = arenas.iter().filter(|arena| arena.role != ArenaRole::Host);
+        let arena_bytes: u64 = device.map(|arena| arena.size_bytes).sum();
+        Ok(request.limits.baseline_bytes + arena_bytes + staging(&self.parts, moves).total_bytes())
+    }
+
+    /// The largest arena for transient values that keeps the budget, where one is enough.
+    pub(super) fn room_bytes(budget_bytes: u64, fixed_bytes: u64) -> Option<u64> {
+        let room_bytes = budget_bytes.checked_sub(fixed_bytes)?;
+        let unit = if room_bytes > LARGE_ARENA_BYTES { LARGE_UNIT_BYTES } else { UNIT_BYTES };
+        Some(room_bytes / unit * unit)
     }
 
     /// The plan for this choice.
@@ -113,7 +149,7 @@ impl Draft {
             programs.push(part.program(&persistent, &mut host, &request.costs, &place));
             host.next_program();
         }
-        let staging = staging(&self.parts);
+        let staging = staging(&self.parts, choice.moves);
         let device = arenas.iter().filter(|arena| arena.role != ArenaRole::Host);
         let arena_bytes: u64 = device.map(|arena| arena.size_bytes).sum();
         let peak_bytes = request.limits.baseline_bytes + arena_bytes + staging.total_bytes();
@@ -127,6 +163,7 @@ impl Draft {
             unconstrained_step_ns: self.schedule.iter().map(|&program| programs[program].predicted_ns).sum(),
             minimum_budget_bytes: peak_bytes,
             micro_batches: self.micro_batches.clone(),
+            stash: self.stash,
             predicted_step_ns: self.schedule.iter().map(|&program| programs[program].predicted_ns).sum(),
             schedule: self.schedule.clone(),
             evaluate: Some(self.parts.len() - 1),
@@ -139,19 +176,13 @@ impl Draft {
             reasons: Vec::new(),
         };
         let graphs = self.parts.iter().map(|part| part.graph.clone()).collect();
-        Ok(Built { planned: Planned { plan, graphs }, peak_tensors })
+        let used_bytes = packings.iter().map(placement::Packing::total_bytes).collect();
+        Ok(Built { planned: Planned { plan, graphs }, peak_tensors, used_bytes })
     }
 }
 
 impl Part {
-    fn new(
-        source: &dyn Source,
-        pass: Pass,
-        samples: usize,
-        batch: usize,
-        alignment_bytes: u64,
-    ) -> Result<Part, PlanError> {
-        let graph = source.graph(pass, samples, batch)?;
+    fn new(graph: Graph, pass: Pass, samples: usize, alignment_bytes: u64) -> Result<Part, PlanError> {
         let storage = Storage::of(&graph, alignment_bytes)?;
         let (order, _) = order::best(&graph, &storage);
         Ok(Part { pass, samples, graph, storage, order })
@@ -385,17 +416,21 @@ fn pack_transients(parts: &[Scheduled<'_>], chunk_bytes: u64) -> (Vec<placement:
     (packings, arenas)
 }
 
-fn staging(parts: &[Part]) -> Staging {
+/// Staging buffers for the inputs and outputs, and where values move to the host and back, for the largest of them.
+fn staging(parts: &[Part], moves: bool) -> Staging {
     let values = |part: &Part, role: Role| {
         let sizes = part.graph.values().iter().filter(move |value| value.role == role);
         sizes.map(|value| value.desc.size_bytes()).collect::<Vec<_>>()
     };
     let inputs = parts.iter().map(|part| values(part, Role::Input).iter().sum::<u64>()).max();
     let output = parts.iter().flat_map(|part| values(part, Role::Output)).max();
+    let sizes = parts.iter().flat_map(|part| part.graph.values().iter().map(|value| value.desc.size_bytes()));
+    let moved = if moves { sizes.max().unwrap_or(0).min(MOVED_PIECE_BYTES) } else { 0 };
+    let slot = |bytes: u64, most: u64| bytes.clamp(UNIT_BYTES, most).max(moved).next_multiple_of(UNIT_BYTES);
     Staging {
-        upload_slot_bytes: inputs.unwrap_or(0).clamp(UNIT_BYTES, UPLOAD_SLOT_BYTES).next_multiple_of(UNIT_BYTES),
+        upload_slot_bytes: slot(inputs.unwrap_or(0), UPLOAD_SLOT_BYTES),
         upload_slots: 2,
-        readback_bytes: output.unwrap_or(0).clamp(UNIT_BYTES, READBACK_BYTES).next_multiple_of(UNIT_BYTES),
+        readback_bytes: slot(output.unwrap_or(0), READBACK_BYTES),
     }
 }
 

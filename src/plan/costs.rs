@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::fit::{Sample, least_errors};
+use super::regression::{Sample, least_errors};
 use crate::graph::Graph;
 use crate::ops::Target;
 use crate::tensor::{NodeId, TensorDesc, ValueId};

@@ -1,176 +1,201 @@
-//! Fits with coefficients that are not negative.
+//! Fits the programs of a step to a budget: what moves to the host tier, what runs again, and what that cannot cost less
+//! than.
 
-/// What a value should be a sum of.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sample<const N: usize> {
-    /// What each coefficient is multiplied with.
-    pub(super) terms: [f64; N],
-    /// The value, above 0.
-    pub(super) value: f64,
+use std::collections::BTreeSet;
+
+use super::build::{Built, Choice, Draft};
+use super::recompute::{Scheduling, hostable};
+use super::schedule::{Effort, Lasting, LowerBound, certificate, least_peak, solve};
+use super::{Bound, Levers, Request};
+use crate::error::PlanError;
+use crate::graph::Role;
+
+/// Work of the local search on one program, in units of [`Effort::search_work`].
+const SEARCH_WORK: u64 = 400_000_000;
+/// A quick look is this much cheaper.
+const QUICK: u64 = 12;
+/// Times that a schedule is made for less memory because blocks did not pack as tightly as their sum.
+const PACKING_TRIES: usize = 6;
+
+/// A plan with what was chosen for it.
+#[derive(Clone, Debug)]
+pub(super) struct Fit {
+    pub(super) built: Built,
+    pub(super) choice: Choice,
 }
 
-/// Coefficients of at least 0 with which the sums of terms come closest to the values, by the relative errors
-/// themselves more than by their squares, so that a few bad values do little harm; the error of a larger value counts more, by its root, since sums of values
-/// are what is asked for. Zeros without samples.
-pub(super) fn least_errors<const N: usize>(samples: &[Sample<N>]) -> [f64; N] {
-    // Rows divided by their value, columns by their largest entry: numbers of one magnitude.
-    let mut scale = [0.0_f64; N];
-    for sample in samples {
-        for (scale, term) in scale.iter_mut().zip(sample.terms) {
-            *scale = scale.max(term / sample.value);
-        }
-    }
-    let largest = samples.iter().map(|sample| sample.value).fold(0.0, f64::max);
-    let scaled = |i: usize, term: f64| if scale[i] > 0.0 { term / scale[i] } else { 0.0 };
-    let mut rows: Vec<Row<N>> = samples
+fn effort(operations: usize, quick: bool) -> Effort {
+    let squared = (operations * operations) as u64;
+    let search_work = (squared * 20_000).min(SEARCH_WORK) / if quick { QUICK } else { 1 };
+    let bound_work = if quick { 4 * operations.max(500) } else { 60_000.max(12 * operations) };
+    Effort { search_work, bound_work, good_enough: 0.001 }
+}
+
+/// Schedules all programs for a budget with these values in the host tier, and builds the plan.
+fn schedule(
+    draft: &Draft,
+    request: &Request,
+    budget_bytes: u64,
+    (hosted, moves): (&BTreeSet<String>, bool),
+    quick: bool,
+) -> Result<Option<Fit>, PlanError> {
+    let fixed_bytes = draft.fixed_bytes(request, hosted, moves)?;
+    let Some(room_bytes) = Draft::room_bytes(budget_bytes, fixed_bytes) else { return Ok(None) };
+    let levers = Levers { offload: moves, ..request.levers };
+    let problems: Vec<_> = draft
+        .parts
         .iter()
-        .map(|sample| {
-            let importance = (sample.value / largest).sqrt();
-            let terms = std::array::from_fn(|i| scaled(i, sample.terms[i] / sample.value));
-            Row { terms, importance, weight: importance }
-        })
+        .map(|part| Scheduling::of(part, &part.storage.hosting(&part.graph, hosted), &request.costs, levers))
         .collect();
-    let mut x = least_squares(&rows);
-    for _ in 0..ROUNDS {
-        // A square divided by the error is the error.
-        for row in &mut rows {
-            row.weight = row.importance / row.error(&x).abs().max(SMALL_ERROR);
+    let mut choice = Choice { hosted: hosted.clone(), moves, events: vec![Vec::new(); problems.len()] };
+    // Each program's room shrinks by what its blocks do not pack.
+    let mut rooms = vec![room_bytes; problems.len()];
+    let mut anew = vec![true; problems.len()];
+    for _ in 0..PACKING_TRIES {
+        for (number, scheduling) in problems.iter().enumerate().filter(|&(number, _)| anew[number]) {
+            let solution = solve(&scheduling.problem, rooms[number], effort(scheduling.problem.len(), quick));
+            let Some(entries) = solution.entries else { return Ok(None) };
+            choice.events[number] = scheduling.events(&entries);
         }
-        x = least_squares(&rows);
-    }
-    std::array::from_fn(|i| scaled(i, x[i]))
-}
-
-/// More change little.
-const ROUNDS: usize = 10;
-
-/// Errors below this are all alike.
-const SMALL_ERROR: f64 = 0.02;
-
-/// Terms whose sum should be 1.
-#[derive(Clone, Copy, Debug)]
-struct Row<const N: usize> {
-    terms: [f64; N],
-    importance: f64,
-    weight: f64,
-}
-
-impl<const N: usize> Row<N> {
-    fn error(&self, x: &[f64; N]) -> f64 {
-        self.terms.iter().zip(x).map(|(a, b)| a * b).sum::<f64>() - 1.0
-    }
-}
-
-/// The least weighted sum of squares. With so few coefficients every choice of those that are not 0 can be tried, which
-/// finds the optimum without iterating.
-fn least_squares<const N: usize>(rows: &[Row<N>]) -> [f64; N] {
-    let error = |x: &[f64; N]| rows.iter().map(|row| row.weight * row.error(x).powi(2)).sum::<f64>();
-    let mut best = [0.0; N];
-    let mut least = error(&best);
-    for chosen in 1_u32..1 << N {
-        let columns: Vec<usize> = (0..N).filter(|i| chosen >> i & 1 == 1).collect();
-        let Some(x) = solve(rows, &columns) else { continue };
-        if x.iter().all(|x| *x >= 0.0) && error(&x) < least - 1e-12 {
-            (best, least) = (x, error(&x));
+        let built = draft.build(request, &choice)?;
+        if built.planned.plan.peak_bytes <= budget_bytes {
+            return Ok(Some(Fit { built, choice }));
+        }
+        for (number, &used_bytes) in built.used_bytes.iter().enumerate() {
+            let over_bytes = used_bytes.saturating_sub(room_bytes);
+            anew[number] = over_bytes > 0;
+            rooms[number] = rooms[number].saturating_sub(over_bytes);
+        }
+        if !anew.contains(&true) {
+            return Ok(None);
         }
     }
-    best
+    Ok(None)
 }
 
-/// The normal equations of these columns, by elimination; `None` where they do not determine the coefficients.
-fn solve<const N: usize>(rows: &[Row<N>], columns: &[usize]) -> Option<[f64; N]> {
-    let n = columns.len();
-    let mut matrix = [[0.0; N]; N];
-    let mut right = [0.0; N];
-    for Row { terms, weight, .. } in rows {
-        for (i, &a) in columns.iter().enumerate() {
-            right[i] += weight * terms[a];
-            for (j, &b) in columns.iter().enumerate() {
-                matrix[i][j] += weight * terms[a] * terms[b];
+/// Sets of persistent values to keep in the host tier, from none to all that could be.
+fn hosted_sets(draft: &Draft) -> Vec<BTreeSet<String>> {
+    let hostable = hostable(&draft.parts);
+    let of_role = |role: Role| {
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        for value in draft.parts.iter().flat_map(|part| part.graph.values()).filter(|value| value.role == role) {
+            names.insert(&value.name);
+        }
+        names.len()
+    };
+    let states = of_role(Role::State);
+    let with_accumulators = states + of_role(Role::Accumulator);
+    let mut lengths = vec![0, states / 4, states / 2, states * 3 / 4, states, with_accumulators, hostable.len()];
+    lengths.dedup();
+    lengths.into_iter().map(|length| hostable[..length].iter().map(|(name, _)| name.clone()).collect()).collect()
+}
+
+/// A plan within the budget, found with little work; none where it would take at least `most_ns`.
+pub(super) fn quick(
+    draft: &Draft,
+    request: &Request,
+    budget_bytes: u64,
+    most_ns: u64,
+) -> Result<Option<Fit>, PlanError> {
+    let mut best: Option<Fit> = None;
+    let consider = |fit: Option<Fit>, best: &mut Option<Fit>| {
+        let Some(fit) = fit else { return };
+        let step_ns = fit.built.planned.plan.predicted_step_ns;
+        let least_ns = best.as_ref().map_or(most_ns, |best| best.built.planned.plan.predicted_step_ns);
+        if step_ns < least_ns {
+            *best = Some(fit);
+        }
+    };
+    let nothing = BTreeSet::new();
+    if request.levers.recompute {
+        consider(schedule(draft, request, budget_bytes, (&nothing, false), true)?, &mut best);
+    }
+    if request.levers.offload {
+        let mut worse = 0;
+        for hosted in hosted_sets(draft) {
+            let before = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
+            consider(schedule(draft, request, budget_bytes, (&hosted, true), true)?, &mut best);
+            // More in the host tier than is good gets worse and worse.
+            let after = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
+            worse = if after.is_some() && after == before { worse + 1 } else { 0 };
+            if worse == 2 {
+                break;
             }
         }
     }
-    // The matrix is symmetric and not negative, so pivots on its diagonal will do.
-    for pivot in 0..n {
-        let diagonal = matrix[pivot][pivot];
-        if diagonal <= 1e-9 {
-            return None;
-        }
-        let (row, value) = (matrix[pivot], right[pivot]);
-        for below in pivot + 1..n {
-            let factor = matrix[below][pivot] / diagonal;
-            for (entry, above) in matrix[below].iter_mut().zip(row).skip(pivot) {
-                *entry -= factor * above;
-            }
-            right[below] -= factor * value;
-        }
-    }
-    let mut x = [0.0; N];
-    for i in (0..n).rev() {
-        let known: f64 = (i + 1..n).map(|j| matrix[i][j] * x[columns[j]]).sum();
-        x[columns[i]] = (right[i] - known) / matrix[i][i];
-    }
-    Some(x)
+    Ok(best)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The same choice of what is in the host tier, scheduled with all the work there is.
+pub(super) fn thorough(
+    draft: &Draft,
+    request: &Request,
+    budget_bytes: u64,
+    choice: &Choice,
+) -> Result<Option<Fit>, PlanError> {
+    schedule(draft, request, budget_bytes, (&choice.hosted, choice.moves), false)
+}
 
-    fn samples(coefficients: [f64; 3], noise: f64) -> Vec<Sample<3>> {
-        (1..40)
-            .map(|i| {
-                let i = f64::from(i);
-                let terms = [1.0 + (i * 7.0) % 3.0, i * i * 1e4, (i * 37.0) % 11.0 * 1e4 + 1.0];
-                let exact: f64 = terms.iter().zip(coefficients).map(|(a, b)| a * b).sum();
-                Sample { terms, value: exact * (1.0 + noise * (i * 12.9898).sin()) }
-            })
-            .collect()
+/// Plans with low peaks: with nothing moved to the host tier, and with more and more there.
+pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanError> {
+    let mut ways = vec![(BTreeSet::new(), false)];
+    if request.levers.offload {
+        ways.extend(hosted_sets(draft).into_iter().rev().map(|hosted| (hosted, true)));
     }
-
-    #[test]
-    fn exact_values_give_the_coefficients_back() {
-        for expected in [[5e3, 2e-3, 0.5], [5e3, 0.0, 0.5], [0.0, 3.0, 0.0], [1.0, 1.0, 1.0]] {
-            let found = least_errors(&samples(expected, 0.0));
-            for (found, expected) in found.iter().zip(expected) {
-                assert!((found - expected).abs() <= 1e-5 * expected.max(1e-6), "{found} instead of {expected}");
-            }
+    let mut found = Vec::new();
+    for (hosted, moves) in ways {
+        let levers = Levers { offload: moves, ..request.levers };
+        let mut events = Vec::new();
+        for part in &draft.parts {
+            let storage = part.storage.hosting(&part.graph, &hosted);
+            let scheduling = Scheduling::of(part, &storage, &request.costs, levers);
+            let (entries, _) = least_peak(&scheduling.problem, effort(scheduling.problem.len(), true));
+            events.push(scheduling.events(&entries));
         }
+        let choice = Choice { hosted, moves, events };
+        found.push(Fit { built: draft.build(request, &choice)?, choice });
     }
+    Ok(found)
+}
 
-    #[test]
-    fn noise_moves_coefficients_little_and_never_below_zero() {
-        let expected = [5e3, 2e-3, 0.5];
-        let found = least_errors(&samples(expected, 0.05));
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((found / expected - 1.0).abs() < 0.1, "{found} instead of {expected}");
-        }
-        // The best fit without the condition would take the second away from the first.
-        let sinking = [1.0, 2.0, 3.0].map(|x| Sample { terms: [1.0, x], value: 10.0 - x });
-        let found = least_errors(&sinking);
-        assert!(found[0] > 0.0 && found[1] == 0.0, "{found:?}");
+/// What no plan of these programs in this order can avoid under the budget.
+pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64) -> Result<Bound, PlanError> {
+    let all: BTreeSet<String> = hostable(&draft.parts).into_iter().map(|(name, _)| name).collect();
+    let room_bytes = budget_bytes.saturating_sub(draft.fixed_bytes(request, &all, false)?);
+    let mut bound = Bound { step_ns: 0.0, shadow_price_ns_per_byte: 0.0 };
+    for &number in &draft.schedule {
+        let part = &draft.parts[number];
+        let scheduling = Scheduling::of(part, &part.storage, &request.costs, request.levers);
+        let lasting = lasting(draft, number, request);
+        let problem = scheduling.problem.with_lasting(lasting);
+        let work = effort(problem.len(), false).bound_work;
+        let LowerBound { extra_cost, price, .. } = certificate(&problem, room_bytes, work);
+        bound.step_ns += problem.plain_cost() as f64 + if extra_cost.is_finite() { extra_cost } else { 0.0 };
+        bound.step_ns += request.costs.run_ns();
+        bound.shadow_price_ns_per_byte += if price.is_finite() { price } else { 0.0 };
     }
+    Ok(bound)
+}
 
-    #[test]
-    fn a_few_bad_values_do_little_harm() {
-        let expected = [5e3, 2e-3, 0.5];
-        let mut disturbed = samples(expected, 0.01);
-        for sample in disturbed.iter_mut().step_by(7) {
-            sample.value *= 3.0;
-        }
-        let found = least_errors(&disturbed);
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((found / expected - 1.0).abs() < 0.1, "{found} instead of {expected}");
-        }
-    }
-
-    #[test]
-    fn too_few_samples_are_no_trouble() {
-        assert_eq!(least_errors::<3>(&[]), [0.0; 3]);
-        let single = Sample { terms: [1.0, 200.0, 0.0], value: 50.0 };
-        let found = least_errors(&[single, single]);
-        let predicted: f64 = found.iter().zip(single.terms).map(|(a, b)| a * b).sum();
-        assert!((predicted - 50.0).abs() < 1e-6, "{found:?}");
-        assert!(found.iter().all(|x| *x >= 0.0) && found[2] == 0.0, "{found:?}");
-    }
+/// Persistent values, with what having them in the host tier costs this program at least.
+fn lasting(draft: &Draft, number: usize, request: &Request) -> Vec<Lasting> {
+    let part = &draft.parts[number];
+    let graph = &part.graph;
+    let changed = |name: &str| {
+        graph.nodes().iter().any(|node| {
+            let mut changed = node.op.mutates().iter().map(|&i| part.storage.root(node.inputs[i]));
+            changed.any(|root| graph.value(root).name == name)
+        })
+    };
+    let lasting = hostable(&draft.parts).into_iter().map(|(name, bytes)| {
+        let here = graph.values().iter().find(|value| value.role.is_persistent() && value.name == name);
+        let cost = match here {
+            None => 0.0,
+            Some(value) if value.producer.is_some() => request.costs.offload_ns(bytes),
+            Some(_) if changed(&name) => request.costs.prefetch_ns(bytes) + request.costs.offload_ns(bytes),
+            Some(_) => request.costs.prefetch_ns(bytes),
+        };
+        Lasting { bytes, cost: request.levers.offload.then(|| cost as u64) }
+    });
+    lasting.collect()
 }

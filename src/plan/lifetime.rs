@@ -120,11 +120,14 @@ impl Storage {
         }
     }
 
-    /// The input whose memory output 0 of the node may take over, where `dies` says whether this node is the last user
-    /// of a root.
-    pub(super) fn takeover(&self, graph: &Graph, node: NodeId, dies: impl Fn(ValueId) -> bool) -> Option<usize> {
+    /// The inputs whose memory output 0 of a node may take over, with their roots, if they end there.
+    pub(super) fn takeovers<'a>(
+        &'a self,
+        graph: &'a Graph,
+        node: NodeId,
+    ) -> impl Iterator<Item = (usize, ValueId)> + 'a {
         let node = graph.node(node);
-        node.op.in_place().iter().find_map(|&(input, output)| {
+        node.op.in_place().iter().filter_map(move |&(input, output)| {
             let (&source, &target) = (node.inputs.get(input)?, node.outputs.get(output)?);
             let root = self.root(source);
             let bytes = |id: ValueId| TensorDesc::size_bytes(&graph.value(id).desc);
@@ -133,9 +136,8 @@ impl Storage {
                 && matches!(self.kind(target), Kind::Transient { .. })
                 && bytes(root) == bytes(target)
                 && !node.op.mutates().contains(&input)
-                && node.inputs.iter().filter(|&&id| self.root(id) == root).count() == 1
-                && dies(root);
-            fits.then_some(input)
+                && node.inputs.iter().filter(|&&id| self.root(id) == root).count() == 1;
+            fits.then_some((input, root))
         })
     }
 }
@@ -207,6 +209,8 @@ struct Instance {
     last: usize,
     /// Copied to the host after its last use.
     offloaded: bool,
+    /// It comes back from the host afterwards.
+    fetched_next: bool,
 }
 
 impl Lifetimes {
@@ -226,10 +230,12 @@ impl Lifetimes {
             };
             if let Some(id) = node {
                 step.outputs = vec![None; graph.node(id).outputs.len()];
-                step.in_place = storage.takeover(graph, id, |root| {
-                    let instance = instances.get(current[root.index()]);
-                    instance.is_some_and(|instance: &Instance| instance.last == time && !instance.offloaded)
-                });
+                let ends = |root: ValueId| {
+                    let instance: Option<&Instance> = instances.get(current[root.index()]);
+                    instance.is_some_and(|instance| instance.last == time && !instance.fetched_next)
+                };
+                step.in_place =
+                    storage.takeovers(graph, id).take(2).find(|&(_, root)| ends(root)).map(|(input, _)| input);
             } else {
                 step.outputs = vec![None; begun[time].len()];
             }
@@ -285,7 +291,7 @@ fn instances(graph: &Graph, storage: &Storage, events: &[Event]) -> (Vec<Instanc
         if !matches!(storage.kind(root), Kind::Persistent(_)) {
             current[root.index()] = instances.len();
             begun[time].push((slot, instances.len()));
-            instances.push(Instance { root, start: time, last: time, offloaded: false });
+            instances.push(Instance { root, start: time, last: time, offloaded: false, fetched_next: false });
         }
     };
     let roots = storage.root_ids().filter(|&root| graph.value(root).role == Role::Input);
@@ -314,8 +320,10 @@ fn instances(graph: &Graph, storage: &Storage, events: &[Event]) -> (Vec<Instanc
                 }
             }
             Event::Fetch(root) => {
-                if !std::mem::replace(&mut on_host[root.index()], true) {
-                    instances[current[root.index()]].offloaded = true;
+                let was_on_host = std::mem::replace(&mut on_host[root.index()], true);
+                if let Some(earlier) = instances.get_mut(current[root.index()]) {
+                    earlier.fetched_next = true;
+                    earlier.offloaded |= !was_on_host;
                 }
                 begin(&mut instances, &mut current, root, time, 0);
             }

@@ -7,10 +7,14 @@ mod check;
 mod costs;
 mod explain;
 mod fit;
+mod infeasible;
 mod lifetime;
 mod microbatch;
 mod order;
 mod placement;
+mod recompute;
+mod regression;
+mod schedule;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -29,15 +33,17 @@ pub use search::plan;
 use crate::error::GraphError;
 pub use crate::graph::Pass;
 use crate::graph::{Graph, Role};
+pub use crate::ops::Stash;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Where the planner gets its graphs. Implemented by the trainer over a model, a loss and an optimizer.
 pub trait Source {
-    /// The graph of one pass over `samples` of the `batch` samples of a step.
+    /// The graph of one pass over `samples` of the `batch` samples of a step, which keeps forward values for backward in
+    /// this form.
     ///
     /// # Errors
     /// Where the model cannot be built at that size.
-    fn graph(&self, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError>;
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, stash: Stash) -> Result<Graph, GraphError>;
 }
 
 /// What a device allows.
@@ -67,6 +73,23 @@ impl Default for Limits {
     }
 }
 
+/// What the planner may do to save memory, besides micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Levers {
+    /// Run nodes again whose outputs were dropped.
+    pub recompute: bool,
+    /// Move values to the host and back.
+    pub offload: bool,
+    /// Keep forward values for backward in smaller forms.
+    pub compact: bool,
+}
+
+impl Default for Levers {
+    fn default() -> Self {
+        Levers { recompute: true, offload: true, compact: true }
+    }
+}
+
 /// What to plan for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
@@ -76,6 +99,8 @@ pub struct Request {
     pub budget_bytes: Option<u64>,
     /// Fixes the number of micro-batches; `None` lets the planner choose.
     pub micro_batches: Option<usize>,
+    /// What may be done to save memory.
+    pub levers: Levers,
     /// What the device allows.
     pub limits: Limits,
     /// What ops cost.
@@ -262,6 +287,8 @@ pub struct Plan {
     pub minimum_budget_bytes: u64,
     /// Samples of each micro-batch of a step, in order.
     pub micro_batches: Vec<usize>,
+    /// In which form forward values are kept for backward.
+    pub stash: Stash,
     /// For each micro-batch of a step, the index of its program.
     pub schedule: Vec<usize>,
     /// The program that predicts without training, if any.

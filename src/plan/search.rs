@@ -1,19 +1,21 @@
-//! Chooses the number of micro-batches: the fewest whose plan stays within the budget.
+//! Chooses what a step does to stay within the budget: how many micro-batches, in which form backward finds forward's
+//! values, what moves to the host tier, and what runs again. Of all that fits, the plan that takes least time.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use super::build::{Built, Draft};
-use super::explain::format_bytes;
-use super::{ArenaRole, Pass, Plan, Planned, Request, Source, check, microbatch};
+use super::build::Draft;
+use super::fit::{self, Fit};
+use super::infeasible::infeasible;
+use super::{Bound, Pass, Plan, Planned, Request, Source, Stash, check, microbatch};
 use crate::error::PlanError;
 
-/// Tensors that the message of an impossible budget names.
-const NAMED_TENSORS: usize = 6;
+/// Numbers of micro-batches that are looked at for the smallest budget.
+const LEAST_COUNTS: usize = 4;
 
 /// Plans a step under a budget.
 ///
-/// Without [`Request::micro_batches`], the whole batch runs at once where the budget allows it, else in as few
-/// micro-batches as possible: each costs launches and reads the parameters again.
+/// Without [`Request::micro_batches`], the planner chooses their number. It looks for the plan that takes least time by
+/// the cost model; micro-batches, recompute and offload all cost some.
 ///
 /// # Errors
 /// [`PlanError::Infeasible`] where no plan stays within the budget, with the smallest budget that works;
@@ -31,7 +33,7 @@ pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError
             "a batch of {batch} cannot be split into {count} micro-batches: use 1 to {batch}"
         )));
     }
-    let whole_graph = source.graph(Pass::Only, batch, batch)?;
+    let whole_graph = source.graph(Pass::Only, batch, batch, Stash::Full)?;
     let mixing = microbatch::mixes_samples(&whole_graph).map(|node| {
         let node = whole_graph.node(node);
         format!("layer `{}` ({}) mixes the samples of a batch", node.name, node.op.name())
@@ -44,11 +46,35 @@ pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError
         }
         (Some(count), _) => vec![count],
         (None, Some(_)) => vec![1],
-        (None, None) => microbatch::distinct_counts(batch),
+        (None, None) => {
+            let all = microbatch::distinct_counts(batch);
+            microbatch::spread(all.len()).into_iter().map(|position| all[position]).collect()
+        }
     };
-    let mut search = Search { source, request, counts, chosen: None, least: None, refused: None };
-    search.run()?;
-    search.finish(mixing.as_deref())
+    let mut search = Search { source, request, counts, refused: None };
+    let (unconstrained_peak_bytes, unconstrained_step_ns) = search.unconstrained()?;
+    let least = search.least()?;
+    let chosen = match search.cheapest()? {
+        Some(fit) => Some(fit),
+        // The search of the least peak may find a way where the other did not.
+        None => least.as_ref().filter(|least| search.is_within(&least.plan().peak_bytes)).cloned(),
+    };
+    let Some(least) = least else {
+        return Err(search.refused.unwrap_or_else(|| PlanError::Request("there is nothing to plan".into())));
+    };
+    let Some(chosen) = chosen else {
+        return Err(infeasible(request, &least, mixing.as_deref()));
+    };
+    let minimum_budget_bytes = least.plan().peak_bytes.min(chosen.plan().peak_bytes);
+    let bound = search.bound(&chosen)?;
+    let mut planned = chosen.built.planned;
+    planned.plan.budget_bytes = request.budget_bytes;
+    planned.plan.unconstrained_peak_bytes = unconstrained_peak_bytes;
+    planned.plan.unconstrained_step_ns = unconstrained_step_ns;
+    planned.plan.minimum_budget_bytes = minimum_budget_bytes;
+    planned.plan.bound = bound;
+    check::check(&planned.plan, &planned.graphs)?;
+    Ok(planned)
 }
 
 struct Search<'a> {
@@ -56,19 +82,26 @@ struct Search<'a> {
     request: &'a Request,
     /// Numbers of micro-batches to choose from, fewest first.
     counts: Vec<usize>,
-    chosen: Option<Built>,
-    /// The plan with the lowest peak.
-    least: Option<Built>,
     /// Why a number of micro-batches is not possible at all.
     refused: Option<PlanError>,
 }
 
+impl Fit {
+    fn plan(&self) -> &Plan {
+        &self.built.planned.plan
+    }
+}
+
 impl Search<'_> {
-    /// The plan for `counts[position]`; `None` where a tensor would be too large for the device.
-    fn try_position(&mut self, position: usize) -> Result<Option<Built>, PlanError> {
-        let parts = microbatch::split(self.request.batch, self.counts[position]);
-        match build(self.source, self.request, &parts) {
-            Ok(built) => Ok(Some(built)),
+    fn is_within(&self, peak_bytes: &u64) -> bool {
+        self.request.budget_bytes.is_none_or(|budget_bytes| *peak_bytes <= budget_bytes)
+    }
+
+    /// The programs for so many micro-batches; none where a tensor would be too large for the device.
+    fn draft(&mut self, count: usize, stash: Stash) -> Result<Option<Draft>, PlanError> {
+        let parts = microbatch::split(self.request.batch, count);
+        match Draft::new(self.source, self.request, &parts, stash) {
+            Ok(draft) => Ok(Some(draft)),
             Err(refused @ PlanError::Binding { .. }) => {
                 self.refused = Some(refused);
                 Ok(None)
@@ -77,116 +110,83 @@ impl Search<'_> {
         }
     }
 
-    fn fits(&self, built: &Built) -> bool {
-        self.request.budget_bytes.is_none_or(|budget_bytes| built.planned.plan.peak_bytes <= budget_bytes)
+    fn stashes(&self) -> &'static [Stash] {
+        if self.request.levers.compact { &[Stash::Full, Stash::Compact] } else { &[Stash::Full] }
     }
 
-    /// Looks at numbers of micro-batches spread over all there are, then narrows down between the first that fits and
-    /// the last that does not.
-    fn run(&mut self) -> Result<(), PlanError> {
-        let mut too_large = None;
-        let mut first_fit = None;
-        for position in microbatch::spread(self.counts.len()) {
-            let Some(built) = self.try_position(position)? else {
-                too_large = Some(position);
-                continue;
-            };
-            let peak_bytes = built.planned.plan.peak_bytes;
-            let keep = self.least.as_ref().is_none_or(|least| peak_bytes < least.planned.plan.peak_bytes);
-            let copy = || Built { planned: built.planned.clone(), peak_tensors: built.peak_tensors.clone() };
-            if self.chosen.is_none() && self.fits(&built) {
-                self.chosen = Some(copy());
-                first_fit = Some(position);
-            } else if self.chosen.is_none() {
-                too_large = Some(position);
-            }
-            if keep {
-                self.least = Some(built);
-            }
-        }
-        let (Some(mut low), Some(mut high)) = (too_large, first_fit) else { return Ok(()) };
-        while low + 1 < high {
-            let middle = low.midpoint(high);
-            match self.try_position(middle)? {
-                Some(built) if self.fits(&built) => {
-                    self.chosen = Some(built);
-                    high = middle;
+    /// The plan within the budget that takes least time.
+    fn cheapest(&mut self) -> Result<Option<Fit>, PlanError> {
+        let mut best: Option<(Fit, Draft)> = None;
+        for position in 0..self.counts.len() {
+            for &stash in self.stashes() {
+                let Some(draft) = self.draft(self.counts[position], stash)? else { continue };
+                let plain = draft.build(self.request, &draft.plain())?;
+                let plain_ns = plain.planned.plan.predicted_step_ns;
+                let least_ns = best.as_ref().map_or(u64::MAX, |(fit, _)| fit.plan().predicted_step_ns);
+                // What costs more with nothing run again or moved does so with it.
+                if plain_ns >= least_ns {
+                    continue;
                 }
-                _ => low = middle,
+                if self.is_within(&plain.planned.plan.peak_bytes) {
+                    let choice = draft.plain();
+                    best = Some((Fit { built: plain, choice }, draft));
+                    break;
+                }
+                let Some(budget_bytes) = self.request.budget_bytes else { continue };
+                if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, least_ns)? {
+                    best = Some((fit, draft));
+                }
+            }
+            // Without a budget, fewer micro-batches are always better.
+            if self.request.budget_bytes.is_none() && best.is_some() {
+                break;
             }
         }
-        Ok(())
+        let Some((mut fit, draft)) = best else { return Ok(None) };
+        if let Some(budget_bytes) = self.request.budget_bytes
+            && fit.choice != draft.plain()
+            && let Some(better) = fit::thorough(&draft, self.request, budget_bytes, &fit.choice)?
+            && better.plan().predicted_step_ns < fit.plan().predicted_step_ns
+        {
+            fit = better;
+        }
+        Ok(Some(fit))
     }
 
-    fn finish(mut self, mixing: Option<&str>) -> Result<Planned, PlanError> {
-        let Some(least) = self.least.take() else {
-            return Err(self.refused.unwrap_or_else(|| PlanError::Request("there is nothing to plan".into())));
-        };
-        let Some(chosen) = self.chosen.take() else {
-            return Err(infeasible(self.request, &least, mixing));
-        };
-        let mut planned = chosen.planned;
-        (planned.plan.unconstrained_peak_bytes, planned.plan.unconstrained_step_ns) =
-            self.unconstrained(&planned.plan)?;
-        planned.plan.minimum_budget_bytes = least.planned.plan.peak_bytes.min(planned.plan.peak_bytes);
-        check::check(&planned.plan, &planned.graphs)?;
-        Ok(planned)
+    /// The plan with the lowest peak.
+    fn least(&mut self) -> Result<Option<Fit>, PlanError> {
+        let mut least: Option<Fit> = None;
+        let last = self.counts.len() - 1;
+        let positions: BTreeSet<_> = (0..LEAST_COUNTS).map(|i| i * last / (LEAST_COUNTS - 1)).collect();
+        for position in positions {
+            for &stash in self.stashes() {
+                let Some(draft) = self.draft(self.counts[position], stash)? else { continue };
+                for found in fit::least(&draft, self.request)? {
+                    if least.as_ref().is_none_or(|least| found.plan().peak_bytes < least.plan().peak_bytes) {
+                        least = Some(found);
+                    }
+                }
+            }
+        }
+        Ok(least)
     }
 
     /// Peak and time with the whole batch at once, even where the device could not bind such large tensors.
-    fn unconstrained(&self, plan: &Plan) -> Result<(u64, u64), PlanError> {
-        if plan.micro_batches.len() == 1 {
-            return Ok((plan.peak_bytes, plan.predicted_step_ns));
-        }
+    fn unconstrained(&self) -> Result<(u64, u64), PlanError> {
         let mut request = self.request.clone();
         request.limits.max_binding_bytes = u64::MAX;
         request.limits.max_buffer_bytes = u64::MAX;
-        let plan = build(self.source, &request, &[request.batch])?.planned.plan;
+        let parts = microbatch::split(request.batch, self.counts[0]);
+        let draft = Draft::new(self.source, &request, &parts, Stash::Full)?;
+        let plan = draft.build(&request, &draft.plain())?.planned.plan;
         Ok((plan.peak_bytes, plan.predicted_step_ns))
     }
-}
 
-/// The plan with nothing moved or run twice.
-fn build(source: &dyn Source, request: &Request, micro_batches: &[usize]) -> Result<Built, PlanError> {
-    let draft = Draft::new(source, request, micro_batches)?;
-    draft.build(request, &draft.plain())
-}
-
-fn infeasible(request: &Request, least: &Built, mixing: Option<&str>) -> PlanError {
-    let plan = &least.planned.plan;
-    let budget_bytes = request.budget_bytes.unwrap_or(u64::MAX);
-    let minimum_budget_bytes = plan.peak_bytes;
-    let named: Vec<_> = least
-        .peak_tensors
-        .iter()
-        .take(NAMED_TENSORS)
-        .map(|(name, bytes, _)| format!("`{name}` {}", format_bytes(*bytes)))
-        .collect();
-    let mut totals: BTreeMap<ArenaRole, u64> = BTreeMap::new();
-    for arena in &plan.arenas {
-        *totals.entry(arena.role).or_default() += arena.size_bytes;
+    /// What no plan with the chosen micro-batches and forms can avoid.
+    fn bound(&mut self, chosen: &Fit) -> Result<Option<Bound>, PlanError> {
+        let Some(budget_bytes) = self.request.budget_bytes else { return Ok(None) };
+        let plan = chosen.plan();
+        let Some(draft) = self.draft(plan.micro_batches.len(), plan.stash)? else { return Ok(None) };
+        fit::bound(&draft, self.request, budget_bytes).map(Some)
     }
-    let mut totals: Vec<_> =
-        totals.into_iter().map(|(role, bytes)| format!("{role} {}", format_bytes(bytes))).collect();
-    totals.push(format!("staging {}", format_bytes(plan.staging.total_bytes())));
-    if plan.baseline_bytes > 0 {
-        totals.push(format!("device {}", format_bytes(plan.baseline_bytes)));
-    }
-    let advice = match (mixing, request.micro_batches) {
-        (Some(mixing), _) => format!("a smaller batch ({mixing}, so it cannot be split)"),
-        (None, Some(count)) if count < request.batch => "more micro-batches".to_owned(),
-        _ => "a smaller model, or an optimizer with less state".to_owned(),
-    };
-    let message = format!(
-        "a budget of {} is too small: the smallest that works is {} ({minimum_budget_bytes} bytes, with micro-batches \
-         {}); in memory at its peak: {}{}; in total: {}; use a budget of at least {minimum_budget_bytes} bytes, or {advice}",
-        format_bytes(budget_bytes),
-        format_bytes(minimum_budget_bytes),
-        super::explain::format_parts(&plan.micro_batches),
-        named.join(", "),
-        if least.peak_tensors.len() > NAMED_TENSORS { ", …" } else { "" },
-        totals.join(", "),
-    );
-    let blocking = least.peak_tensors.iter().map(|(name, bytes, _)| (name.clone(), *bytes)).collect();
-    PlanError::Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }
 }

@@ -129,9 +129,8 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     let joint = |model: &Sequential, config: Config, pass: Pass, samples: usize| {
         let source = ModelSource::new(model, &config, Purpose::Training).expect("bug: settings that make no sense");
         // Half a batch, so that losses are weighted as in micro-batches.
-        source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples })
+        source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples }, Stash::Full)
     };
-
     let small = Sequential::new("small", [4, 12, 12]).conv2d(8, 3).relu().max_pool2d(2).flatten().linear(10);
     let mut graphs = vec![
         joint(&small, adam, Pass::Only, 2)?,

@@ -13,6 +13,7 @@ use crate::ops::bce_with_logits::BceWithLogits;
 use crate::ops::cross_entropy::CrossEntropy;
 use crate::ops::mse::Mse;
 use crate::ops::sgd::Sgd;
+use crate::plan::Levers;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// What training minimises: the mean over a batch.
@@ -244,6 +245,8 @@ pub struct Config {
     pub budget_bytes: Option<u64>,
     /// Fixes the number of micro-batches; `None` lets the planner choose.
     pub micro_batches: Option<usize>,
+    /// What the planner may do to save memory, besides micro-batches.
+    pub levers: Levers,
     /// Decides initial parameters and the order of samples.
     pub seed: u64,
     /// Scales gradients so that their global norm is at most this.
@@ -258,6 +261,7 @@ impl Default for Config {
             batch: 64,
             budget_bytes: None,
             micro_batches: None,
+            levers: Levers::default(),
             seed: 0,
             clip_norm: None,
         }
@@ -288,6 +292,8 @@ setters! {
     budget_bytes: u64 => budget_bytes = Some(budget_bytes);
     /// Fixes the number of micro-batches.
     micro_batches: usize => micro_batches = Some(micro_batches);
+    /// Sets what the planner may do to save memory.
+    levers: Levers => levers = levers;
     /// Sets the seed.
     seed: u64 => seed = seed;
     /// Turns on gradient clipping by global norm.

@@ -49,7 +49,7 @@ impl<'a> ModelSource<'a> {
 }
 
 impl Source for ModelSource<'_> {
-    fn graph(&self, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError> {
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, stash: Stash) -> Result<Graph, GraphError> {
         let Built { mut graph, output, .. } = self.model.build(samples)?;
         if pass == Pass::Evaluate || self.purpose == Purpose::Evaluation {
             graph.mark_output(output);
@@ -65,7 +65,7 @@ impl Source for ModelSource<'_> {
             metrics.push((CORRECT, graph.apply(Accuracy, &[output, target])?));
         }
         let weight = samples as f32 / batch as f32;
-        let training = Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight, stash: Stash::Full };
+        let training = Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight, stash };
         autodiff::joint(graph, loss, &metrics, &training)
     }
 }
@@ -97,6 +97,7 @@ pub(crate) fn plan_with(
         batch: config.batch,
         budget_bytes: config.budget_bytes,
         micro_batches: config.micro_batches,
+        levers: config.levers,
         limits: machine.limits,
         costs: machine.costs.clone(),
     };

@@ -5,6 +5,8 @@
 
 use super::cut::Moment;
 use super::problem::Problem;
+use super::seeds;
+use super::sequence::Simulator;
 
 /// Moments between which windows are looked at.
 const WINDOWS: usize = 14;
@@ -42,12 +44,26 @@ pub(crate) fn lower_bound(problem: &Problem, memory: &[u64], budget_bytes: u64, 
         return LowerBound { extra_cost: 0.0, price: 0.0, moments: Vec::new() };
     };
     let moments: Vec<usize> = singles.iter().map(|&(.., stage)| stage).collect();
-    let extra_cost = if cost.is_finite() && looks >= WINDOWS * WINDOWS {
+    // What lasts is moved once for all windows, so their costs do not add up where there is any.
+    let extra_cost = if cost.is_finite() && looks >= WINDOWS * WINDOWS && problem.lasting().is_empty() {
         windows(problem, &moments, &over, budget_bytes).max(cost)
     } else {
         cost
     };
     LowerBound { extra_cost, price, moments }
+}
+
+/// The lower bound for a problem with memory that lasts, where `budget_bytes` includes that memory.
+pub(crate) fn certificate(problem: &Problem, budget_bytes: u64, work: usize) -> LowerBound {
+    let mut simulator = Simulator::new(problem);
+    let base = seeds::plain(problem);
+    simulator.run(&base, budget_bytes);
+    let lasting: u64 = problem.lasting().iter().map(|memory| memory.bytes).sum();
+    let mut memory = vec![0; problem.len()];
+    for (entry, &bytes) in base.iter().zip(&simulator.memory) {
+        memory[entry.stage()] = memory[entry.stage()].max(bytes + lasting);
+    }
+    lower_bound(problem, &memory, budget_bytes, work)
 }
 
 /// The most that windows one after the other bound.

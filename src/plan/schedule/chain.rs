@@ -86,7 +86,8 @@ impl<'a> Chain<'a> {
             let start = starts[number];
             let end = starts.get(number + 1).copied().unwrap_or(last_forward + 1);
             let made = (start..end).flat_map(|operation| problem.outputs(operation).iter().map(|&v| v as usize));
-            let read_later = |v: &usize| problem.readers(*v).last().is_some_and(|&reader| reader as usize > last_forward);
+            let read_later =
+                |v: &usize| problem.readers(*v).last().is_some_and(|&reader| reader as usize > last_forward);
             let saved: Vec<_> = made.filter(read_later).collect();
             segments.push(Segment {
                 boundary_bytes: boundary.iter().map(|&v| values[v].bytes).sum(),
@@ -122,11 +123,6 @@ impl<'a> Chain<'a> {
             total.div_ceil(LEVELS as u64)
         };
         Chain { problem, last_forward, segments, segment_of, unit_bytes: unit_bytes.max(1), alike }
-    }
-
-    /// Number of segments.
-    pub(crate) fn len(&self) -> usize {
-        self.segments.len()
     }
 
     /// One sequence for each of several amounts of memory, from least to most; of each, those that differ.
@@ -260,7 +256,8 @@ fn crossing(problem: &Problem, last_forward: usize, starts: &[usize]) -> Vec<Vec
     let mut crossing = vec![Vec::new(); starts.len()];
     for (v, value) in problem.values().iter().enumerate() {
         let Some(producer) = value.producer.map(|producer| producer as usize) else { continue };
-        let last = problem.readers(v).iter().rev().map(|&reader| reader as usize).find(|&reader| reader <= last_forward);
+        let last =
+            problem.readers(v).iter().rev().map(|&reader| reader as usize).find(|&reader| reader <= last_forward);
         let Some(last) = last.filter(|_| producer <= last_forward) else { continue };
         let from = starts.partition_point(|&start| start <= producer);
         let to = starts.partition_point(|&start| start <= last);
@@ -350,10 +347,10 @@ impl<'a> Tables<'a> {
         let needed: usize =
             chain.segments.iter().map(|segment| level(segment.boundary_bytes) + level(segment.saved_bytes)).sum();
         // Alike segments: a long chain has many levels, but its costs hardly fall beyond some.
-        let levels = if chain.alike { needed.min((TABLE_WORK / (count * count)).max(24)) } else { needed.min(LEVELS * 2) };
+        let levels =
+            if chain.alike { needed.min((TABLE_WORK / (count * count)).max(24)) } else { needed.min(LEVELS * 2) };
         let size = if chain.alike { count + 1 } else { (count + 1) * (count + 1) } * (levels + 1);
-        let mut tables =
-            Tables { chain, levels, costs: vec![NEVER; size], choices: vec![Choice::Impossible; size] };
+        let mut tables = Tables { chain, levels, costs: vec![NEVER; size], choices: vec![Choice::Impossible; size] };
         let segments = &chain.segments;
         let first = usize::from(chain.alike);
         let mut run_cost = vec![0; count + 1];

@@ -47,16 +47,9 @@ impl<'a> Moment<'a> {
         let scale = (f64::from(SCALE_BITS - 12).exp2() / total).min(1e6);
         let scaled = |cost: u64| (cost as f64 * scale) as u64;
         let mut operand = vec![false; values.len()];
-        let mut operand_bytes = problem.workspace_bytes(stage);
         for &value in problem.inputs(stage).iter().chain(problem.outputs(stage)) {
             operand[value as usize] = true;
-            operand_bytes += values[value as usize].bytes;
         }
-        let least_input = |(a, b): (u32, u32)| {
-            let bytes = |v: u32| if v == u32::MAX { 0 } else { values[v as usize].bytes };
-            bytes(a).max(bytes(b)).min(values[problem.outputs(stage)[0] as usize].bytes)
-        };
-        operand_bytes -= problem.takes_over(stage).map_or(0, least_input);
 
         let mut network = Network::new();
         let (mut fixed, mut priced, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
@@ -109,7 +102,7 @@ impl<'a> Moment<'a> {
             priced.push((network.edge(node, made, 0), described.bytes, most));
             nodes.push((v as u32, node, made));
         }
-        Moment { problem, network, fixed, priced, nodes, operand_bytes, scale }
+        Moment { problem, network, fixed, priced, nodes, operand_bytes: problem.operand_bytes(stage), scale }
     }
 
     /// The least cost beyond running everything once, where a byte in memory costs `price`, and the bytes that are then
@@ -124,7 +117,17 @@ impl<'a> Moment<'a> {
         }
         let cost = self.network.minimum_cut() as f64 / self.scale;
         let kept = (0..self.nodes.len()).filter(|&at| self.fate(at, price) == Fate::Kept);
-        (cost, kept.map(|at| self.priced[at].1).sum())
+        let kept: u64 = kept.map(|at| self.priced[at].1).sum();
+        // What lasts is in memory at its price, or in the host tier at its cost.
+        let mut lasting = (0.0, 0);
+        for memory in self.problem.lasting() {
+            let priced = price * memory.bytes as f64;
+            match memory.cost {
+                Some(cost) if (cost as f64) < priced => lasting.0 += cost as f64,
+                _ => lasting = (lasting.0 + priced, lasting.1 + memory.bytes),
+            }
+        }
+        (cost + lasting.0, kept + lasting.1)
     }
 
     fn fate(&self, at: usize, price: f64) -> Fate {
@@ -136,7 +139,8 @@ impl<'a> Moment<'a> {
             return Fate::Recomputed;
         }
         let (_, bytes, most) = self.priced[at];
-        if price * bytes as f64 * self.scale > most as f64 { Fate::Offloaded } else { Fate::Kept }
+        let moves = most < INFINITE && price * bytes as f64 * self.scale > most as f64;
+        if moves { Fate::Offloaded } else { Fate::Kept }
     }
 
     /// What becomes of each value in the cut that was found last.

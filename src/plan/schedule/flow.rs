@@ -29,13 +29,7 @@ pub(super) const INFINITE: u64 = u64::MAX / 4;
 impl Network {
     /// Source and sink alone.
     pub(super) fn new() -> Self {
-        Network {
-            first: vec![NONE; 2],
-            edges: Vec::new(),
-            level: Vec::new(),
-            next: Vec::new(),
-            queue: Vec::new(),
-        }
+        Network { first: vec![NONE; 2], edges: Vec::new(), level: Vec::new(), next: Vec::new(), queue: Vec::new() }
     }
 
     /// A new node.

@@ -12,7 +12,7 @@ mod sequence;
 mod solve;
 mod tracker;
 
-pub(crate) use bound::LowerBound;
-pub(crate) use problem::{OperationSpec, Problem, Transfer, Value};
-pub(crate) use sequence::{Entry, Event, Simulator};
-pub(crate) use solve::{Effort, Solution, solve};
+pub(crate) use bound::{LowerBound, certificate};
+pub(crate) use problem::{Lasting, OperationSpec, Problem, Transfer, Value};
+pub(crate) use sequence::{Entry, Event};
+pub(crate) use solve::{Effort, least_peak, solve};

@@ -11,6 +11,17 @@ pub(crate) struct Problem {
     reader_ends: Vec<u32>,
     readers: Vec<u32>,
     turn: usize,
+    lasting: Vec<Lasting>,
+}
+
+/// Memory that is taken from the first operation to the last unless it is moved to the host tier. Only the bound looks
+/// at it: what a schedule does with it is decided before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lasting {
+    /// Its bytes.
+    pub(crate) bytes: u64,
+    /// What having it in the host tier costs; none where it cannot be there.
+    pub(crate) cost: Option<u64>,
 }
 
 /// One operation.
@@ -108,6 +119,16 @@ impl Problem {
         self.operations.len()
     }
 
+    /// The same with memory that lasts.
+    pub(crate) fn with_lasting(mut self, lasting: Vec<Lasting>) -> Problem {
+        self.lasting = lasting;
+        self
+    }
+
+    pub(super) fn lasting(&self) -> &[Lasting] {
+        &self.lasting
+    }
+
     /// The last operation of the forward part.
     pub(super) fn turn(&self) -> usize {
         self.turn
@@ -149,6 +170,16 @@ impl Problem {
     /// The inputs whose memory output 0 can take over.
     pub(super) fn takes_over(&self, operation: usize) -> Option<(u32, u32)> {
         self.operations[operation].takes_over
+    }
+
+    /// Bytes of an operation's operands and workspaces: no schedule has less in memory while it runs.
+    pub(super) fn operand_bytes(&self, operation: usize) -> u64 {
+        let bytes = |value: u32| if value == u32::MAX { 0 } else { self.values[value as usize].bytes };
+        let operands = self.inputs(operation).iter().chain(self.outputs(operation));
+        let shared = self
+            .takes_over(operation)
+            .map_or(0, |(a, b)| bytes(a).max(bytes(b)).min(self.values[self.outputs(operation)[0] as usize].bytes));
+        operands.map(|&value| bytes(value)).sum::<u64>() + self.workspace_bytes(operation) - shared
     }
 
     /// What all operations cost once.

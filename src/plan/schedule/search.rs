@@ -53,14 +53,8 @@ pub(crate) struct Penalty {
 impl<'a> Annealer<'a> {
     pub(crate) fn new(problem: &'a Problem, budget_bytes: u64, entries: &[Entry], seed: u64) -> Self {
         let tracker = Tracker::new(problem, entries);
-        let mut annealer = Annealer {
-            problem,
-            tracker,
-            budget_bytes,
-            numbers: Numbers::new(seed),
-            best: None,
-            evaluations: 1,
-        };
+        let mut annealer =
+            Annealer { problem, tracker, budget_bytes, numbers: Numbers::new(seed), best: None, evaluations: 1 };
         annealer.note();
         annealer
     }
@@ -82,9 +76,24 @@ impl<'a> Annealer<'a> {
         let mut stack = vec![value];
         while let Some(value) = stack.pop() {
             let described = self.problem.values()[value];
-            let Some(producer) = described.producer.map(|producer| producer as usize) else { continue };
+            let again = described.producer.map(|producer| producer as usize);
+            let again = again.filter(|&producer| self.problem.is_repeatable(producer, stage));
+            if let Some(transfer) = described.transfer {
+                let fetch_cost = transfer.prefetch_cost + if transfer.hosted { 0 } else { transfer.offload_cost };
+                let cheaper = again.is_none_or(|producer| fetch_cost < self.problem.cost(producer));
+                // Mostly what is cheaper; where nothing can be run again, there is no choice.
+                if again.is_none() || cheaper == (self.numbers.unit() < 0.8) {
+                    let made = described.producer.is_none_or(|producer| (producer as usize) < stage);
+                    let entry = Entry::fetch(stage, value, described.producer);
+                    if made && self.tracker.insert(entry) && !self.tracker.is_needed(entry) {
+                        self.tracker.remove(entry);
+                    }
+                    continue;
+                }
+            }
+            let Some(producer) = again else { continue };
             let entry = Entry::run(stage, producer);
-            if !self.problem.is_repeatable(producer, stage) || !self.tracker.insert(entry) || left == 0 {
+            if !self.tracker.insert(entry) || left == 0 {
                 continue;
             }
             left -= 1;
@@ -183,18 +192,28 @@ impl<'a> Annealer<'a> {
 
     fn propose_shift(&mut self) {
         let Some(entry) = self.pick_extra() else { return };
-        let Event::Run(operation) = entry.event() else { return };
         let distance = 1 + self.numbers.below(6);
         let later = self.numbers.unit() < 0.5;
         let stage = if later { entry.stage() + distance } else { entry.stage().saturating_sub(distance) };
-        if stage < self.problem.len() && self.problem.is_repeatable(operation, stage) {
-            let shifted = Entry::run(stage, operation);
-            if self.tracker.insert(shifted) && !self.tracker.is_needed(shifted) {
-                self.tracker.remove(shifted);
+        let shifted = match entry.event() {
+            Event::Run(operation) if self.problem.is_repeatable(operation, stage) => Entry::run(stage, operation),
+            Event::Fetch(value) => {
+                let producer = self.problem.values()[value].producer;
+                if producer.is_some_and(|producer| producer as usize >= stage) {
+                    return;
+                }
+                Entry::fetch(stage, value, producer)
             }
-            if self.tracker.entries().binary_search(&entry).is_ok() {
-                self.tracker.remove(entry);
-            }
+            Event::Run(_) => return,
+        };
+        if stage >= self.problem.len() {
+            return;
+        }
+        if self.tracker.insert(shifted) && !self.tracker.is_needed(shifted) {
+            self.tracker.remove(shifted);
+        }
+        if self.tracker.entries().binary_search(&entry).is_ok() && self.tracker.is_removable(entry) {
+            self.tracker.remove(entry);
         }
     }
 

@@ -19,6 +19,19 @@ pub(crate) fn plain(problem: &Problem) -> Vec<Entry> {
     entries
 }
 
+/// Every value that can move comes back from the host for each of its uses: nothing is in memory but what runs.
+pub(crate) fn fetched(problem: &Problem, base: &[Entry]) -> Vec<Entry> {
+    let mut entries = base.to_vec();
+    for (v, value) in problem.values().iter().enumerate().filter(|(_, value)| value.transfer.is_some()) {
+        let made = |reader: usize| value.producer.is_none_or(|producer| (producer as usize) < reader);
+        let readers = problem.readers(v).iter().map(|&reader| reader as usize).filter(|&reader| made(reader));
+        entries.extend(readers.map(|reader| Entry::fetch(reader, v, value.producer)));
+    }
+    entries.sort_unstable();
+    entries.dedup();
+    entries
+}
+
 /// Values with these fates after `stage`: what is gone is made again or fetched where it is needed, with all that this
 /// takes, and then kept for as many stages as `reuse` says.
 pub(crate) fn lazy(problem: &Problem, base: &[Entry], stage: usize, fates: &[Fate], reuse: usize) -> Vec<Entry> {
@@ -78,4 +91,13 @@ pub(crate) fn of_moment(problem: &Problem, base: &[Entry], stage: usize, budget_
         known.push(fates);
     }
     seeds
+}
+
+/// The fates where nothing stays that can be made again.
+pub(crate) fn nothing_kept(problem: &Problem, stage: usize) -> Vec<Fate> {
+    let fate = |producer: Option<u32>| {
+        let again = producer.is_some_and(|producer| problem.is_repeatable(producer as usize, stage + 1));
+        if again { Fate::Recomputed } else { Fate::Kept }
+    };
+    problem.values().iter().map(|value| fate(value.producer)).collect()
 }

@@ -22,9 +22,6 @@ const KEY_BITS: u32 = 21;
 pub(crate) struct Entry(u64);
 
 impl Entry {
-    /// Operations and values that an entry can tell apart.
-    pub(crate) const MOST: usize = (1 << KEY_BITS) - 2;
-
     /// The first run of an operation.
     pub(crate) fn first(operation: usize) -> Entry {
         Entry::run(operation, operation)

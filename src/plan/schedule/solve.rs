@@ -52,13 +52,8 @@ pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Sol
         memory[entry.stage()] = memory[entry.stage()].max(bytes);
     }
     let none = LowerBound { extra_cost: 0.0, price: 0.0, moments: Vec::new() };
-    let mut solution = Solution {
-        entries: None,
-        cost: plain.cost,
-        peak_bytes: plain.peak_bytes,
-        bound: none,
-        evaluations: 1,
-    };
+    let mut solution =
+        Solution { entries: None, cost: plain.cost, peak_bytes: plain.peak_bytes, bound: none, evaluations: 1 };
     if plain.peak_bytes <= budget_bytes {
         solution.entries = Some(base);
         return solution;
@@ -68,7 +63,8 @@ pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Sol
         return solution;
     }
     let price = solution.bound.price.max(plain.cost as f64 / plain.peak_bytes.max(1) as f64 * 1e-3);
-    let mut pool = Pool { simulator, budget_bytes, price, seeds: Vec::new(), evaluations: 1, least_peak: plain.peak_bytes };
+    let mut pool =
+        Pool { simulator, budget_bytes, price, seeds: Vec::new(), evaluations: 1, least_peak: plain.peak_bytes };
     let peak = (0..problem.len()).max_by_key(|&stage| (memory[stage], usize::MAX - stage)).unwrap_or(0);
     for &stage in solution.bound.moments.iter().take(2).chain([&peak, &problem.turn()]) {
         seeds::of_moment(problem, &base, stage, budget_bytes).into_iter().for_each(|seed| pool.add(seed));
@@ -76,6 +72,9 @@ pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Sol
     let chain = Chain::new(problem, problem.turn());
     let fitting = chain.cheapest(&base, |entries| pool.peak(entries) <= budget_bytes);
     fitting.into_iter().for_each(|seed| pool.add(seed));
+    if problem.values().iter().any(|value| value.transfer.is_some()) {
+        pool.add(seeds::fetched(problem, &base));
+    }
     pool.add(base);
     search(problem, pool, effort, solution)
 }
@@ -90,7 +89,7 @@ fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: S
     let penalty = Penalty { peak: 8.0 * pool.price, sum: 0.8 * pool.price };
     let mean = problem.plain_cost() as f64 / problem.len().max(1) as f64;
     let mut best: Option<(u64, Vec<Entry>)> = None;
-    let mut note = |found: Option<(u64, Vec<Entry>)>, best: &mut Option<(u64, Vec<Entry>)>| {
+    let note = |found: Option<(u64, Vec<Entry>)>, best: &mut Option<(u64, Vec<Entry>)>| {
         if let Some((cost, entries)) = found
             && best.as_ref().is_none_or(|(least, _)| cost < *least)
         {
@@ -155,4 +154,61 @@ impl Pool<'_> {
         let entries = self.simulator.needed(&entries);
         self.seeds.push((energy, entries));
     }
+}
+
+/// A sequence with a low peak, and the peak. Where values can move to the host, none is lower.
+pub(crate) fn least_peak(problem: &Problem, effort: Effort) -> (Vec<Entry>, u64) {
+    let mut simulator = Simulator::new(problem);
+    let base = seeds::plain(problem);
+    let floor = (0..problem.len()).map(|operation| problem.operand_bytes(operation)).max().unwrap_or(0);
+    let mut best = (simulator.run(&base, 0).peak_bytes, base.clone());
+    let mut look = |entries: Vec<Entry>, best: &mut (u64, Vec<Entry>)| {
+        let peak_bytes = simulator.run(&entries, 0).peak_bytes;
+        if peak_bytes < best.0 {
+            *best = (peak_bytes, simulator.needed(&entries));
+        }
+    };
+    look(seeds::fetched(problem, &base), &mut best);
+    if best.0 > floor {
+        for sequence in Chain::new(problem, problem.turn()).sequences(&base) {
+            look(sequence, &mut best);
+        }
+        for stage in [problem.turn(), tightest(&base, &mut Simulator::new(problem))] {
+            let nothing_kept = seeds::nothing_kept(problem, stage);
+            for reuse in [usize::MAX, 64, 16, 4, 1, 0] {
+                look(seeds::lazy(problem, &base, stage, &nothing_kept, reuse), &mut best);
+            }
+        }
+    }
+    // Less and less, in steps that shrink where nothing is found.
+    let price = problem.plain_cost() as f64 / best.0.max(1) as f64;
+    let length = best.1.len() as u64;
+    let tries = 16;
+    let evaluations = effort.search_work / (600 + 2 * length) / tries;
+    let mean = problem.plain_cost() as f64 / problem.len().max(1) as f64;
+    let mut share = 16;
+    for seed in 0..tries {
+        if best.0 <= floor {
+            break;
+        }
+        let target = (best.0 - ((best.0 - floor) / share).max(1)).max(floor);
+        let mut annealer = Annealer::new(problem, target, &best.1, seed + 1);
+        let penalty = Penalty { peak: 20.0 * price, sum: 2.0 * price };
+        annealer.anneal(evaluations, mean, mean / 100.0, penalty);
+        match annealer.best {
+            Some((_, entries)) => {
+                let peak_bytes = simulator.run(&entries, 0).peak_bytes;
+                best = (peak_bytes, entries);
+            }
+            None => share *= 2,
+        }
+    }
+    (best.1, best.0)
+}
+
+/// The stage at which a sequence needs most.
+fn tightest(entries: &[Entry], simulator: &mut Simulator<'_>) -> usize {
+    let peak_bytes = simulator.run(entries, 0).peak_bytes;
+    let at = simulator.memory.iter().position(|&bytes| bytes == peak_bytes);
+    at.map_or(0, |at| entries[at].stage())
 }

@@ -182,11 +182,7 @@ impl<'a> Tracker<'a> {
             // What is fetched next must be copied to the host after this, not overwritten.
             touches.get(at).is_none_or(|next| next.makes && matches!(next.entry.event(), Event::Run(_)))
         };
-        if ends(a) || ends(b) {
-            self.problem.values()[self.problem.outputs(operation)[0] as usize].bytes
-        } else {
-            0
-        }
+        if ends(a) || ends(b) { self.problem.values()[self.problem.outputs(operation)[0] as usize].bytes } else { 0 }
     }
 
     fn share_anew(&mut self, entry: Entry) {

@@ -1,0 +1,52 @@
+//! What to say where no plan keeps a budget.
+
+use std::collections::BTreeMap;
+
+use super::explain::{self, format_bytes};
+use super::fit::Fit;
+use super::{ArenaRole, Request};
+use crate::error::PlanError;
+
+/// Tensors that the message names.
+const NAMED_TENSORS: usize = 6;
+
+/// The error, with the plan that needs least.
+pub(super) fn infeasible(request: &Request, least: &Fit, mixing: Option<&str>) -> PlanError {
+    let plan = &least.built.planned.plan;
+    let budget_bytes = request.budget_bytes.unwrap_or(u64::MAX);
+    let minimum_budget_bytes = plan.peak_bytes;
+    let named: Vec<_> = least
+        .built
+        .peak_tensors
+        .iter()
+        .take(NAMED_TENSORS)
+        .map(|(name, bytes, _)| format!("`{name}` {}", format_bytes(*bytes)))
+        .collect();
+    let mut totals: BTreeMap<ArenaRole, u64> = BTreeMap::new();
+    for arena in plan.arenas.iter().filter(|arena| arena.role != ArenaRole::Host) {
+        *totals.entry(arena.role).or_default() += arena.size_bytes;
+    }
+    let mut totals: Vec<_> =
+        totals.into_iter().map(|(role, bytes)| format!("{role} {}", format_bytes(bytes))).collect();
+    totals.push(format!("staging {}", format_bytes(plan.staging.total_bytes())));
+    if plan.baseline_bytes > 0 {
+        totals.push(format!("device {}", format_bytes(plan.baseline_bytes)));
+    }
+    let advice = match (mixing, request.micro_batches) {
+        (Some(mixing), _) => format!("a smaller batch ({mixing}, so it cannot be split)"),
+        (None, Some(count)) if count < request.batch => "more micro-batches".to_owned(),
+        _ => "a smaller model, or an optimizer with less state".to_owned(),
+    };
+    let message = format!(
+        "a budget of {} is too small: the smallest that works is {} ({minimum_budget_bytes} bytes, with micro-batches \
+         {}); in memory at its peak: {}{}; in total: {}; use a budget of at least {minimum_budget_bytes} bytes, or {advice}",
+        format_bytes(budget_bytes),
+        format_bytes(minimum_budget_bytes),
+        explain::format_parts(&plan.micro_batches),
+        named.join(", "),
+        if least.built.peak_tensors.len() > NAMED_TENSORS { ", …" } else { "" },
+        totals.join(", "),
+    );
+    let blocking = least.built.peak_tensors.iter().map(|(name, bytes, _)| (name.clone(), *bytes)).collect();
+    PlanError::Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }
+}
