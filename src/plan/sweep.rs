@@ -177,9 +177,11 @@ mod tests {
     #[test]
     fn any_batch_fits_in_micro_batches() {
         let budget_bytes = plan(&CHAIN, &request(8)).expect("a plan").plan.peak_bytes;
+        let levers = Levers { recompute: false, offload: false, compact: false };
         let at = |micro_batches| {
             largest(1, 1000, &mut |batch| {
-                plan(&CHAIN, &Request { batch, micro_batches, budget_bytes: Some(budget_bytes), ..request(1) })
+                let budget_bytes = Some(budget_bytes);
+                plan(&CHAIN, &Request { batch, micro_batches, budget_bytes, levers, ..request(1) })
             })
         };
         let split = at(None).expect("fits");
