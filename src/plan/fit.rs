@@ -136,13 +136,11 @@ pub(super) fn thorough(
     schedule(draft, request, budget_bytes, (&choice.hosted, choice.moves), false)
 }
 
-/// Plans with low peaks: with nothing in the host tier, and with all that can be.
+/// Plans with low peaks: with nothing moved to the host tier, and with more and more there.
 pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanError> {
-    let everything: BTreeSet<String> = hostable(&draft.parts).into_iter().map(|(name, _)| name).collect();
     let mut ways = vec![(BTreeSet::new(), false)];
     if request.levers.offload {
-        ways.push((BTreeSet::new(), true));
-        ways.push((everything, true));
+        ways.extend(hosted_sets(draft).into_iter().rev().map(|hosted| (hosted, true)));
     }
     let mut found = Vec::new();
     for (hosted, moves) in ways {

@@ -73,8 +73,8 @@ fn an_impossible_budget_names_the_smallest_that_works_and_what_sets_it() {
     };
     assert_eq!(minimum_budget_bytes, free.minimum_budget_bytes);
     assert!(blocking.windows(2).all(|pair| pair[0].1 >= pair[1].1));
-    assert!(blocking.iter().any(|(name, bytes)| name == "layer0.weight" && *bytes == 4096));
-    assert!(message.contains(&minimum_budget_bytes.to_string()) && message.contains("`layer0."), "{message}");
+    assert!(blocking.iter().any(|(name, bytes)| name.starts_with("layer") && *bytes == 4096), "{blocking:?}");
+    assert!(message.contains(&minimum_budget_bytes.to_string()) && message.contains("`layer"), "{message}");
     assert!(message.starts_with("a budget of 100 B is too small: the smallest that works is "), "{message}");
     println!("{message}");
 }
@@ -94,7 +94,10 @@ fn requests_that_make_no_sense_are_refused() {
 fn a_batch_whose_samples_are_mixed_is_not_split() {
     let chain = Chain { mixes_samples: true, ..CHAIN };
     let free = plan(&chain, &request(32, None)).expect("a plan").plan;
-    assert_eq!(free.minimum_budget_bytes, free.peak_bytes);
+    // Recompute and offload are left, and one sample still is never alone.
+    assert!(free.minimum_budget_bytes < free.peak_bytes);
+    let least = plan(&chain, &request(32, Some(free.minimum_budget_bytes))).expect("a plan").plan;
+    assert_eq!(least.micro_batches, [32]);
     let mut split = request(32, None);
     split.micro_batches = Some(2);
     let Err(PlanError::Request(message)) = plan(&chain, &split) else { panic!("it was split") };
@@ -163,13 +166,14 @@ fn first_workspaces(program: &mut Program) -> (NodeId, &mut Vec<Place>) {
     found.next().expect("a workspace")
 }
 
-/// Where a root is made, or is beforehand.
-fn place_of<'a>(program: &'a mut Program, graph: &Graph, root: ValueId) -> Option<&'a mut Place> {
-    let made = program.commands.iter_mut().find_map(|command| match command {
+/// Where a root was put last before a command.
+fn place_of<'a>(program: &'a mut Program, graph: &Graph, root: ValueId, before: usize) -> Option<&'a mut Place> {
+    let made = program.commands[..before].iter_mut().rev().find_map(|command| match command {
         Command::Dispatch { node, outputs, .. } => {
             let output = graph.node(*node).outputs.iter().position(|&output| output == root)?;
             Some(&mut outputs[output])
         }
+        Command::Prefetch { value, to, .. } if *value == root => Some(to),
         _ => None,
     });
     made.or_else(|| program.places.get_mut(&root))
@@ -182,7 +186,8 @@ fn a_workspace_over_a_live_value_is_rejected() {
         let program = &mut plan.programs[0];
         let node = first_workspaces(program).0;
         let input = planned.graphs[0].node(node).inputs[0];
-        let offset_bytes = place_of(program, &planned.graphs[0], input).expect("a place").offset_bytes;
+        let before = dispatch_position(program, node);
+        let offset_bytes = place_of(program, &planned.graphs[0], input, before).expect("a place").offset_bytes;
         first_workspaces(program).1[0].offset_bytes = offset_bytes;
     });
     assert!(reason.contains("overwrites") || reason.contains("beyond"), "{reason}");
@@ -234,14 +239,26 @@ fn assert_changes_are_rejected(planned: &Planned) -> Result<(), TestCaseError> {
                     let roots: Vec<_> = roots.iter().filter(transient).collect();
                     for pair in roots.windows(2).filter(|pair| pair[0] != pair[1]) {
                         let mut copy = program.clone();
-                        let Some(&mut place) = place_of(&mut copy, graph, *pair[0]) else { continue };
+                        let Some(&mut place) = place_of(&mut copy, graph, *pair[0], position) else { continue };
                         if planned.plan.arenas[place.arena as usize].role == ArenaRole::Transient {
                             rejected(planned, |plan| {
-                                let moved = place_of(&mut plan.programs[number], graph, *pair[1]).expect("a place");
+                                let program = &mut plan.programs[number];
+                                let moved = place_of(program, graph, *pair[1], position).expect("a place");
                                 (moved.arena, moved.offset_bytes) = (place.arena, place.offset_bytes);
                             });
                         }
                     }
+                }
+                Command::Offload { .. } | Command::Prefetch { .. } => {
+                    rejected(planned, |plan| {
+                        plan.programs[number].commands.remove(position);
+                    });
+                    rejected(planned, |plan| {
+                        let command = &mut plan.programs[number].commands[position];
+                        if let Command::Offload { to: host, .. } | Command::Prefetch { from: host, .. } = command {
+                            host.offset_bytes += 256;
+                        }
+                    });
                 }
                 Command::Offload { .. } | Command::Prefetch { .. } => {}
             }
@@ -264,15 +281,15 @@ fn assert_planned_at_every_budget(tangle: &Tangle, batch: usize) -> Result<(), T
         let planned = plan(tangle, &request(batch, Some(budget)));
         let planned = planned.map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert!(planned.plan.peak_bytes <= budget);
-        prop_assert_eq!(planned.plan.minimum_budget_bytes, least);
+        prop_assert!(planned.plan.minimum_budget_bytes <= least);
         assert_changes_are_rejected(&planned)?;
     }
-    let below = plan(tangle, &request(batch, Some(least - 1)));
-    let minimum = match below {
-        Err(PlanError::Infeasible { minimum_budget_bytes, .. }) => Some(minimum_budget_bytes),
-        _ => None,
-    };
-    prop_assert_eq!(minimum, Some(least));
+    // Below, there is none, or the search for a cheap plan finds what the search for a small one did not.
+    match plan(tangle, &request(batch, Some(least - 1))) {
+        Err(PlanError::Infeasible { minimum_budget_bytes, .. }) => prop_assert_eq!(minimum_budget_bytes, least),
+        Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        Ok(planned) => prop_assert!(planned.plan.peak_bytes < least),
+    }
     Ok(())
 }
 

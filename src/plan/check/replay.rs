@@ -184,7 +184,6 @@ impl Replay<'_> {
             Command::Free { value } => {
                 let name = self.meaning.name(value);
                 ensure!(!self.is_resident(value), "{name} is persistent and cannot be freed");
-                ensure!(!self.meaning.read_back.contains(&value), "{name} is read back and cannot be freed");
                 ensure!(self.release(value).is_some(), "{name} is freed, but not in memory");
                 Ok(())
             }
