@@ -69,22 +69,15 @@ pub fn largest(
     plan_at: &mut dyn FnMut(usize) -> Result<Planned, PlanError>,
 ) -> Result<Largest, PlanError> {
     let mut found = Largest { size: least, plan: plan_at(least)?.plan, beyond: None };
-    if least >= most {
-        return Ok(found);
-    }
-    // Where samples can be taken one by one, any batch fits: then one look is enough.
-    let mut high = match attempt(plan_at, most)? {
-        Ok(plan) => return Ok(Largest { size: most, plan, beyond: None }),
-        Err(error) => {
-            found.beyond = Some(error);
-            most
-        }
-    };
+    // The least size that does not fit, or that is not asked about.
+    let mut high = most.saturating_add(1);
+    // By how much more to try next; 0 once a size did not fit.
     let mut stride = least.max(1);
-    while found.size + 1 < high {
-        let size = if stride > 0 { found.size.saturating_add(stride) } else { found.size.midpoint(high) };
-        // Beyond what is known not to fit, doubling ends and bisection begins.
-        let size = if size < high { size } else { found.size.midpoint(high) };
+    while found.size.saturating_add(1) < high {
+        let size = match stride {
+            0 => found.size.midpoint(high),
+            _ => found.size.saturating_add(stride).min(high - 1),
+        };
         match attempt(plan_at, size)? {
             Ok(plan) => {
                 (found.size, found.plan) = (size, plan);
@@ -95,14 +88,17 @@ pub fn largest(
                 found.beyond = Some(error);
             }
         }
-        if found.size + 1 == high {
-            for size in (high + 1..=high.saturating_add(BEYOND)).filter(|&size| size < most) {
+        if found.size + 1 == high && high <= most {
+            for size in (high + 1..=high.saturating_add(BEYOND)).take_while(|&size| size <= most) {
                 if let Ok(plan) = attempt(plan_at, size)? {
                     (found.size, found.plan) = (size, plan);
-                    (high, stride) = (most, 1);
+                    (high, stride) = (most.saturating_add(1), 1);
                 }
             }
         }
+    }
+    if found.size >= most {
+        found.beyond = None;
     }
     Ok(found)
 }
@@ -177,9 +173,11 @@ mod tests {
     #[test]
     fn any_batch_fits_in_micro_batches() {
         let budget_bytes = plan(&CHAIN, &request(8)).expect("a plan").plan.peak_bytes;
+        let levers = Levers { recompute: false, offload: false, compact: false };
         let at = |micro_batches| {
             largest(1, 1000, &mut |batch| {
-                plan(&CHAIN, &Request { batch, micro_batches, budget_bytes: Some(budget_bytes), ..request(1) })
+                let budget_bytes = Some(budget_bytes);
+                plan(&CHAIN, &Request { batch, micro_batches, budget_bytes, levers, ..request(1) })
             })
         };
         let split = at(None).expect("fits");

@@ -39,9 +39,15 @@ pub fn max_batch(model: &Sequential, config: &Config, machine: &Machine) -> Resu
     let source = ModelSource::new(model, config, Purpose::Training)?;
     let request = request(config, machine);
     let least = config.micro_batches.unwrap_or(1);
-    Ok(plan::largest(least, MOST_SAMPLES.max(least), &mut |batch| {
-        plan::plan(&source, &Request { batch, ..request.clone() })
-    })?)
+    let most = MOST_SAMPLES.max(least);
+    let mut plan_at = |batch| plan::plan(&source, &Request { batch, ..request.clone() });
+    // Where micro-batches may be as small as they need to be, one look is enough.
+    if config.micro_batches.is_none()
+        && let Ok(planned) = plan_at(most)
+    {
+        return Ok(Largest { size: most, plan: planned.plan, beyond: None });
+    }
+    Ok(plan::largest(least, most, &mut plan_at)?)
 }
 
 /// The longest sequences, up to [`MOST_SAMPLES`], for which a plan keeps to the budget at the batch of `config`; `None`
