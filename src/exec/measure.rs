@@ -149,60 +149,36 @@ pub struct CopyTime {
 /// Sizes of copies: where the fixed time counts, and where the rate does.
 const COPY_BYTES: [u64; 4] = [4 << 10, 256 << 10, 4 << 20, 32 << 20];
 
-/// Size of the staging buffers through which copies go on devices without host buffers.
-const STAGING_BYTES: u64 = 1 << 20;
+/// Size of the staging buffers through which values move.
+const STAGING_BYTES: u64 = 256 << 10;
 
 impl Stopwatch<'_> {
-    /// Times of copies between the device and the host, as moving a value there takes them: from buffer to buffer where
-    /// the device has buffers in the host's memory, else through staging.
+    /// Times of copies between the device and the host through staging buffers, as moving a value there takes them.
     ///
     /// # Errors
     /// Where memory is short or the device fails.
     pub fn copy_times(&self) -> Result<Vec<CopyTime>, DeviceError> {
         let largest = COPY_BYTES[COPY_BYTES.len() - 1].min(self.device.info().max_buffer_bytes / 256 * 256);
-        let sizes = COPY_BYTES.map(|size| size.min(largest));
         let near = self.device.create_storage("copies", largest)?;
-        let (offload, prefetch) = if self.device.has_host_buffers() {
-            let far = self.device.create_host("copies, host", largest)?;
-            // A copy ends the pass before it, and another begins after it.
-            let copy =
-                |from: &Buffer, to: &Buffer, encoder: &mut wgpu::CommandEncoder, size: u64, repetitions: usize| {
-                    for _ in 0..repetitions {
-                        drop(encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()));
-                        encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, size);
-                    }
-                };
-            let out = self.laps(sizes.to_vec(), |&size, encoder, times| copy(&near, &far, encoder, size, times))?;
-            let back = self.laps(sizes.to_vec(), |&size, encoder, times| copy(&far, &near, encoder, size, times))?;
-            (out, back)
-        } else {
-            self.staged_copies(&near, &sizes)?
-        };
-        let times = sizes.into_iter().zip(offload).zip(prefetch);
-        Ok(times
-            .map(|((size_bytes, offload_ns), prefetch_ns)| CopyTime { size_bytes, offload_ns, prefetch_ns })
-            .collect())
-    }
-
-    fn staged_copies(&self, near: &Buffer, sizes: &[u64]) -> Result<(Vec<f64>, Vec<f64>), DeviceError> {
         let mut upload = UploadRing::new(self.device, 2, STAGING_BYTES)?;
         let mut readback = Readback::new(self.device, STAGING_BYTES)?;
-        let (mut out, mut back) = (Vec::new(), Vec::new());
-        for &size_bytes in sizes {
+        let mut times = Vec::new();
+        for size_bytes in COPY_BYTES.map(|size| size.min(largest)) {
             let mut far = vec![0; size_bytes as usize];
-            let range = Range { buffer: near, offset_bytes: 0, size_bytes };
-            out.push(self.best(|| {
+            let range = Range { buffer: &near, offset_bytes: 0, size_bytes };
+            let offload_ns = self.best(|| {
                 let data = readback.read(self.device, &[range])?.swap_remove(0);
                 far.copy_from_slice(&data);
                 Ok(())
-            })?);
-            back.push(self.best(|| {
-                upload.write(self.device, near, 0, &far)?;
+            })?;
+            let prefetch_ns = self.best(|| {
+                upload.write(self.device, &near, 0, &far)?;
                 upload.flush(self.device)?;
                 self.device.synchronize()
-            })?);
+            })?;
+            times.push(CopyTime { size_bytes, offload_ns, prefetch_ns });
         }
-        Ok((out, back))
+        Ok(times)
     }
 
     /// Time of a run of a program without nodes: upload, submission, readback of two numbers.
@@ -354,9 +330,6 @@ mod tests {
         let watch = Stopwatch::new(&device, Effort::quick()).expect("measures");
         let copies = watch.copy_times().expect("measures");
         assert!(copies.iter().all(|copy| copy.offload_ns >= 1.0 && copy.prefetch_ns >= 1.0), "{copies:?}");
-        let near = device.create_storage("near", 4 << 20).expect("fits");
-        let (out, back) = watch.staged_copies(&near, &[4096, 4 << 20]).expect("measures");
-        assert!(out.iter().chain(&back).all(|ns| *ns >= 1.0), "{out:?} {back:?}");
         let run_ns = watch.run_ns().expect("measures");
         assert!((1.0..1e9).contains(&run_ns), "{run_ns}");
     }

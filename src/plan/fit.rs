@@ -76,18 +76,12 @@ fn schedule(
 /// Sets of persistent values to keep in the host tier, from none to all that could be.
 fn hosted_sets(draft: &Draft) -> Vec<BTreeSet<String>> {
     let hostable = hostable(&draft.parts);
-    let of_role = |role: Role| {
-        let mut names: BTreeSet<&str> = BTreeSet::new();
-        for value in draft.parts.iter().flat_map(|part| part.graph.values()).filter(|value| value.role == role) {
-            names.insert(&value.name);
-        }
-        names.len()
-    };
+    let of_role = |wanted: Role| hostable.iter().filter(|(.., role)| *role == wanted).count();
     let states = of_role(Role::State);
     let with_accumulators = states + of_role(Role::Accumulator);
     let mut lengths = vec![0, states / 4, states / 2, states * 3 / 4, states, with_accumulators, hostable.len()];
     lengths.dedup();
-    lengths.into_iter().map(|length| hostable[..length].iter().map(|(name, _)| name.clone()).collect()).collect()
+    lengths.into_iter().map(|length| hostable[..length].iter().map(|(name, ..)| name.clone()).collect()).collect()
 }
 
 /// A plan within the budget, found with little work; none where it would take at least `most_ns`.
@@ -170,7 +164,7 @@ pub(super) fn bound(
     // Where offload is a last resort, a plan without it is measured against those without it.
     let offload = request.levers.offload && (choice.moves || !request.costs.unified_memory);
     let request = &Request { levers: Levers { offload, ..request.levers }, ..request.clone() };
-    let all: BTreeSet<String> = hostable(&draft.parts).into_iter().map(|(name, _)| name).collect();
+    let all: BTreeSet<String> = hostable(&draft.parts).into_iter().map(|(name, ..)| name).collect();
     // What lasts counts with the transient values where it can be moved; else it is taken from the start.
     let room_bytes = budget_bytes.saturating_sub(draft.fixed_bytes(request, &all, false)?);
     let mut bound = Bound { step_ns: 0.0, shadow_price_ns_per_byte: 0.0 };
@@ -198,7 +192,7 @@ fn lasting(draft: &Draft, number: usize, request: &Request) -> Vec<Lasting> {
             changed.any(|root| graph.value(root).name == name)
         })
     };
-    let lasting = hostable(&draft.parts).into_iter().map(|(name, bytes)| {
+    let lasting = hostable(&draft.parts).into_iter().map(|(name, bytes, _)| {
         let here = graph.values().iter().find(|value| value.role.is_persistent() && value.name == name);
         let cost = match here {
             None => 0.0,

@@ -102,8 +102,8 @@ impl Scheduling {
 
 /// Persistent values of these programs that could stay in the host tier, cheapest to move first: by role, the largest
 /// first, because a copy has a fixed cost.
-pub(super) fn hostable(parts: &[Part]) -> Vec<(String, u64)> {
-    let mut found: BTreeMap<String, (u8, u64)> = BTreeMap::new();
+pub(super) fn hostable(parts: &[Part]) -> Vec<(String, u64, Role)> {
+    let mut found: BTreeMap<String, (u8, u64, Role)> = BTreeMap::new();
     for value in parts.iter().flat_map(|part| part.graph.values()) {
         let rank = match value.role {
             Role::State => 0,
@@ -111,11 +111,21 @@ pub(super) fn hostable(parts: &[Part]) -> Vec<(String, u64)> {
             Role::Parameter => 2,
             _ => continue,
         };
-        found.insert(value.name.clone(), (rank, value.desc.size_bytes()));
+        found.insert(value.name.clone(), (rank, value.desc.size_bytes(), value.role));
+    }
+    // What is read back through a view stays where that reads it.
+    for part in parts {
+        let graph = &part.graph;
+        for id in graph.value_ids().filter(|&id| graph.value(id).role == Role::Output) {
+            let shares = |other: &ValueId| graph.storage_root(*other) == graph.storage_root(id);
+            for other in graph.value_ids().filter(shares) {
+                found.remove(&graph.value(other).name);
+            }
+        }
     }
     let mut hostable: Vec<_> = found.into_iter().collect();
-    hostable.sort_by(|(a_name, (a_rank, a)), (b_name, (b_rank, b))| {
+    hostable.sort_by(|(a_name, (a_rank, a, _)), (b_name, (b_rank, b, _))| {
         a_rank.cmp(b_rank).then(b.cmp(a)).then_with(|| a_name.cmp(b_name))
     });
-    hostable.into_iter().map(|(name, (_, bytes))| (name, bytes)).collect()
+    hostable.into_iter().map(|(name, (_, bytes, role))| (name, bytes, role)).collect()
 }

@@ -59,7 +59,8 @@ pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Sol
         return solution;
     }
     solution.bound = lower_bound(problem, &memory, budget_bytes, effort.bound_work);
-    if solution.bound.extra_cost.is_infinite() {
+    // Inputs alone may be too much.
+    if solution.bound.extra_cost.is_infinite() || problem.len() == 0 {
         return solution;
     }
     let price = solution.bound.price.max(plain.cost as f64 / plain.peak_bytes.max(1) as f64 * 1e-3);
@@ -169,6 +170,9 @@ pub(crate) fn least_peak(problem: &Problem, effort: Effort) -> (Vec<Entry>, u64)
         }
     };
     look(seeds::fetched(problem, &base), &mut best);
+    if problem.len() == 0 {
+        return (best.1, best.0);
+    }
     if best.0 > floor {
         for sequence in Chain::new(problem, problem.turn()).sequences(&base) {
             look(sequence, &mut best);
