@@ -16,3 +16,14 @@ pub(crate) use bound::{LowerBound, certificate};
 pub(crate) use problem::{Lasting, OperationSpec, Problem, Transfer, Value};
 pub(crate) use sequence::{Entry, Event};
 pub(crate) use solve::{Effort, least_peak, solve};
+
+#[cfg(test)]
+mod chain_tests;
+#[cfg(test)]
+mod exact_tests;
+#[cfg(test)]
+mod published_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
