@@ -167,6 +167,8 @@ struct Program<'a> {
     program: microlp::Problem,
     /// For each value, whether it is in memory now; none before it is made.
     held: Vec<Option<Variable>>,
+    /// Whether each entry is in the sequence.
+    chosen: Vec<(Entry, Variable)>,
     /// Whether the value is ever copied to the host.
     copied: Vec<Option<Variable>>,
     budget_bytes: u64,
@@ -185,7 +187,7 @@ impl<'a> Program<'a> {
             Some(program.add_var(transfer.offload_cost as f64, (0.0, 1.0)))
         });
         let copied = copied.collect();
-        Program { problem, program, held, copied, budget_bytes }
+        Program { problem, program, held, chosen: Vec::new(), copied, budget_bytes }
     }
 
     /// A variable for whether a value is in memory, at most where any of these is.
@@ -211,6 +213,7 @@ impl<'a> Program<'a> {
         let problem = self.problem;
         let cost = problem.cost(operation) as f64;
         let runs = self.program.add_integer_var(cost, if operation == stage { (1, 1) } else { (0, 1) });
+        self.chosen.push((Entry::run(stage, operation), runs));
         let (inputs, outputs) = (problem.inputs(operation), problem.outputs(operation));
         let operands: Vec<u32> = inputs.iter().chain(outputs).copied().collect();
         let operand_bytes: u64 = operands.iter().map(|&v| problem.values()[v as usize].bytes).sum();
@@ -239,10 +242,11 @@ impl<'a> Program<'a> {
         self.program.add_constraint(bytes, ComparisonOp::Le, self.budget_bytes as f64);
     }
 
-    fn fetch(&mut self, value: usize) {
+    fn fetch(&mut self, entry: Entry, value: usize) {
         let described = self.problem.values()[value];
         let cost = described.transfer.map_or(0, |transfer| transfer.prefetch_cost) as f64;
         let fetches = self.program.add_binary_var(cost);
+        self.chosen.push((entry, fetches));
         if let Some(copied) = self.copied[value] {
             self.program.add_constraint([(fetches, 1.0), (copied, -1.0)], ComparisonOp::Le, 0.0);
         }
@@ -252,8 +256,8 @@ impl<'a> Program<'a> {
         self.hold(value, &[self.held[value], Some(fetches)]);
     }
 
-    /// The least cost of any sequence. Operations must not change values.
-    fn optimum(mut self) -> Option<u64> {
+    /// A sequence of least cost, and the cost. Operations must not change values.
+    fn optimum(mut self) -> Option<(Vec<Entry>, u64)> {
         let problem = self.problem;
         let uploaded = self.held.iter().enumerate().filter(|(_, held)| held.is_some());
         let upload_bytes: u64 = uploaded.map(|(v, _)| problem.values()[v].bytes).sum();
@@ -263,7 +267,7 @@ impl<'a> Program<'a> {
         for slot in slots(problem) {
             match slot.event() {
                 Event::Run(operation) => self.run(slot.stage(), operation),
-                Event::Fetch(value) => self.fetch(value),
+                Event::Fetch(value) => self.fetch(slot, value),
             }
         }
         for (v, held) in self.held.iter().enumerate().filter(|&(v, _)| problem.values()[v].to_end) {
@@ -273,7 +277,9 @@ impl<'a> Program<'a> {
         match self.program.solve() {
             Ok(outcome) => {
                 let solution = outcome.into_solution().expect("an optimum");
-                Some(solution.objective().round() as u64 + problem.return_cost())
+                let chosen = self.chosen.iter().filter(|&&(_, variable)| solution.var_value(variable) > 0.5);
+                let cost = solution.objective().round() as u64 + problem.return_cost();
+                Some((chosen.map(|&(entry, _)| entry).collect(), cost))
             }
             Err(microlp::Error::Infeasible) => None,
             Err(error) => panic!("{error}"),
@@ -301,11 +307,12 @@ fn probe() {
             let optimum = states.optimum();
             t_dp += t.elapsed().as_secs_f64();
             let t = std::time::Instant::now();
-            let milp = if ops <= 7 { Program::new(&problem, budget).optimum() } else { optimum };
+            let milp = Program::new(&problem, budget).optimum();
             let e = t.elapsed().as_secs_f64();
             if e > 0.5 { println!("ops {ops} values {} {e}", problem.values().len()); }
             t_milp += e;
-            assert_eq!(milp, optimum, "{i} {share} {problem:?}");
+            assert_eq!(milp.as_ref().map(|m| m.1), optimum, "{i} {share} {problem:?}");
+            if let Some((entries, cost)) = &milp { let o = Simulator::new(&problem).run(entries, budget); assert_eq!((o.cost, o.excess_bytes), (*cost, 0)); check(&problem, entries).unwrap(); }
             let t = std::time::Instant::now();
             let solution = solve(&problem, budget, Effort { search_work: std::env::var("W").map_or(6, |w| w.parse().unwrap()) * 1_000_000, ..LITTLE });
             t_solve += t.elapsed().as_secs_f64();
@@ -324,7 +331,10 @@ fn probe() {
                         if solution.cost == optimum { equal += 1; }
                         worst = worst.max(solution.cost as f64 / optimum as f64);
                         if solution.cost != optimum { println!("{i} {share} cost {} optimum {optimum} bound {lower}", solution.cost);}
-                    } else { println!("{i} {share} not found: optimum {optimum} budget {budget} least {least_bytes} floor {floor}"); }
+                    } else { println!("{i} {share} not found: optimum {optimum} budget {budget} least {least_bytes} floor {floor}");
+   if [(52,4),(77,4),(29,2),(43,4),(104,4), (48,4),(24,2)].contains(&(i,share)) { let m = milp.unwrap(); println!("{:?}", m.0.iter().map(|e| (e.stage(), e.event())).collect::<Vec<_>>());
+   for o in 0..problem.len() { println!("op {o} in {:?} out {:?} cost {} ws {} inplace {:?}", problem.inputs(o), problem.outputs(o), problem.cost(o), problem.workspace_bytes(o), problem.takes_over(o)); } println!("{:?}", problem.values().iter().map(|v| (v.bytes, v.to_end, v.transfer.map(|t| (t.offload_cost,t.prefetch_cost,t.hosted)))).collect::<Vec<_>>()); }
+ }
                 }
             }
         }

@@ -40,6 +40,9 @@ pub(crate) fn lazy(problem: &Problem, base: &[Entry], stage: usize, fates: &[Fat
     let mut again = vec![usize::MAX; problem.values().len()];
     let mut stack = Vec::new();
     for later in stage + 1..problem.len() {
+        if later + 1 == problem.len() {
+            stack.extend((0..problem.values().len()).filter(|&v| problem.values()[v].to_end));
+        }
         stack.extend(problem.inputs(later).iter().map(|&input| input as usize));
         while let Some(v) = stack.pop() {
             if again[v] != usize::MAX && later - again[v] <= reuse {
