@@ -330,10 +330,12 @@ fn probe() {
                         assert!(solution.cost >= optimum);
                         if solution.cost == optimum { equal += 1; }
                         worst = worst.max(solution.cost as f64 / optimum as f64);
-                        if solution.cost != optimum { println!("{i} {share} cost {} optimum {optimum} bound {lower}", solution.cost);}
+                        if solution.cost != optimum { let m = milp.unwrap(); println!("{:?}\n{:?}", m.0.iter().map(|e| (e.stage(), e.event())).collect::<Vec<_>>(), solution.entries.unwrap().iter().map(|e| (e.stage(), e.event())).collect::<Vec<_>>());
+   println!("bound {:?} evals {} peak {} plain {}", solution.bound, solution.evaluations, solution.peak_bytes, plain); for o in 0..problem.len() { println!("op {o} in {:?} out {:?} cost {} ws {} inplace {:?}", problem.inputs(o), problem.outputs(o), problem.cost(o), problem.workspace_bytes(o), problem.takes_over(o)); } println!("{:?}", problem.values().iter().map(|v| (v.bytes, v.to_end, v.transfer.map(|t| (t.offload_cost,t.prefetch_cost,t.hosted)))).collect::<Vec<_>>()); 
+ println!("{i} {share} cost {} optimum {optimum} bound {lower}", solution.cost);}
                     } else { println!("{i} {share} not found: optimum {optimum} budget {budget} least {least_bytes} floor {floor}");
-   if [(52,4),(77,4),(29,2),(43,4),(104,4), (48,4),(24,2)].contains(&(i,share)) { let m = milp.unwrap(); println!("{:?}", m.0.iter().map(|e| (e.stage(), e.event())).collect::<Vec<_>>());
-   for o in 0..problem.len() { println!("op {o} in {:?} out {:?} cost {} ws {} inplace {:?}", problem.inputs(o), problem.outputs(o), problem.cost(o), problem.workspace_bytes(o), problem.takes_over(o)); } println!("{:?}", problem.values().iter().map(|v| (v.bytes, v.to_end, v.transfer.map(|t| (t.offload_cost,t.prefetch_cost,t.hosted)))).collect::<Vec<_>>()); }
+   if [(26,4),(88,1),(104,3)].contains(&(i,share)) { let m = milp.unwrap(); println!("{:?}", m.0.iter().map(|e| (e.stage(), e.event())).collect::<Vec<_>>());
+   println!("bound {:?} evals {} peak {} plain {}", solution.bound, solution.evaluations, solution.peak_bytes, plain); for o in 0..problem.len() { println!("op {o} in {:?} out {:?} cost {} ws {} inplace {:?}", problem.inputs(o), problem.outputs(o), problem.cost(o), problem.workspace_bytes(o), problem.takes_over(o)); } println!("{:?}", problem.values().iter().map(|v| (v.bytes, v.to_end, v.transfer.map(|t| (t.offload_cost,t.prefetch_cost,t.hosted)))).collect::<Vec<_>>()); }
  }
                 }
             }
