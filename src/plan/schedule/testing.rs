@@ -131,6 +131,40 @@ fn change(draft: &mut Draft, spec: &mut OperationSpec, value: usize, operation: 
     }
 }
 
+/// Layers, a loss, and a backward part that reads what the layers read; `skips` layers also read earlier values.
+pub(super) fn training(layers: usize, skips: usize, numbers: &mut Numbers) -> Problem {
+    let count = 2 * layers + 1;
+    let mut values = vec![Value { bytes: 1 + numbers.below(60) as u64, ..Value::default() }];
+    let mut operations: Vec<OperationSpec> = Vec::new();
+    for layer in 0..layers {
+        let mut inputs = vec![layer];
+        if layer > 1 && layer - 2 < skips {
+            inputs.insert(0, numbers.below(layer - 1));
+        }
+        let cost = 1 + numbers.below(30) as u64;
+        operations.push(OperationSpec { inputs, outputs: vec![layer + 1], cost, ..OperationSpec::default() });
+        values.push(Value { bytes: 1 + numbers.below(60) as u64, ..Value::default() });
+    }
+    let mut grad = values.len();
+    values.push(Value { bytes: 1, ..Value::default() });
+    let inputs = vec![layers];
+    operations.push(OperationSpec { inputs, outputs: vec![grad], cost: 1, ..OperationSpec::default() });
+    for layer in (0..layers).rev() {
+        let forward = &operations[layer];
+        let (mut inputs, cost) = (forward.inputs.clone(), forward.cost * 2);
+        inputs.push(grad);
+        // Either way of writing a derivative: some need the output too.
+        if numbers.below(4) == 0 {
+            inputs.push(layer + 1);
+        }
+        grad = values.len();
+        values.push(Value { bytes: values[layer].bytes, to_end: layer == 0, ..Value::default() });
+        operations.push(OperationSpec { inputs, outputs: vec![grad], cost, ..OperationSpec::default() });
+    }
+    operations.iter_mut().for_each(|operation| operation.repeatable_before = count);
+    Problem::new(&operations, values, layers)
+}
+
 /// Checks that a sequence contains every first run, replays only what may run again, and finds every operand in memory.
 pub(super) fn check(problem: &Problem, entries: &[Entry]) -> Result<(), String> {
     if !entries.windows(2).all(|pair| pair[0] < pair[1]) {
