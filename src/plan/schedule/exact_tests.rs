@@ -86,9 +86,9 @@ impl<'a> States<'a> {
         let set = |ids: &[u32]| ids.iter().fold(0, |set, &id| set | 1 << id);
         let (inputs, outputs) = (set(problem.inputs(operation)), set(problem.outputs(operation)));
         let shared = problem.outputs(operation).first().map_or(0, |&output| problem.values()[output as usize].bytes);
-        let takes_over = problem.takes_over(operation).map_or(0, |(a, b)| {
-            [a, b].into_iter().filter(|&v| v != u32::MAX).fold(0, |set, v| set | 1 << v)
-        });
+        let takes_over = problem
+            .takes_over(operation)
+            .map_or(0, |(a, b)| [a, b].into_iter().filter(|&v| v != u32::MAX).fold(0, |set, v| set | 1 << v));
         let changes = |&&v: &&usize| problem.changers(v).contains(&(operation as u32));
         let outdated = self.movable.iter().filter(changes).fold(0, |bits, &v| bits | self.copy_bit(v));
         let dropped = self.dropped();
@@ -159,6 +159,11 @@ impl<'a> States<'a> {
         let ends = self.costs.iter().enumerate().filter(|&(state, &cost)| state & to_end == to_end && cost < NEVER);
         ends.map(|(state, &cost)| u64::from(cost) + returned(state)).min()
     }
+}
+
+/// The least cost of any sequence, by dynamic programming.
+pub(super) fn optimum(problem: &Problem, budget_bytes: u64) -> Option<u64> {
+    States::new(problem, budget_bytes).expect("a small problem").optimum()
 }
 
 /// A mixed-integer program: which entries of all slots are in the sequence, and what is in memory after each.

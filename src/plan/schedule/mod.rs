@@ -10,6 +10,7 @@ mod search;
 mod seeds;
 mod sequence;
 mod solve;
+mod tables;
 mod tracker;
 
 pub(crate) use bound::{LowerBound, certificate};

@@ -90,8 +90,7 @@ pub(super) fn random(mixture: Mixture, numbers: &mut Numbers) -> Problem {
             draft.values.push(value);
         }
         spec.inputs = inputs;
-        let hosted =
-            |&&v: &&usize| draft.values[v].transfer.is_some_and(|transfer| transfer.hosted);
+        let hosted = |&&v: &&usize| draft.values[v].transfer.is_some_and(|transfer| transfer.hosted);
         if let Some(&changed) = spec.inputs.iter().find(hosted)
             && mixture.changes
             && numbers.below(2) == 0
@@ -176,7 +175,8 @@ pub(super) fn check(problem: &Problem, entries: &[Entry]) -> Result<(), String> 
     }
     let hosted = |value: &Value| value.transfer.is_some_and(|transfer| transfer.hosted);
     let mut made: Vec<bool> = problem.values().iter().map(|value| value.producer.is_none()).collect();
-    let mut there: Vec<bool> = problem.values().iter().map(|value| value.producer.is_none() && !hosted(value)).collect();
+    let mut there: Vec<bool> =
+        problem.values().iter().map(|value| value.producer.is_none() && !hosted(value)).collect();
     for &entry in entries {
         match entry.event() {
             Event::Run(operation) => {
@@ -204,7 +204,12 @@ pub(super) fn check(problem: &Problem, entries: &[Entry]) -> Result<(), String> 
 /// The peak of the sequence that runs everything once, and the most that one operation needs for itself.
 pub(super) fn extremes(problem: &Problem) -> (u64, u64) {
     let plain = Simulator::new(problem).run(&super::seeds::plain(problem), 0).peak_bytes;
-    let upload: u64 = problem.values().iter().filter(|value| value.producer.is_none() && value.transfer.is_none_or(|t| !t.hosted)).map(|value| value.bytes).sum();
+    let upload: u64 = problem
+        .values()
+        .iter()
+        .filter(|value| value.producer.is_none() && value.transfer.is_none_or(|t| !t.hosted))
+        .map(|value| value.bytes)
+        .sum();
     let floor = (0..problem.len()).map(|operation| problem.operand_bytes(operation)).max().unwrap_or(0);
     (plain, floor.max(upload))
 }
