@@ -150,7 +150,7 @@ fn anything_kept(steps: usize, slots: usize, inner: usize) -> Vec<Vec<u64>> {
 
 #[test]
 fn recurrent_nets_run_as_often_as_the_best_memorization_of_states_and_inner_values() {
-    let mut cases = vec![(100, 5, 3), (100, 12, 1), (100, 20, 4), (200, 10, 2), (1000, 30, 4)];
+    let mut cases = vec![(100, 5, 3), (100, 12, 1), (100, 20, 4), (300, 20, 4)];
     for steps in (3..=10).chain([16, 27]) {
         cases.extend((1..=steps.min(7)).flat_map(|slots| [1, 2, 4].map(|inner| (steps, slots, inner))));
     }
@@ -170,11 +170,11 @@ fn recurrent_nets_run_as_often_as_the_best_memorization_of_states_and_inner_valu
 #[test]
 fn where_inner_values_are_too_large_states_are_kept_as_published() {
     // The paper's boundary conditions, and its recurrence by hand: one of two slots, three steps.
-    let table = states_kept(100, 20);
+    let table = states_kept(30, 20);
     assert_eq!((table[5][1], table[5][5], table[3][2]), (15, 9, 5));
-    for steps in [2, 3, 5, 8, 13, 40, 100] {
+    for steps in [2, 3, 5, 8, 13, 30] {
         let problem = unrolled(steps, 40);
-        for slots in 1..=steps.min(20) {
+        for slots in (1..=steps.min(20)).step_by(1 + steps / 10) {
             let found = runs(&problem, unrolled_budget(slots as u64, 40), steps, seeds_only(&problem));
             assert_eq!(found, table[steps][slots], "{steps} steps, {slots} slots");
         }
