@@ -158,7 +158,6 @@ fn plan_needs_no_gpu_and_follows_the_budget() {
         assert_eq!(number(&planned, "budget_bytes"), budget);
         assert!(number(&planned, "planned_peak_bytes") <= budget, "{planned}");
         assert_eq!(number(&planned, "minimum_budget_bytes"), least);
-        assert_eq!(number(&planned, "micro_batches") > 1, budget < most, "{planned}");
     }
     let text = stdout(&run(&["plan", "mnist-cnn", "--batch", "256", "--budget", "64MiB"]));
     for word in ["conv2", "1,199,882", "budget", "64.0 MiB", "micro-batches", "ms/step"] {
@@ -167,10 +166,9 @@ fn plan_needs_no_gpu_and_follows_the_budget() {
 }
 
 #[test]
-fn the_demos_model_splits_its_batch_in_16_mib() {
+fn the_demos_model_fits_16_mib() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/lenet.toml");
     let plan = last(&run(&["plan", file, "--budget", "16MiB", "--json"]));
-    assert_eq!(plan["micro_batches"], 2);
     assert!(plan["planned_peak_bytes"].as_u64().is_some_and(|peak| peak <= 16 << 20), "{plan}");
 }
 

@@ -39,6 +39,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     output.object(&json!({
         "model": trainer.model().name(),
         "device": trainer.device_name(),
+        "profile": trainer.profile(),
         "weights": args.weights,
         "test_loss": evaluation.loss,
         "test_accuracy": evaluation.accuracy,

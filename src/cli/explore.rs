@@ -3,12 +3,11 @@
 use serde_json::{Value, json};
 use tightfit::nn::Sequential;
 use tightfit::plan::{Largest, Lever, Plan, format_bytes, format_ns};
-use tightfit::train::{self, Config, MOST_SAMPLES};
+use tightfit::train::{self, Config, MOST_SAMPLES, Machine};
 
 use super::describe::describe;
 use super::failure::{Failure, INFEASIBLE};
 use super::output::Output;
-use super::plan::Target;
 
 /// Budgets of a sweep besides the smallest.
 const POINTS: usize = 9;
@@ -19,8 +18,8 @@ fn micro_batches(plan: &Plan) -> String {
     format!("{count} × {size}")
 }
 
-pub(crate) fn sweep(model: &Sequential, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
-    let plans = train::sweep(model, config, &target.limits, POINTS)?;
+pub(crate) fn sweep(model: &Sequential, config: &Config, machine: &Machine, output: &Output) -> Result<u8, Failure> {
+    let plans = train::sweep(model, config, machine, POINTS)?;
     let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
     output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
     output.text(format_args!(
@@ -50,7 +49,8 @@ pub(crate) fn sweep(model: &Sequential, config: &Config, target: &Target, output
         format_bytes(least_bytes),
         format_bytes(most.unconstrained_peak_bytes)
     ));
-    let points: Vec<Value> = plans.iter().map(|plan| Value::Object(describe(plan, target.unified_memory))).collect();
+    let points: Vec<Value> =
+        plans.iter().map(|plan| Value::Object(describe(plan, machine.costs.unified_memory))).collect();
     output.object(&json!({
         "model": model.name(),
         "batch": config.batch,
@@ -61,20 +61,25 @@ pub(crate) fn sweep(model: &Sequential, config: &Config, target: &Target, output
     Ok(0)
 }
 
-pub(crate) fn max_batch(model: &Sequential, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
+pub(crate) fn max_batch(
+    model: &Sequential,
+    config: &Config,
+    machine: &Machine,
+    output: &Output,
+) -> Result<u8, Failure> {
     let none = |what: &str| format!("{what} of `{}` fits", model.name());
     let budget = config.budget_bytes.map_or_else(String::new, format_bytes);
     let smallest = match config.micro_batches {
         Some(count) if count > 1 => format!("no batch of {count}, one sample in each micro-batch,"),
         _ => "not even a batch of 1".to_owned(),
     };
-    let batch = train::max_batch(model, config, &target.limits)
-        .map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
+    let batch =
+        train::max_batch(model, config, machine).map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
     let whole = match config.micro_batches {
         Some(_) => None,
-        None => fitting(train::max_batch(model, &config.micro_batches(1), &target.limits))?,
+        None => fitting(train::max_batch(model, &config.micro_batches(1), machine))?,
     };
-    let length = fitting(train::max_length(model, config, &target.limits))?.flatten();
+    let length = fitting(train::max_length(model, config, machine))?.flatten();
 
     output.text(format_args!("{} in {budget}\n", model.name()));
     row(output, "largest batch", Some(&batch));
@@ -88,9 +93,9 @@ pub(crate) fn max_batch(model: &Sequential, config: &Config, target: &Target, ou
         "model": model.name(),
         "budget_bytes": config.budget_bytes,
         "batch": config.batch,
-        "max_batch": found(Some(&batch), target),
-        "max_batch_in_one": found(whole.as_ref(), target),
-        "max_length": found(length.as_ref(), target),
+        "max_batch": found(Some(&batch), machine),
+        "max_batch_in_one": found(whole.as_ref(), machine),
+        "max_length": found(length.as_ref(), machine),
     }));
     Ok(0)
 }
@@ -121,12 +126,12 @@ fn row(output: &Output, name: &str, found: Option<&Largest>) {
     ));
 }
 
-fn found(found: Option<&Largest>, target: &Target) -> Value {
+fn found(found: Option<&Largest>, machine: &Machine) -> Value {
     let Some(Largest { size, plan, beyond }) = found else { return Value::Null };
     json!({
         "size": size,
         "or_more": beyond.is_none(),
         "beyond": beyond.as_ref().map(ToString::to_string),
-        "plan": describe(plan, target.unified_memory),
+        "plan": describe(plan, machine.costs.unified_memory),
     })
 }

@@ -1,6 +1,7 @@
-//! `tightfit devices | plan | train | eval | data`.
+//! `tightfit devices | calibrate | plan | train | eval | data`.
 
 mod bytes;
+mod calibrate;
 mod data;
 mod describe;
 mod devices;
@@ -43,6 +44,8 @@ struct Cli {
 enum Command {
     /// Lists the devices that can train
     Devices,
+    /// Measures what ops cost on a device, so that plans for it predict their time
+    Calibrate(calibrate::CalibrateArgs),
     /// Shows what training a model takes, before anything runs; needs no GPU
     Plan(plan::PlanArgs),
     /// Trains a model and tests it
@@ -74,6 +77,7 @@ pub(crate) fn main() -> ExitCode {
     let output = Output::new(cli.json);
     let result = match &cli.command {
         Command::Devices => devices::run(&output),
+        Command::Calibrate(args) => calibrate::run(args, &output),
         Command::Plan(args) => plan::run(args, &output),
         Command::Train(args) => train::run(args, &output),
         Command::Eval(args) => eval::run(args, &output),

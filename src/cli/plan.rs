@@ -6,21 +6,24 @@ use clap::Args;
 use serde_json::{Value, json};
 use tightfit::device::Device;
 use tightfit::nn::Sequential;
-use tightfit::plan::{Limits, Planned};
-use tightfit::train::{self, Config, PlanFile, Trainer, write_whole};
+use tightfit::plan::Planned;
+use tightfit::train::{self, Config, Machine, PlanFile, Trainer, write_whole};
 
 use super::describe::describe;
 use super::explore;
 use super::failure::Failure;
 use super::output::Output;
-use super::settings::{DeviceArgs, ModelArgs};
+use super::settings::ModelArgs;
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     model: ModelArgs,
-    #[command(flatten)]
-    device: DeviceArgs,
+
+    /// Index or part of the name of a device that `tightfit devices` lists, cpu, or a profile that `tightfit calibrate`
+    /// wrote, here or on another machine [default: any device]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
 
     /// Draws memory over the commands of a step
     #[arg(long, value_name = "FILE")]
@@ -39,52 +42,60 @@ pub(crate) struct PlanArgs {
     max_batch: bool,
 }
 
-/// What to plan for.
-pub(crate) struct Target {
-    pub(crate) limits: Limits,
-    /// The device has no memory of its own.
-    pub(crate) unified_memory: bool,
-}
-
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
-    let target = target(args.device.device.as_deref())?;
+    let machine = machine(args.device.as_deref())?;
     if args.sweep {
-        return explore::sweep(&model, &config, &target, output);
+        return explore::sweep(&model, &config, &machine, output);
     }
     if args.max_batch {
-        return explore::max_batch(&model, &config, &target, output);
+        return explore::max_batch(&model, &config, &machine, output);
     }
     for (option, path) in [("--svg", &args.svg), ("--output", &args.output)] {
         if let Some(path) = path {
             Trainer::check_save(path).map_err(|error| Failure::bad_input(format!("{option} {error}")))?;
         }
     }
-    let planned = train::plan(&model, &config, &target.limits)?;
+    let planned = train::plan_for(&model, &config, &machine)?;
+    let unified = machine.costs.unified_memory;
     output.text(model.summary()?);
-    output.text(planned.plan.table().unified_memory(target.unified_memory));
+    output.text(planned.plan.table().unified_memory(unified));
+    if args.device.is_some() {
+        output.text(costs_line(machine.profile.as_deref()));
+    }
     keep(args, &model, &config, &planned)?;
     for path in args.svg.iter().chain(&args.output) {
         output.text(format_args!("written to {}", path.display()));
     }
-    let mut object = describe(&planned.plan, target.unified_memory);
+    let mut object = describe(&planned.plan, unified);
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("parameters".to_owned(), json!(model.parameter_count()?));
+    object.insert("profile".to_owned(), json!(machine.profile));
     object.insert("svg".to_owned(), json!(args.svg));
     object.insert("output".to_owned(), json!(args.output));
     output.object(&Value::Object(object));
     Ok(0)
 }
 
-fn target(device: Option<&str>) -> Result<Target, Failure> {
+/// What to plan for: a file is a profile, all else selects a device of this machine.
+fn machine(device: Option<&str>) -> Result<Machine, Failure> {
+    let Some(device) = device else { return Ok(Machine::any()) };
+    let path = Path::new(device);
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     Ok(match device {
-        None => Target { limits: Limits::any_device(), unified_memory: false },
-        Some("cpu") => Target { limits: Limits::default(), unified_memory: true },
-        selector => {
-            let device = Device::open(selector)?;
-            Target { limits: device.limits(), unified_memory: device.info().unified_memory }
-        }
+        "cpu" => Machine::interpreter(),
+        _ if is_json || path.is_file() => Machine::from_profile(path)?,
+        selector => Machine::of(&Device::open(Some(selector))?)?,
     })
+}
+
+/// Where predicted times come from.
+fn costs_line(profile: Option<&Path>) -> String {
+    let source = profile.map_or_else(
+        || "not measured on this device; `tightfit calibrate` does".to_owned(),
+        |path| format!("measured, from {}", path.display()),
+    );
+    format!("{:<20} {source}", "costs")
 }
 
 /// Writes the files that were asked for.
@@ -100,12 +111,14 @@ fn keep(args: &PlanArgs, model: &Sequential, config: &Config, planned: &Planned)
 pub(crate) fn announce(trainer: &Trainer, output: &Output) -> Result<(), Failure> {
     let (model, device) = (trainer.model(), trainer.device_name());
     let table = trainer.plan().table().unified_memory(trainer.unified_memory());
+    let costs = costs_line(trainer.profile());
     output.text(model.summary()?);
-    output.text(format_args!("{table}\ndevice               {device}\n"));
+    output.text(format_args!("{table}\n{:<20} {device}\n{costs}\n", "device"));
     let mut object = describe(trainer.plan(), trainer.unified_memory());
     object.insert("event".to_owned(), json!("plan"));
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("device".to_owned(), json!(device));
+    object.insert("profile".to_owned(), json!(trainer.profile()));
     output.object(&Value::Object(object));
     Ok(())
 }

@@ -150,6 +150,15 @@ fn summarize(
         report.train_loss,
         percent(report.train_accuracy)
     ));
+    let predicted_ms = plan.predicted_step_ns as f64 / 1e6;
+    let prediction_error = predicted_ms / report.step_ms_median - 1.0;
+    if report.steps > 0 {
+        output.text(format_args!(
+            "predicted {predicted_ms:.1} ms a step: {:+.0}% off{}",
+            prediction_error * 100.0,
+            if trainer.profile().is_some() { "" } else { " (costs not measured on this device)" }
+        ));
+    }
     if let Some(evaluation) = &evaluation {
         output.text(format_args!("test: {evaluation}"));
     }
@@ -175,6 +184,9 @@ fn summarize(
         "steps": report.steps,
         "epochs": report.epochs,
         "step_ms_median": finite(report.step_ms_median),
+        "predicted_step_ms": predicted_ms,
+        "measured_step_ms": finite(report.step_ms_median),
+        "prediction_error": finite(prediction_error),
         "train_loss": finite(f64::from(report.train_loss)),
         "train_accuracy": report.train_accuracy,
         "test_loss": evaluation.as_ref().map(|evaluation| evaluation.loss),

@@ -44,6 +44,18 @@ impl Device {
         self.create_buffer(label, size_bytes.max(1).next_multiple_of(ALIGNMENT_BYTES), usage)
     }
 
+    /// Whether buffers in the host's memory can be copied from and to without staging.
+    pub(crate) fn has_host_buffers(&self) -> bool {
+        self.raw.features().contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS)
+    }
+
+    /// Creates a buffer in the host's memory, where [`has_host_buffers`](Self::has_host_buffers): what the device keeps
+    /// for mapping lies there, and it is never mapped. Never `MAP_WRITE`, which may lie in memory that is slow to read.
+    pub(crate) fn create_host(&self, label: &str, size_bytes: u64) -> Result<Buffer, DeviceError> {
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        self.create_buffer(label, size_bytes, usage)
+    }
+
     /// Creates a buffer of exactly this size. Every buffer of the engine comes from here.
     pub(crate) fn create_buffer(
         &self,

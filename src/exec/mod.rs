@@ -5,6 +5,7 @@ mod cpu;
 mod cpu_tests;
 mod gpu;
 mod launch;
+pub mod measure;
 mod single;
 
 pub use cpu::CpuExecutor;

@@ -35,6 +35,10 @@ pub struct Dispatch {
     pub params: Vec<u8>,
     /// Workgroups.
     pub grid: [u32; 3],
+    /// Most loop iterations of one invocation; 0 where there is no loop.
+    pub iterations: u64,
+    /// Flops that the kernel spends, with tiles rounded up; 0 where [`Op::cost`](super::Op::cost) says it well enough.
+    pub flops: u64,
 }
 
 impl Dispatch {
@@ -47,6 +51,8 @@ impl Dispatch {
             bindings: bindings.into(),
             params: Vec::new(),
             grid: [1, 1, 1],
+            iterations: 0,
+            flops: 0,
         }
     }
 
@@ -81,6 +87,13 @@ impl Dispatch {
         self
     }
 
+    /// States what the kernel spends where it computes more than asked for.
+    #[must_use]
+    pub(super) fn flops(mut self, flops: u64) -> Self {
+        self.flops = flops;
+        self
+    }
+
     /// How the kernel must be compiled for this launch. `in_place` is the pair (input, output) of the op that shares
     /// memory.
     pub fn variant(&self, storage: StorageType, access: Access, in_place: Option<(usize, usize)>) -> Variant {
@@ -102,13 +115,14 @@ impl Dispatch {
     /// # Panics
     /// Where that is more than [`MAX_LOOP_ITERATIONS`]: the op must split the work further.
     #[must_use]
-    pub fn loops(self, iterations: usize) -> Self {
+    pub fn loops(mut self, iterations: usize) -> Self {
         assert!(
             iterations as u64 <= MAX_LOOP_ITERATIONS,
             "bug: {}.{} would loop {iterations} times in one invocation",
             self.kernel.file,
             self.kernel.entry
         );
+        self.iterations = iterations as u64;
         self
     }
 }

@@ -46,6 +46,12 @@ impl Tiling {
         }
     }
 
+    /// Flops of `depth` products of `terms` terms, with whole tiles and vectors.
+    pub(super) fn flops(&self, m: usize, n: usize, depth: usize, terms: usize) -> u64 {
+        let cells = m.next_multiple_of(self.tile_m) as u64 * n.next_multiple_of(self.tile_n) as u64;
+        2 * cells * (depth * terms.next_multiple_of(4)) as u64
+    }
+
     /// Gives a launch the family and the constants of `shared/gemm.wgsl`, and one workgroup for each tile of `depth`
     /// products.
     pub(super) fn apply(&self, dispatch: Dispatch, m: usize, n: usize, depth: usize) -> Dispatch {
@@ -285,7 +291,8 @@ impl Gemm {
             ("K_TAIL", !self.k.is_multiple_of(4)),
         ];
         let dispatch = flags.into_iter().filter(|(_, set)| *set).fold(dispatch, |d, (name, _)| d.constant(name, 1));
-        tiling.apply(dispatch, self.m, self.n, depth)
+        let flops = tiling.flops(self.m, self.n, self.batch * self.outer, self.k);
+        tiling.apply(dispatch.flops(flops), self.m, self.n, depth)
     }
 }
 

@@ -1,67 +1,271 @@
 //! What commands cost in time, as the planner reckons.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use super::regression::{Sample, least_errors};
 use crate::graph::Graph;
 use crate::ops::Target;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
-/// Time of an op: `launch_ns + max(flops / flops_per_ns, bytes / bytes_per_ns)`. Time of a copy between the device and
-/// the host: `copy_ns + bytes / rate`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CostModel {
-    /// Fixed time of one launch.
+/// What a node asks of a device, from which its time is predicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Launches of kernels.
+    pub launches: u64,
+    /// Flops that the kernels spend, with tiles rounded up.
+    pub flops: u64,
+    /// Bytes of inputs.
+    pub read_bytes: u64,
+    /// Bytes of everything else that moves: outputs, what is changed in place, workspaces.
+    pub written_bytes: u64,
+}
+
+impl Work {
+    /// The work of a node on devices of this kind.
+    pub fn of(graph: &Graph, node: NodeId, target: &Target) -> Self {
+        let node = graph.node(node);
+        let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
+        let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
+        let cost = node.op.cost(&inputs, &outputs);
+        let dispatches = node.op.dispatches(&inputs, &outputs, target);
+        let spent: u64 = dispatches.iter().map(|dispatch| dispatch.flops).sum();
+        let read_bytes = inputs.iter().map(TensorDesc::size_bytes).sum::<u64>().min(cost.bytes_moved);
+        Work {
+            launches: dispatches.len() as u64,
+            flops: if spent == 0 { cost.flops } else { spent },
+            read_bytes,
+            written_bytes: cost.bytes_moved - read_bytes,
+        }
+    }
+
+    fn terms(self) -> [f64; 4] {
+        [self.launches, self.flops, self.read_bytes, self.written_bytes].map(|count| count as f64)
+    }
+}
+
+/// Time of an op: the sum of each kind of work times its rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpRates {
+    /// Fixed time of a launch.
     pub launch_ns: f64,
-    /// Arithmetic rate.
-    pub flops_per_ns: f64,
-    /// Memory rate.
-    pub bytes_per_ns: f64,
-    /// Fixed time of one copy between device and host.
-    pub copy_ns: f64,
-    /// Rate of copies to the host.
-    pub offload_bytes_per_ns: f64,
-    /// Rate of copies from the host.
-    pub prefetch_bytes_per_ns: f64,
+    /// Time of a flop.
+    pub flop_ns: f64,
+    /// Time of a byte of the inputs.
+    pub read_ns: f64,
+    /// Time of a byte of all else.
+    pub write_ns: f64,
+}
+
+impl OpRates {
+    /// The rates that predict these times best, by relative error.
+    pub fn fit(times: &[(Work, f64)]) -> Self {
+        let samples: Vec<_> = times.iter().map(|(work, ns)| Sample { terms: work.terms(), value: *ns }).collect();
+        let [launch_ns, flop_ns, read_ns, write_ns] = least_errors(&samples);
+        OpRates { launch_ns, flop_ns, read_ns, write_ns }
+    }
+
+    /// The time of this work.
+    pub fn ns(&self, work: Work) -> f64 {
+        work.terms().iter().zip(self.figures()).map(|(count, (_, ns))| count * ns).sum()
+    }
+
+    /// Names and values.
+    fn figures(&self) -> [(&'static str, f64); 4] {
+        let OpRates { launch_ns, flop_ns, read_ns, write_ns } = *self;
+        [("launch_ns", launch_ns), ("flop_ns", flop_ns), ("read_ns", read_ns), ("write_ns", write_ns)]
+    }
+}
+
+/// Time of a copy between device and host: `fixed_ns + bytes · byte_ns`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyRates {
+    /// Fixed time of a copy.
+    pub fixed_ns: f64,
+    /// Time of a byte.
+    pub byte_ns: f64,
+}
+
+impl CopyRates {
+    /// The rates that predict these times (bytes, nanoseconds) best, by relative error.
+    pub fn fit(times: &[(u64, f64)]) -> Self {
+        let samples: Vec<_> =
+            times.iter().map(|&(bytes, ns)| Sample { terms: [1.0, bytes as f64], value: ns }).collect();
+        let [fixed_ns, byte_ns] = least_errors(&samples);
+        CopyRates { fixed_ns, byte_ns }
+    }
+
+    /// The time of a copy.
+    pub fn ns(&self, size_bytes: u64) -> f64 {
+        self.fixed_ns + size_bytes as f64 * self.byte_ns
+    }
+}
+
+/// What running things costs on a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostModel {
+    /// Which kernels the device runs.
+    pub target: Target,
+    /// Rates of ops by name.
+    pub ops: BTreeMap<String, OpRates>,
+    /// Rates of all other ops.
+    pub other_ops: OpRates,
+    /// What one run of a program takes besides its nodes: upload, submission, and the readback of the loss.
+    pub run_ns: f64,
+    /// Copies to the host.
+    pub offload: CopyRates,
+    /// Copies from the host.
+    pub prefetch: CopyRates,
+    /// Whether the device uses the host's memory, so that moving data to the host frees nothing.
+    pub unified_memory: bool,
 }
 
 impl Default for CostModel {
-    /// Two CPU cores under lavapipe, the slowest device there is.
+    /// Two CPU cores under lavapipe, the slowest device there is, as `tightfit calibrate` measured them.
     fn default() -> Self {
-        CostModel {
-            launch_ns: 40_000.0,
-            flops_per_ns: 40.0,
-            bytes_per_ns: 4.0,
-            copy_ns: 100_000.0,
-            offload_bytes_per_ns: 4.0,
-            prefetch_bytes_per_ns: 4.0,
-        }
+        serde_json::from_str(include_str!("lavapipe.json")).expect("bug: the default costs are not a cost model")
     }
 }
 
 impl CostModel {
     /// One run of a node's kernels.
     pub fn node_ns(&self, graph: &Graph, node: NodeId) -> f64 {
-        let node = graph.node(node);
-        let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
-        let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-        let cost = node.op.cost(&inputs, &outputs);
-        let launches = node.op.dispatches(&inputs, &outputs, &Target::default()).len();
-        let (compute, memory) = (cost.flops as f64 / self.flops_per_ns, cost.bytes_moved as f64 / self.bytes_per_ns);
-        self.launch_ns * launches as f64 + compute.max(memory)
+        self.op_rates(graph.node(node).op.name()).ns(Work::of(graph, node, &self.target))
+    }
+
+    /// The rates of an op.
+    pub fn op_rates(&self, op: &str) -> &OpRates {
+        self.ops.get(op).unwrap_or(&self.other_ops)
     }
 
     /// What one run of a program takes besides its nodes and copies.
     pub fn run_ns(&self) -> f64 {
-        0.0
+        self.run_ns
     }
 
     /// A copy to the host.
     pub fn offload_ns(&self, size_bytes: u64) -> f64 {
-        self.copy_ns + size_bytes as f64 / self.offload_bytes_per_ns
+        self.offload.ns(size_bytes)
     }
 
     /// A copy from the host.
     pub fn prefetch_ns(&self, size_bytes: u64) -> f64 {
-        self.copy_ns + size_bytes as f64 / self.prefetch_bytes_per_ns
+        self.prefetch.ns(size_bytes)
+    }
+
+    /// Replaces the rates of ops by those that predict these times best: op, work and nanoseconds of each node.
+    pub fn fit_ops(&mut self, times: &[(&'static str, Work, f64)]) {
+        let mut by_op: BTreeMap<&str, Vec<(Work, f64)>> = BTreeMap::new();
+        for &(op, work, ns) in times {
+            by_op.entry(op).or_default().push((work, ns));
+        }
+        let all: Vec<_> = times.iter().map(|&(_, work, ns)| (work, ns)).collect();
+        self.other_ops = OpRates::fit(&all);
+        self.ops = by_op.into_iter().map(|(op, times)| (op.to_owned(), OpRates::fit(&times))).collect();
+    }
+
+    /// Whether every figure is a time: a number, not below zero.
+    ///
+    /// # Errors
+    /// The name of the first that is not.
+    pub fn check(&self) -> Result<(), String> {
+        let rates = |name: &str, rates: &OpRates| rates.figures().map(|(figure, ns)| (format!("{name}.{figure}"), ns));
+        let copies = |name: &str, CopyRates { fixed_ns, byte_ns }: CopyRates| {
+            [("fixed_ns", fixed_ns), ("byte_ns", byte_ns)].map(|(figure, value)| (format!("{name}.{figure}"), value))
+        };
+        let mut figures = vec![("run_ns".to_owned(), self.run_ns)];
+        figures.extend(self.ops.iter().flat_map(|(op, of)| rates(&format!("ops.{op}"), of)));
+        figures.extend(rates("other_ops", &self.other_ops));
+        figures.extend(copies("offload", self.offload));
+        figures.extend(copies("prefetch", self.prefetch));
+        match figures.into_iter().find(|(_, value)| !(0.0..=MAX_NS).contains(value)) {
+            Some((name, value)) => Err(format!("{name} = {value} is not a time")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A thousand seconds for one launch, flop or byte: no device is that slow, and sums stay finite.
+const MAX_NS: f64 = 1e12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::conv2d::Conv2d;
+    use crate::ops::relu::Relu;
+
+    const RATES: OpRates = OpRates { launch_ns: 40_000.0, flop_ns: 0.03, read_ns: 0.25, write_ns: 0.5 };
+
+    fn works() -> Vec<Work> {
+        let sizes = [1_000, 30_000, 1_000_000, 50_000_000];
+        let work = |flops: u64, launches: u64| Work {
+            launches,
+            flops,
+            read_bytes: flops / 7 * launches,
+            written_bytes: (flops / 5).abs_diff(flops / launches / 11),
+        };
+        sizes.iter().flat_map(|&flops| [1, 2, 3].map(|launches| work(flops, launches))).collect()
+    }
+
+    #[test]
+    fn a_fit_recovers_the_rates() {
+        let times: Vec<_> = works().into_iter().map(|work| (work, RATES.ns(work))).collect();
+        let found = OpRates::fit(&times);
+        for ((name, found), (_, expected)) in found.figures().into_iter().zip(RATES.figures()) {
+            assert!((found / expected - 1.0).abs() < 1e-6, "{name}: {found} instead of {expected}");
+        }
+        let copies = [(1 << 12, 9_024.0), (1 << 20, 270_144.0), (1 << 26, 16_785_216.0)];
+        let found = CopyRates::fit(&copies);
+        assert!((found.fixed_ns - 8_000.0).abs() < 1.0 && (found.byte_ns - 0.25).abs() < 1e-3, "{found:?}");
+    }
+
+    #[test]
+    fn ops_have_their_own_rates_and_others_common_ones() {
+        let slow = OpRates { flop_ns: 3.0, ..RATES };
+        let times: Vec<_> = works()
+            .into_iter()
+            .flat_map(|work| [("relu", work, RATES.ns(work)), ("conv2d", work, slow.ns(work))])
+            .collect();
+        let mut costs = CostModel::default();
+        costs.fit_ops(&times);
+        let work = works()[10];
+        let time = |op: &str| costs.op_rates(op).ns(work);
+        assert!((time("relu") / RATES.ns(work) - 1.0).abs() < 1e-6);
+        assert!((time("conv2d") / slow.ns(work) - 1.0).abs() < 1e-6);
+        let other = time("never measured");
+        assert!(time("relu") * 0.999 < other && other < time("conv2d") * 1.001, "{other}");
+    }
+
+    #[test]
+    fn work_counts_whole_tiles() {
+        let mut graph = Graph::new();
+        let input = graph.input("input", TensorDesc::f32([2, 3, 10, 10]));
+        let weight = graph.parameter("weight", TensorDesc::f32([5, 3, 3, 3]));
+        let conv = Conv2d { bias: false, ..Conv2d::default() };
+        let output = graph.apply(conv, &[input, weight]).expect("fits");
+        graph.apply(Relu, &[output]).expect("fits");
+        let [conv, relu] = [0, 1].map(|node| Work::of(&graph, NodeId(node), &Target::default()));
+        // 64 rows for 5 channels, 128 columns for 2 × 64 pixels, 9 taps of 3 channels in vectors of 4.
+        assert_eq!((conv.launches, conv.flops), (2, 2 * 64 * 128 * 9 * 4));
+        assert_eq!(relu, Work { launches: 1, flops: 640, read_bytes: 2560, written_bytes: 2560 });
+        let costs = CostModel::default();
+        assert_eq!(costs.node_ns(&graph, NodeId(1)), costs.op_rates("relu").ns(relu));
+    }
+
+    #[test]
+    fn figures_that_are_no_times_are_found() {
+        assert_eq!(CostModel::default().check(), Ok(()));
+        for bad in [-1.0, f64::NAN, f64::INFINITY, 1e30] {
+            let mut costs = CostModel::default();
+            costs.ops.insert("relu".to_owned(), OpRates { read_ns: bad, ..RATES });
+            assert!(costs.check().expect_err("must be refused").starts_with("ops.relu.read_ns"));
+            assert!(CostModel { run_ns: bad, ..CostModel::default() }.check().is_err());
+            let prefetch = CopyRates { fixed_ns: bad, byte_ns: 0.0 };
+            assert!(CostModel { prefetch, ..CostModel::default() }.check().is_err());
+        }
     }
 }

@@ -13,6 +13,7 @@ mod microbatch;
 mod order;
 mod placement;
 mod recompute;
+mod regression;
 mod restore;
 mod schedule;
 mod search;
@@ -27,7 +28,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use check::check;
-pub use costs::CostModel;
+pub use costs::{CopyRates, CostModel, OpRates, Work};
 pub use explain::{LeverUse, Table, format_bytes, format_ns};
 pub use restore::restore;
 pub use search::plan;

@@ -1,22 +1,23 @@
 //! What a model takes at many budgets, and how large a batch or a sequence a budget allows.
 
+use super::machine::Machine;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose};
 use crate::error::TrainError;
 use crate::nn::Sequential;
-use crate::plan::{self, CostModel, Largest, Limits, Plan, Request};
+use crate::plan::{self, Largest, Plan, Request};
 
 /// Batches and sequences beyond this are not tried.
 pub const MOST_SAMPLES: usize = 1 << 16;
 
-fn request(config: &Config, limits: &Limits) -> Request {
+fn request(config: &Config, machine: &Machine) -> Request {
     Request {
         batch: config.batch,
         budget_bytes: config.budget_bytes,
         micro_batches: config.micro_batches,
         levers: config.levers,
-        limits: *limits,
-        costs: CostModel::default(),
+        limits: machine.limits,
+        costs: machine.costs.clone(),
     }
 }
 
@@ -24,9 +25,9 @@ fn request(config: &Config, limits: &Limits) -> Request {
 ///
 /// # Errors
 /// As [`plan`](super::plan()).
-pub fn sweep(model: &Sequential, config: &Config, limits: &Limits, points: usize) -> Result<Vec<Plan>, TrainError> {
+pub fn sweep(model: &Sequential, config: &Config, machine: &Machine, points: usize) -> Result<Vec<Plan>, TrainError> {
     let source = ModelSource::new(model, config, Purpose::Training)?;
-    Ok(plan::sweep(&source, &request(config, limits), points)?)
+    Ok(plan::sweep(&source, &request(config, machine), points)?)
 }
 
 /// The largest batch, up to [`MOST_SAMPLES`], for which a plan keeps to the budget of `config`; its own batch does not
@@ -34,9 +35,9 @@ pub fn sweep(model: &Sequential, config: &Config, limits: &Limits, points: usize
 ///
 /// # Errors
 /// Where not even the smallest batch fits.
-pub fn max_batch(model: &Sequential, config: &Config, limits: &Limits) -> Result<Largest, TrainError> {
+pub fn max_batch(model: &Sequential, config: &Config, machine: &Machine) -> Result<Largest, TrainError> {
     let source = ModelSource::new(model, config, Purpose::Training)?;
-    let request = request(config, limits);
+    let request = request(config, machine);
     let least = config.micro_batches.unwrap_or(1);
     let most = MOST_SAMPLES.max(least);
     let mut plan_at = |batch| plan::plan(&source, &Request { batch, ..request.clone() });
@@ -54,11 +55,11 @@ pub fn max_batch(model: &Sequential, config: &Config, limits: &Limits) -> Result
 ///
 /// # Errors
 /// Where not even sequences of length 1 fit.
-pub fn max_length(model: &Sequential, config: &Config, limits: &Limits) -> Result<Option<Largest>, TrainError> {
+pub fn max_length(model: &Sequential, config: &Config, machine: &Machine) -> Result<Option<Largest>, TrainError> {
     if model.with_length(1).is_none() {
         return Ok(None);
     }
-    let request = request(config, limits);
+    let request = request(config, machine);
     // Settings are looked at before lengths are.
     ModelSource::new(model, config, Purpose::Training)?;
     let found = plan::largest(1, MOST_SAMPLES, &mut |length| {

@@ -1,7 +1,9 @@
 //! Training: settings, the trainer, weights in files.
 
+mod calibrate;
 mod diagnose;
 mod explore;
+mod machine;
 mod plan_file;
 mod report;
 mod settings;
@@ -9,10 +11,12 @@ mod source;
 mod trainer;
 mod weights;
 
+pub use calibrate::{Calibration, Extent, OpFit, calibrate};
 pub use explore::{MOST_SAMPLES, max_batch, max_length, sweep};
+pub use machine::{Machine, Profile};
 pub use plan_file::PlanFile;
 pub use report::{Evaluation, FitOptions, FitReport, StepReport};
 pub use settings::{Config, Loss, Optimizer};
-pub use source::plan;
+pub use source::{plan, plan_for};
 pub use trainer::Trainer;
 pub use weights::write_whole;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::machine::Machine;
 use super::settings::{Config, Loss};
 use crate::autodiff::{self, Training};
 use crate::error::{GraphError, TrainError};
@@ -9,7 +10,7 @@ use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Sequential};
 use crate::ops::accuracy::Accuracy;
 use crate::ops::{Stash, UpdateRule};
-use crate::plan::{self, CostModel, Limits, Planned, Request, Source};
+use crate::plan::{self, Limits, Planned, Request, Source};
 
 /// Name of the input that holds the samples.
 pub(crate) const INPUT: &str = "input";
@@ -69,19 +70,27 @@ impl Source for ModelSource<'_> {
     }
 }
 
-/// Plans the training of `model` without a device.
+/// Plans the training of `model` without a device, with the costs of no device in particular.
+///
+/// # Errors
+/// As [`plan_for`].
+pub fn plan(model: &Sequential, config: &Config, limits: &Limits) -> Result<Planned, TrainError> {
+    plan_for(model, config, &Machine::with_limits(*limits))
+}
+
+/// Plans the training of `model` for a machine, which need not be here.
 ///
 /// # Errors
 /// Where a setting makes no sense, the model does not fit together, or no plan meets the budget.
-pub fn plan(model: &Sequential, config: &Config, limits: &Limits) -> Result<Planned, TrainError> {
-    plan_for(Purpose::Training, model, config, limits)
+pub fn plan_for(model: &Sequential, config: &Config, machine: &Machine) -> Result<Planned, TrainError> {
+    plan_with(Purpose::Training, model, config, machine)
 }
 
-pub(crate) fn plan_for(
+pub(crate) fn plan_with(
     purpose: Purpose,
     model: &Sequential,
     config: &Config,
-    limits: &Limits,
+    machine: &Machine,
 ) -> Result<Planned, TrainError> {
     let source = ModelSource::new(model, config, purpose)?;
     let request = Request {
@@ -89,8 +98,8 @@ pub(crate) fn plan_for(
         budget_bytes: config.budget_bytes,
         micro_batches: config.micro_batches,
         levers: config.levers,
-        limits: *limits,
-        costs: CostModel::default(),
+        limits: machine.limits,
+        costs: machine.costs.clone(),
     };
     Ok(plan::plan(&source, &request)?)
 }

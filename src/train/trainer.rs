@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::machine::Machine;
 use super::report::{Evaluation, FitOptions, FitReport, StepReport};
 use super::settings::{Config, Loss, Target};
-use super::source::{CORRECT, INPUT, ModelSource, Purpose, TARGET, input_names, plan_for};
+use super::source::{CORRECT, INPUT, ModelSource, Purpose, TARGET, input_names, plan_with};
 use super::{diagnose, weights};
 use crate::autodiff::{HYPER, LOSS};
 use crate::data::{Batches, Dataset, Order, Targets};
@@ -19,7 +20,7 @@ use crate::exec::{CpuExecutor, Executor, GpuExecutor};
 use crate::graph::Role;
 use crate::nn::Sequential;
 use crate::ops::UpdateRule;
-use crate::plan::{Limits, Plan, Planned, restore};
+use crate::plan::{Plan, Planned, restore};
 use crate::tensor::TensorDesc;
 
 /// Trains one model under one plan.
@@ -37,6 +38,8 @@ pub struct Trainer {
     targets: Vec<u8>,
     /// Whether the device has no memory of its own.
     unified_memory: bool,
+    /// Where the costs come from that the plan reckons with.
+    profile: Option<PathBuf>,
 }
 
 impl fmt::Debug for Trainer {
@@ -66,7 +69,7 @@ impl Trainer {
     }
 
     fn open(purpose: Purpose, model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
-        Trainer::start(model, config, device, |model, config, limits| plan_for(purpose, model, config, limits))
+        Trainer::start(model, config, device, |model, config, machine| plan_with(purpose, model, config, machine))
     }
 
     /// As [`Trainer::new`], but under a plan that was made before, such as one from a
@@ -78,9 +81,9 @@ impl Trainer {
     pub fn with_plan(model: Sequential, config: Config, plan: Plan, device: Option<&str>) -> Result<Self, TrainError> {
         let config =
             Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
-        Trainer::start(model, config, device, |model, config, limits| {
+        Trainer::start(model, config, device, |model, config, machine| {
             let source = ModelSource::new(model, config, Purpose::Training)?;
-            Ok(restore(plan, &source, config.batch, limits)?)
+            Ok(restore(plan, &source, config.batch, &machine.limits)?)
         })
     }
 
@@ -88,21 +91,22 @@ impl Trainer {
         model: Sequential,
         config: Config,
         device: Option<&str>,
-        plan: impl FnOnce(&Sequential, &Config, &Limits) -> Result<Planned, TrainError>,
+        plan: impl FnOnce(&Sequential, &Config, &Machine) -> Result<Planned, TrainError>,
     ) -> Result<Self, TrainError> {
         let device = match device {
             Some("cpu") => None,
             selector => Some(Device::open(selector)?),
         };
-        let limits = device.as_ref().map_or_else(Limits::default, Device::limits);
+        let machine = device.as_ref().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
         let unified_memory = device.as_ref().is_none_or(|device| device.info().unified_memory);
-        let planned = plan(&model, &config, &limits)?;
+        let planned = plan(&model, &config, &machine)?;
         let executor: Box<dyn Executor> = match device {
             Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
             None => Box::new(CpuExecutor::new(&planned)?),
         };
         let mut trainer = Trainer::with_executor(model, config, planned, executor)?;
         trainer.unified_memory = unified_memory;
+        trainer.profile = machine.profile;
         Ok(trainer)
     }
 
@@ -129,6 +133,7 @@ impl Trainer {
             samples,
             targets,
             unified_memory: false,
+            profile: None,
         };
         for parameter in trainer.model.build(1)?.parameters {
             let desc = trainer.parameter_desc(&parameter.name).expect("bug: the plan lacks a parameter of the model");
@@ -157,6 +162,11 @@ impl Trainer {
     /// Whether the device shares its memory with the host, so that offloading frees nothing.
     pub fn unified_memory(&self) -> bool {
         self.unified_memory
+    }
+
+    /// The file with the costs that were measured on this device, where there is one: the plan's times come from it.
+    pub fn profile(&self) -> Option<&Path> {
+        self.profile.as_deref()
     }
 
     /// The most bytes that were on the device at once so far, counted as buffers were created.

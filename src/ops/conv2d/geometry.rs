@@ -228,6 +228,7 @@ impl Geometry {
         if (dest.0 * dest.1).is_multiple_of(4) {
             dispatch = dispatch.constant("VEC_C", 1);
         }
+        let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * self.taps(), channels));
         dispatches.push(tiling.apply(flags(self.strides(dispatch)), rows, columns, self.groups));
         dispatches
     }
@@ -278,6 +279,7 @@ impl Geometry {
             if columns.is_multiple_of(4) {
                 dispatch = dispatch.constant("VEC_C", 1);
             }
+            let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * outer, flat.output.1));
             tiling.apply(self.strides(dispatch), rows, columns, self.groups * split.parts)
         };
         let mut dispatches = vec![first];

@@ -1,0 +1,113 @@
+//! `tightfit calibrate`: measures what ops cost on a device, so that plans for it predict their time.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use tightfit::device::Device;
+use tightfit::error::DataError;
+use tightfit::train::{Calibration, Extent, Profile, Trainer, calibrate};
+
+use super::failure::Failure;
+use super::output::Output;
+
+#[derive(Args, Debug)]
+pub(crate) struct CalibrateArgs {
+    /// Index or part of the name of a device that `tightfit devices` lists [default: the best GPU]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+
+    /// Writes the profile here [default: where plan, train and eval look for it]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Measures a few small kernels once, in seconds: for a first impression
+    #[arg(long)]
+    quick: bool,
+}
+
+pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> {
+    if args.device.as_deref() == Some("cpu") {
+        return Err(Failure::bad_input(
+            "the interpreter cpu is for checking and is not measured: choose another --device",
+        ));
+    }
+    let device = Device::open(args.device.as_deref())?;
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => default_path(&device)?,
+    };
+    Trainer::check_save(&path).map_err(|error| Failure::bad_input(format!("--output {error}")))?;
+    let extent = if args.quick { Extent::Quick } else { Extent::Full };
+    output.text(format_args!("measuring {}; other work on the machine disturbs it", device.info().name));
+    let calibration = calibrate(&device, extent)?;
+    calibration.profile.save(&path)?;
+    show(&calibration, output);
+    let used =
+        if args.output.is_some() { "plan with it: --device FILE" } else { "plan, train and eval use it from now on" };
+    output.text(format_args!("written to {}; {used}", path.display()));
+    let Profile { adapter, backend, driver, costs, .. } = &calibration.profile;
+    output.object(&json!({
+        "event": "summary",
+        "device": adapter,
+        "backend": backend,
+        "driver": driver,
+        "nodes": calibration.nodes,
+        "median_error": calibration.median_error,
+        "run_ms": costs.run_ns / 1e6,
+        "profile": path,
+    }));
+    Ok(0)
+}
+
+fn default_path(device: &Device) -> Result<PathBuf, Failure> {
+    let path = Profile::path_for(device.info())
+        .ok_or_else(|| Failure::bad_input("there is no folder for your data: say where with --output FILE"))?;
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|source| DataError::Io { path: folder.to_owned(), source })?;
+    }
+    Ok(path)
+}
+
+fn show(calibration: &Calibration, output: &Output) {
+    output.text(format_args!(
+        "\n{:<24} {:>5} {:>10} {:>9} {:>9} {:>9}",
+        "op", "nodes", "launch µs", "GFLOP/s", "GB/s", "error"
+    ));
+    for fit in &calibration.ops {
+        output.text(format_args!(
+            "{:<24} {:>5} {:>10.1} {:>9.2} {:>9.2} {:>8.0}%",
+            fit.op,
+            fit.nodes,
+            fit.rates.launch_ns / 1e3,
+            fit.best_flops_per_ns,
+            fit.best_bytes_per_ns,
+            fit.median_error * 100.0
+        ));
+        output.object(&json!({
+            "event": "op",
+            "op": fit.op,
+            "nodes": fit.nodes,
+            "launch_ns": fit.rates.launch_ns,
+            "flop_ns": fit.rates.flop_ns,
+            "read_ns": fit.rates.read_ns,
+            "write_ns": fit.rates.write_ns,
+            "best_gflop_per_s": fit.best_flops_per_ns,
+            "best_gb_per_s": fit.best_bytes_per_ns,
+            "median_error": fit.median_error,
+        }));
+    }
+    let costs = &calibration.profile.costs;
+    let rate = |byte_ns: f64| if byte_ns > 0.0 { 1.0 / byte_ns } else { 0.0 };
+    output.text(format_args!(
+        "\nGFLOP/s and GB/s are those of the best node, whole tiles counted; the error is the median of the fit.\n\
+         A run of a program takes {:.2} ms besides its nodes; copies to the host {:.1} GB/s, from it {:.1} GB/s.\n\
+         {} nodes, median error {:.0}%",
+        costs.run_ns / 1e6,
+        rate(costs.offload.byte_ns),
+        rate(costs.prefetch.byte_ns),
+        calibration.nodes,
+        calibration.median_error * 100.0
+    ));
+}

@@ -1,0 +1,363 @@
+//! How long the nodes of a graph, copies between device and host, and runs of a program take on a device.
+//!
+//! Wall-clock times: what is measured is what training waits for. A submission repeats the work often enough to be long
+//! against an empty submission, whose time is subtracted. Of several, the quickest counts: the others are slower by
+//! what other programs did meanwhile.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::launch::{Launch, Location, access, storage_type};
+use crate::device::{Buffer, Device, Range, Readback, UploadRing};
+use crate::error::DeviceError;
+use crate::graph::{Graph, Node};
+use crate::ops::Slot;
+use crate::tensor::{NodeId, TensorDesc, ValueId};
+
+/// How carefully to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// A submission repeats the work until it should take so long.
+    pub submission: Duration,
+    /// Submissions, of which the quickest counts.
+    pub rounds: usize,
+}
+
+/// Many short submissions: one of them has the device, or the cores of a software device, to itself.
+impl Default for Effort {
+    fn default() -> Self {
+        Effort { submission: Duration::from_millis(3), rounds: 10 }
+    }
+}
+
+impl Effort {
+    /// The least that gives any figures at all, for tests.
+    pub fn quick() -> Self {
+        Effort { submission: Duration::from_millis(1), rounds: 1 }
+    }
+}
+
+/// Most repetitions in one submission: recording them takes time too.
+const MAX_REPETITIONS: f64 = 200.0;
+
+/// A stopwatch for work on one device.
+#[derive(Debug)]
+pub struct Stopwatch<'a> {
+    device: &'a Device,
+    effort: Effort,
+    empty_ns: f64,
+}
+
+/// Work to be timed, and what came of it so far.
+struct Lap<T> {
+    work: T,
+    repetitions: usize,
+    best_ns: f64,
+}
+
+impl<'a> Stopwatch<'a> {
+    /// Measures an empty submission.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn new(device: &'a Device, effort: Effort) -> Result<Self, DeviceError> {
+        let mut watch = Stopwatch { device, effort, empty_ns: 0.0 };
+        let times = (0..effort.rounds * 10).map(|_| watch.once(|_| {})).collect::<Result<Vec<_>, _>>()?;
+        watch.empty_ns = least(times);
+        Ok(watch)
+    }
+
+    fn once(&self, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<f64, DeviceError> {
+        let start = Instant::now();
+        let mut encoder = self.device.encoder();
+        record(&mut encoder);
+        let submission = self.device.submit(encoder)?;
+        self.device.wait(Some(submission))?;
+        Ok(start.elapsed().as_nanos() as f64)
+    }
+
+    /// Time of one repetition of each work, as `record` records it so many times.
+    fn laps<T>(
+        &self,
+        works: Vec<T>,
+        record: impl Fn(&T, &mut wgpu::CommandEncoder, usize),
+    ) -> Result<Vec<f64>, DeviceError> {
+        let mut laps = Vec::with_capacity(works.len());
+        for work in works {
+            // Some drivers compile in the first run; the second tells how often to repeat.
+            self.once(|encoder| record(&work, encoder, 1))?;
+            let single_ns = (self.once(|encoder| record(&work, encoder, 1))? - self.empty_ns).max(1.0);
+            let wanted = self.effort.submission.as_nanos() as f64 / single_ns;
+            laps.push(Lap { work, repetitions: wanted.clamp(1.0, MAX_REPETITIONS) as usize, best_ns: f64::INFINITY });
+        }
+        // Round after round, so that another program's burst of work does not meet all laps of one work.
+        for _ in 0..self.effort.rounds {
+            for lap in &mut laps {
+                let ns = self.once(|encoder| record(&lap.work, encoder, lap.repetitions))? - self.empty_ns;
+                lap.best_ns = lap.best_ns.min((ns / lap.repetitions as f64).max(1.0));
+            }
+        }
+        Ok(laps.into_iter().map(|lap| lap.best_ns).collect())
+    }
+
+    /// Times of the nodes of each graph, views left out. Tensors are zeros and share one buffer, as in an arena; nodes
+    /// that are alike are measured once.
+    ///
+    /// # Errors
+    /// Where memory is short, a kernel does not compile or the device fails.
+    pub fn node_times(&self, graphs: &[&Graph]) -> Result<Vec<Vec<(NodeId, f64)>>, DeviceError> {
+        let mut index = HashMap::new();
+        let mut layouts = Vec::new();
+        for graph in graphs {
+            for node in graph.nodes().iter().filter(|node| !node.op.is_view()) {
+                index.entry(key(graph, node)).or_insert_with(|| {
+                    layouts.push(Layout::new(self.device, graph, node));
+                    layouts.len() - 1
+                });
+            }
+        }
+        let size_bytes = layouts.iter().map(|layout| layout.size_bytes).max().unwrap_or(0);
+        let arena = self.device.create_storage("tensors of one node", size_bytes)?;
+        self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
+        let launches =
+            layouts.iter().map(|layout| layout.launches(self.device, &arena)).collect::<Result<Vec<_>, _>>()?;
+        let times = self.laps(launches, |launches, encoder, repetitions| {
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            for _ in 0..repetitions {
+                launches.iter().for_each(|launch| launch.record(&mut pass));
+            }
+        })?;
+        let of = |graph: &Graph| {
+            let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view());
+            nodes.map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
+        };
+        Ok(graphs.iter().map(|graph| of(graph)).collect())
+    }
+}
+
+/// Bytes of one copy between device and host, with the time of a copy to the host and of one from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CopyTime {
+    /// Bytes.
+    pub size_bytes: u64,
+    /// To the host.
+    pub offload_ns: f64,
+    /// From the host.
+    pub prefetch_ns: f64,
+}
+
+/// Sizes of copies: where the fixed time counts, and where the rate does.
+const COPY_BYTES: [u64; 4] = [4 << 10, 256 << 10, 4 << 20, 32 << 20];
+
+/// Size of the staging buffers through which copies go on devices without host buffers.
+const STAGING_BYTES: u64 = 1 << 20;
+
+impl Stopwatch<'_> {
+    /// Times of copies between the device and the host, as moving a value there takes them: from buffer to buffer where
+    /// the device has buffers in the host's memory, else through staging.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    pub fn copy_times(&self) -> Result<Vec<CopyTime>, DeviceError> {
+        let largest = COPY_BYTES[COPY_BYTES.len() - 1].min(self.device.info().max_buffer_bytes / 256 * 256);
+        let sizes = COPY_BYTES.map(|size| size.min(largest));
+        let near = self.device.create_storage("copies", largest)?;
+        let (offload, prefetch) = if self.device.has_host_buffers() {
+            let far = self.device.create_host("copies, host", largest)?;
+            // A copy ends the pass before it, and another begins after it.
+            let copy =
+                |from: &Buffer, to: &Buffer, encoder: &mut wgpu::CommandEncoder, size: u64, repetitions: usize| {
+                    for _ in 0..repetitions {
+                        drop(encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()));
+                        encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, size);
+                    }
+                };
+            let out = self.laps(sizes.to_vec(), |&size, encoder, times| copy(&near, &far, encoder, size, times))?;
+            let back = self.laps(sizes.to_vec(), |&size, encoder, times| copy(&far, &near, encoder, size, times))?;
+            (out, back)
+        } else {
+            self.staged_copies(&near, &sizes)?
+        };
+        let times = sizes.into_iter().zip(offload).zip(prefetch);
+        Ok(times
+            .map(|((size_bytes, offload_ns), prefetch_ns)| CopyTime { size_bytes, offload_ns, prefetch_ns })
+            .collect())
+    }
+
+    fn staged_copies(&self, near: &Buffer, sizes: &[u64]) -> Result<(Vec<f64>, Vec<f64>), DeviceError> {
+        let mut upload = UploadRing::new(self.device, 2, STAGING_BYTES)?;
+        let mut readback = Readback::new(self.device, STAGING_BYTES)?;
+        let (mut out, mut back) = (Vec::new(), Vec::new());
+        for &size_bytes in sizes {
+            let mut far = vec![0; size_bytes as usize];
+            let range = Range { buffer: near, offset_bytes: 0, size_bytes };
+            out.push(self.best(|| {
+                let data = readback.read(self.device, &[range])?.swap_remove(0);
+                far.copy_from_slice(&data);
+                Ok(())
+            })?);
+            back.push(self.best(|| {
+                upload.write(self.device, near, 0, &far)?;
+                upload.flush(self.device)?;
+                self.device.synchronize()
+            })?);
+        }
+        Ok((out, back))
+    }
+
+    /// Time of a run of a program without nodes: upload, submission, readback of two numbers.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    pub fn run_ns(&self) -> Result<f64, DeviceError> {
+        let mut upload = UploadRing::new(self.device, 2, RUN_INPUT_BYTES)?;
+        let mut readback = Readback::new(self.device, 256)?;
+        let buffer = self.device.create_storage("inputs", RUN_INPUT_BYTES)?;
+        let input = vec![0; RUN_INPUT_BYTES as usize];
+        let range = Range { buffer: &buffer, offset_bytes: 0, size_bytes: 4 };
+        let times = (0..RUNS).map(|_| {
+            self.best(|| {
+                upload.write(self.device, &buffer, 0, &input)?;
+                let mut encoder = self.device.encoder();
+                upload.encode(&mut encoder);
+                drop(encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()));
+                let submission = self.device.submit(encoder)?;
+                upload.submitted(&submission);
+                readback.read(self.device, &[range])?;
+                readback.read(self.device, &[range]).map(|_| ())
+            })
+        });
+        Ok(least(times.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// The quickest of several rounds.
+    fn best(&self, mut work: impl FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        work()?;
+        let times = (0..self.effort.rounds).map(|_| {
+            let start = Instant::now();
+            work()?;
+            Ok(start.elapsed().as_nanos() as f64)
+        });
+        Ok(least(times.collect::<Result<Vec<_>, DeviceError>>()?).max(1.0))
+    }
+}
+
+/// A small batch.
+const RUN_INPUT_BYTES: u64 = 64 << 10;
+
+/// Runs are short, so many can be timed.
+const RUNS: usize = 10;
+
+fn least(times: Vec<f64>) -> f64 {
+    times.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// Nodes with the same key take the same time.
+fn key(graph: &Graph, node: &Node) -> String {
+    let (inputs, outputs) = descs(graph, node);
+    format!("{:?} {inputs:?} {outputs:?}", node.op)
+}
+
+fn descs(graph: &Graph, node: &Node) -> (Vec<TensorDesc>, Vec<TensorDesc>) {
+    let of = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect();
+    (of(&node.inputs), of(&node.outputs))
+}
+
+/// One node's tensors and workspaces in a buffer.
+struct Layout<'a> {
+    node: &'a Node,
+    inputs: Vec<TensorDesc>,
+    outputs: Vec<TensorDesc>,
+    in_place: Option<(usize, usize)>,
+    /// First byte and size of each input, each output, each workspace.
+    regions: Vec<(u64, u64)>,
+    size_bytes: u64,
+}
+
+impl<'a> Layout<'a> {
+    fn new(device: &Device, graph: &Graph, node: &'a Node) -> Self {
+        let (inputs, outputs) = descs(graph, node);
+        // Plans work in place wherever an op can.
+        let in_place = node.op.in_place().iter().copied().find(|&(_, output)| output == 0);
+        let sizes = inputs.iter().chain(&outputs).map(TensorDesc::size_bytes);
+        let alignment_bytes = device.alignment_bytes();
+        let mut end = 0;
+        let mut regions = Vec::new();
+        for size_bytes in sizes.chain(node.op.workspaces(&inputs, &outputs)) {
+            let size_bytes = size_bytes.max(1).next_multiple_of(alignment_bytes);
+            regions.push((end, size_bytes));
+            end += size_bytes;
+        }
+        if let Some((input, _)) = in_place {
+            regions[inputs.len()] = regions[input];
+        }
+        Layout { node, inputs, outputs, in_place, regions, size_bytes: end }
+    }
+
+    fn launches(&self, device: &Device, arena: &Buffer) -> Result<Vec<Launch>, DeviceError> {
+        let locate = |slot: Slot| {
+            let (offset_bytes, size_bytes) = self.regions[match slot {
+                Slot::Input(i) => i,
+                Slot::Output(i) => self.inputs.len() + i,
+                Slot::Workspace(i) => self.inputs.len() + self.outputs.len() + i,
+            }];
+            Location { buffer: arena, offset_bytes, size_bytes }
+        };
+        let op = self.node.op.as_ref();
+        let storage = storage_type(self.inputs.iter().chain(&self.outputs));
+        op.dispatches(&self.inputs, &self.outputs, &device.target())
+            .into_iter()
+            .map(|dispatch| {
+                let access = access(op, &dispatch, self.in_place, &locate);
+                Launch::new(device, dispatch, storage, access, self.in_place, &locate)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::testing::device_or_skip;
+    use crate::ops::matmul::MatMul;
+    use crate::ops::relu::Relu;
+    use crate::ops::reshape::Reshape;
+
+    #[test]
+    fn every_node_but_views_has_a_time() {
+        let Some(device) = device_or_skip() else { return };
+        let graph = |rows: usize| {
+            let mut graph = Graph::new();
+            let input = graph.input("input", TensorDesc::f32([rows, 64]));
+            let weight = graph.parameter("weight", TensorDesc::f32([64, 64]));
+            let product = graph.apply(MatMul::default(), &[input, weight]).expect("fits");
+            let active = graph.apply(Relu, &[product]).expect("fits");
+            let view = graph.apply(Reshape { shape: [64 * rows].into() }, &[active]).expect("fits");
+            graph.apply(Relu, &[view]).expect("fits");
+            graph
+        };
+        let before = device.ledger().current_bytes();
+        let watch = Stopwatch::new(&device, Effort::quick()).expect("measures");
+        let (small, large) = (graph(1), graph(2048));
+        let times = watch.node_times(&[&small, &large, &small]).expect("measures");
+        assert_eq!(times.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 3]);
+        assert_eq!(times[0], times[2], "alike nodes are measured once");
+        assert!(times.iter().flatten().all(|(_, ns)| ns.is_finite() && *ns >= 1.0), "{times:?}");
+        assert!(times[1][0].1 > times[0][0].1, "2048 rows take longer than one: {times:?}");
+        assert!(watch.node_times(&[]).expect("nothing to do").is_empty());
+        assert_eq!(device.ledger().current_bytes(), before, "nothing is left on the device");
+    }
+
+    #[test]
+    fn copies_and_runs_have_times() {
+        let Some(device) = device_or_skip() else { return };
+        let watch = Stopwatch::new(&device, Effort::quick()).expect("measures");
+        let copies = watch.copy_times().expect("measures");
+        assert!(copies.iter().all(|copy| copy.offload_ns >= 1.0 && copy.prefetch_ns >= 1.0), "{copies:?}");
+        let near = device.create_storage("near", 4 << 20).expect("fits");
+        let (out, back) = watch.staged_copies(&near, &[4096, 4 << 20]).expect("measures");
+        assert!(out.iter().chain(&back).all(|ns| *ns >= 1.0), "{out:?} {back:?}");
+        let run_ns = watch.run_ns().expect("measures");
+        assert!((1.0..1e9).contains(&run_ns), "{run_ns}");
+    }
+}

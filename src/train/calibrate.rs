@@ -1,0 +1,255 @@
+//! Measures what ops and copies cost on a device, and fits a cost model to it.
+
+use super::machine::Profile;
+use super::settings::{Config, Loss, Optimizer};
+use super::source::{ModelSource, Purpose};
+use crate::autodiff::{self, Training};
+use crate::device::Device;
+use crate::error::{GraphError, TrainError};
+use crate::exec::measure::{CopyTime, Effort, Stopwatch};
+use crate::graph::{Graph, Pass};
+use crate::nn::{Built, Conv2d, Layer, LeakyRelu, Sequential, models};
+use crate::ops::Stash;
+use crate::ops::add::Add;
+use crate::ops::concat::Concat;
+use crate::ops::copy::Copy;
+use crate::ops::mean::Mean;
+use crate::ops::mul::Mul;
+use crate::ops::sum::Sum;
+use crate::ops::upsample_nearest2d::UpsampleNearest2d;
+use crate::plan::{CopyRates, CostModel, OpRates, Source as _, Work};
+use crate::tensor::{TensorDesc, ValueId};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Enough for predictions: well under a minute.
+    Full,
+    /// A few small nodes, once each: seconds, for a first impression and for tests.
+    Quick,
+}
+
+/// What was measured of one op.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpFit {
+    /// The op's name.
+    pub op: &'static str,
+    /// Nodes measured.
+    pub nodes: usize,
+    /// What was fitted.
+    pub rates: OpRates,
+    /// Flops per nanosecond of the node that did best.
+    pub best_flops_per_ns: f64,
+    /// Bytes per nanosecond of the node that did best.
+    pub best_bytes_per_ns: f64,
+    /// Median of the relative errors of the fit.
+    pub median_error: f64,
+}
+
+/// A device's profile, and how well it describes what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    /// What goes to the file.
+    pub profile: Profile,
+    /// The ops in the order of their names.
+    pub ops: Vec<OpFit>,
+    /// Nodes measured.
+    pub nodes: usize,
+    /// Median of the relative errors over all nodes.
+    pub median_error: f64,
+}
+
+/// Measures a device.
+///
+/// # Errors
+/// Where the device fails.
+pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainError> {
+    let effort = match extent {
+        Extent::Full => Effort::default(),
+        Extent::Quick => Effort::quick(),
+    };
+    let watch = Stopwatch::new(device, effort)?;
+    let graphs = graphs(extent)?;
+    let times = watch.node_times(&graphs.iter().collect::<Vec<_>>())?;
+    let target = device.target();
+    let mut nodes: Vec<(&'static str, Work, f64)> = Vec::new();
+    for (graph, times) in graphs.iter().zip(times) {
+        for (node, ns) in times {
+            let measured = (graph.node(node).op.name(), Work::of(graph, node, &target), ns);
+            // Nodes that are alike have the same time and would only count twice.
+            if !nodes.contains(&measured) {
+                nodes.push(measured);
+            }
+        }
+    }
+    let copies = watch.copy_times()?;
+    let copy = |ns: fn(&CopyTime) -> f64| {
+        CopyRates::fit(&copies.iter().map(|copy| (copy.size_bytes, ns(copy))).collect::<Vec<_>>())
+    };
+    let mut costs = CostModel {
+        target,
+        run_ns: watch.run_ns()?,
+        offload: copy(|copy| copy.offload_ns),
+        prefetch: copy(|copy| copy.prefetch_ns),
+        unified_memory: device.info().unified_memory,
+        ..CostModel::default()
+    };
+    costs.fit_ops(&nodes);
+    let errors = |nodes: &[&(&'static str, Work, f64)]| {
+        let mut errors: Vec<_> =
+            nodes.iter().map(|(op, work, ns)| (costs.op_rates(op).ns(*work) / ns - 1.0).abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        errors.get(errors.len() / 2).copied().unwrap_or_default()
+    };
+    let mut names: Vec<_> = nodes.iter().map(|&(op, ..)| op).collect();
+    names.sort_unstable();
+    names.dedup();
+    let ops = names.into_iter().map(|name| {
+        let of_op: Vec<_> = nodes.iter().filter(|&&(op, ..)| op == name).collect();
+        let best =
+            |amount: fn(&Work) -> u64| of_op.iter().map(|(_, work, ns)| amount(work) as f64 / ns).fold(0.0, f64::max);
+        OpFit {
+            op: name,
+            nodes: of_op.len(),
+            rates: *costs.op_rates(name),
+            best_flops_per_ns: best(|work| work.flops),
+            best_bytes_per_ns: best(|work| work.read_bytes + work.written_bytes),
+            median_error: errors(&of_op),
+        }
+    });
+    let (ops, median_error) = (ops.collect(), errors(&nodes.iter().collect::<Vec<_>>()));
+    Ok(Calibration { profile: Profile::new(device, costs), ops, nodes: nodes.len(), median_error })
+}
+
+/// Graphs whose nodes are measured: together they hold every op, at sizes that tell launches, flops and bytes apart.
+fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
+    let adam = Config::default();
+    let sgd =
+        Config { optimizer: Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.0 }, ..adam };
+    let joint = |model: &Sequential, config: Config, pass: Pass, samples: usize| {
+        let source = ModelSource::new(model, &config, Purpose::Training).expect("bug: settings that make no sense");
+        // Half a batch, so that losses are weighted as in micro-batches.
+        source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples }, Stash::Full)
+    };
+    let small = Sequential::new("small", [4, 12, 12]).conv2d(8, 3).relu().max_pool2d(2).flatten().linear(10);
+    let mut graphs = vec![
+        joint(&small, adam, Pass::Only, 2)?,
+        joint(&small, adam, Pass::Only, 32)?,
+        joint(&small, sgd, Pass::Last, 8)?,
+    ];
+    if extent == Extent::Quick {
+        return Ok(graphs);
+    }
+    for (model, sizes) in
+        [(models::mnist_mlp(), [16, 128]), (models::mnist_cnn(), [8, 32]), (models::mnist_lstm(), [8, 64])]
+    {
+        for samples in sizes {
+            graphs.push(joint(&model, adam, Pass::Only, samples)?);
+        }
+    }
+    let clipped = Config { clip_norm: Some(1.0), ..sgd };
+    graphs.push(joint(&models::mnist_cnn(), clipped, Pass::Last, 16)?);
+    graphs.push(joint(&models::mnist_mlp(), sgd, Pass::Middle, 64)?);
+    graphs.push(joint(&models::mnist_mlp(), Config { loss: Loss::Mse, ..adam }, Pass::Only, 32)?);
+    graphs.push(joint(&models::mnist_mlp(), Config { loss: Loss::BceWithLogits, ..adam }, Pass::Only, 32)?);
+    for (channels, side, conv) in [
+        (3, 32, Conv2d::new(32, 3).padding(1)),
+        (16, 32, Conv2d::new(64, 1)),
+        (32, 16, Conv2d::new(64, 3).padding(1)),
+        (64, 16, Conv2d::new(32, 3).padding(1).stride(2)),
+        (128, 8, Conv2d::new(128, 3).padding(1)),
+        (16, 20, Conv2d::new(16, 5)),
+        (32, 28, Conv2d::new(32, 3).padding(1).groups(32)),
+    ] {
+        let model = Sequential::new("conv", [channels, side, side]);
+        // The first convolution makes the second need a gradient of its input.
+        let model = model.push(Conv2d::new(channels, 1)).push(conv).avg_pool2d(2).flatten().linear(10);
+        graphs.push(joint(&model, adam, Pass::Only, 12)?);
+    }
+    for (features, samples) in [(256, 32), (256, 200), (1024, 16), (1024, 100)] {
+        let model = Sequential::new("gemm", [features]).linear(features).linear(100);
+        graphs.push(joint(&model, adam, Pass::Only, samples)?);
+    }
+    let lstm = Sequential::new("lstm", [12, 40]).lstm(256).linear(10);
+    graphs.push(joint(&lstm, adam, Pass::Only, 24)?);
+    for samples in [4, 64] {
+        graphs.push(joint(&assorted(), adam, Pass::Only, samples)?);
+        graphs.push(residual(samples)?);
+        graphs.push(compact(&models::mnist_lstm(), samples)?);
+        graphs.push(compact(&models::mnist_cnn(), samples.min(16))?);
+    }
+    Ok(graphs)
+}
+
+/// Layers that the built-in models lack.
+fn assorted() -> Sequential {
+    let mut model = Sequential::new("assorted", [16, 16, 16]).conv2d(16, 1);
+    for activation in [
+        Layer::from(LeakyRelu::new(0.01)),
+        crate::nn::Sigmoid.into(),
+        crate::nn::Tanh.into(),
+        crate::nn::Silu.into(),
+        crate::nn::HardSwish.into(),
+        crate::nn::Gelu::new().into(),
+    ] {
+        model = model.push(activation);
+    }
+    model.permute([1, 2, 0]).softmax().log_softmax().flatten().linear(10)
+}
+
+/// Ops that no layer uses alone.
+fn residual(samples: usize) -> Result<Graph, GraphError> {
+    let mut graph = Graph::new();
+    let [a, b] = ["a", "b"].map(|name| graph.parameter(name, TensorDesc::f32([samples, 16, 10, 10])));
+    let sum = graph.apply(Add, &[a, b])?;
+    let product = graph.apply(Mul, &[sum, b])?;
+    let copy = graph.apply(Copy, &[product])?;
+    graph.apply(Sum { axes: vec![0, 2, 3], keepdim: false }, &[copy])?;
+    graph.apply(Mean { axes: vec![2, 3], keepdim: false }, &[copy])?;
+    let both = graph.apply(Concat { axis: 1 }, &[sum, product])?;
+    let larger = graph.apply(UpsampleNearest2d { scale: [2, 2] }, &[both])?;
+    finish(graph, larger, Loss::Mse, Stash::Full)
+}
+
+/// A model whose forward values are kept in small forms.
+fn compact(model: &Sequential, samples: usize) -> Result<Graph, GraphError> {
+    let Built { graph, output, .. } = model.build(samples)?;
+    finish(graph, output, Loss::CrossEntropy, Stash::Compact)
+}
+
+fn finish(mut graph: Graph, output: ValueId, loss: Loss, stash: Stash) -> Result<Graph, GraphError> {
+    let target = graph.input("target", loss.target(&graph.value(output).desc));
+    let loss = loss.apply(&mut graph, output, target)?;
+    let rule = Optimizer::default().rule().expect("bug: settings that make no sense");
+    let training = Training { rule: &*rule, clip_norm: None, pass: Pass::Only, weight: 1.0, stash };
+    autodiff::joint(graph, loss, &[], &training)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::device::testing::device_or_skip;
+    use crate::ops;
+
+    #[test]
+    fn every_op_is_measured() {
+        let graphs = graphs(Extent::Full).expect("builds");
+        let nodes = graphs.iter().flat_map(Graph::nodes);
+        let measured: BTreeSet<_> = nodes.map(|node| node.op.name().split('.').next().unwrap_or_default()).collect();
+        let missing: Vec<_> = ops::all().iter().map(|entry| entry.name).filter(|op| !measured.contains(op)).collect();
+        assert!(missing.is_empty(), "add them to the graphs above: {missing:?}");
+    }
+
+    #[test]
+    fn a_quick_calibration_gives_a_profile() {
+        let Some(device) = device_or_skip() else { return };
+        let calibration = calibrate(&device, Extent::Quick).expect("measures");
+        assert_eq!(calibration.profile.costs.check(), Ok(()));
+        assert_eq!(calibration.profile.limits, device.limits());
+        assert!(calibration.ops.iter().any(|fit| fit.op == "conv2d.grad_weight" && fit.nodes >= 2), "{calibration:?}");
+        let costs = &calibration.profile.costs;
+        assert!(costs.run_ns > 0.0 && costs.offload_ns(1 << 20) > 0.0 && costs.prefetch_ns(1 << 20) > 0.0);
+    }
+}

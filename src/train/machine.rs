@@ -1,0 +1,281 @@
+//! What a plan is made for, and the files that keep what was measured of a device.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+use serde::{Deserialize, Serialize};
+
+use super::weights::write_whole;
+use crate::device::{AdapterInfo, Device};
+use crate::error::DataError;
+use crate::plan::{CostModel, Limits};
+
+/// Version of the files. A file of another version is refused.
+const FORMAT: u32 = 1;
+
+/// Files are a few KiB.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Names the folder of the files, instead of `tightfit` in the user's data folder.
+const FOLDER_VARIABLE: &str = "TIGHTFIT_PROFILES";
+
+/// What a device allows and what things cost on it, as `tightfit calibrate` writes it to a file: enough to plan for the
+/// device without having it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    format: u32,
+    /// The adapter's name.
+    pub adapter: String,
+    /// `vulkan`, `metal`, `dx12` or `gl`.
+    pub backend: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// What the device allows.
+    pub limits: Limits,
+    /// What things cost.
+    pub costs: CostModel,
+}
+
+impl Profile {
+    /// What is known of a device, with these costs.
+    pub fn new(device: &Device, costs: CostModel) -> Self {
+        let AdapterInfo { name, backend, driver, .. } = device.info().clone();
+        Profile { format: FORMAT, adapter: name, backend, driver, limits: device.limits(), costs }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read or is not a profile.
+    pub fn load(path: &Path) -> Result<Self, DataError> {
+        let io = |source| DataError::Io { path: path.to_owned(), source };
+        let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
+        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => DataError::Missing {
+                path: path.to_owned(),
+                hint: "`tightfit calibrate --output FILE` writes one".into(),
+            },
+            _ => io(source),
+        })?;
+        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+            return Err(corrupt("not a device profile: give a file that `tightfit calibrate` wrote".to_owned()));
+        }
+        let text = fs::read(path).map_err(io)?;
+        Profile::parse(&text).map_err(corrupt)
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Header {
+            format: u32,
+        }
+        let again = "measure again with `tightfit calibrate`";
+        let no_profile = |error: serde_json::Error| format!("not a device profile ({error}): {again}");
+        let Header { format } = serde_json::from_slice(text).map_err(no_profile)?;
+        if format != FORMAT {
+            return Err(format!("a device profile of format {format}, this tightfit reads {FORMAT}: {again}"));
+        }
+        let profile: Profile = serde_json::from_slice(text).map_err(no_profile)?;
+        profile
+            .costs
+            .check()
+            .map_err(|reason| format!("a device profile with a figure that makes no sense ({reason}): {again}"))?;
+        let Limits { max_buffer_bytes, max_binding_bytes, alignment_bytes, baseline_bytes } = profile.limits;
+        let sound = (1..=1 << 16).contains(&alignment_bytes)
+            && alignment_bytes.is_power_of_two()
+            && max_buffer_bytes >= LEAST_BUFFER_BYTES
+            && max_binding_bytes >= LEAST_BUFFER_BYTES
+            && baseline_bytes <= 1 << 40;
+        if !sound {
+            return Err(format!("a device profile with limits that no device has: {again}"));
+        }
+        Ok(profile)
+    }
+
+    /// Writes a file, whole or not at all.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), DataError> {
+        let mut text = serde_json::to_string_pretty(self).expect("bug: a profile that JSON cannot hold");
+        text.push('\n');
+        write_whole(path, text.as_bytes())
+    }
+
+    /// Where the profile of an adapter is looked for: in the folder that the environment variable `TIGHTFIT_PROFILES`
+    /// names, or in `tightfit` in the user's data folder. `None` where the user has none.
+    pub fn path_for(adapter: &AdapterInfo) -> Option<PathBuf> {
+        let folder = match std::env::var_os(FOLDER_VARIABLE) {
+            Some(folder) if !folder.is_empty() => PathBuf::from(folder),
+            _ => etcetera::choose_base_strategy().ok()?.data_dir().join("tightfit"),
+        };
+        Some(folder.join(file_name(adapter)))
+    }
+
+    /// The profile kept for an adapter, with its file; `None` where the adapter was not measured.
+    ///
+    /// # Errors
+    /// Where there is a file that is no profile, or that of another adapter.
+    pub fn find(adapter: &AdapterInfo) -> Result<Option<(Profile, PathBuf)>, DataError> {
+        let Some(path) = Profile::path_for(adapter).filter(|path| path.exists()) else { return Ok(None) };
+        let profile = Profile::load(&path)?;
+        if (&profile.adapter, &profile.backend) != (&adapter.name, &adapter.backend) {
+            let reason = format!(
+                "it was measured on `{}` ({}), not on `{}` ({}): measure again with `tightfit calibrate`, or delete it",
+                profile.adapter, profile.backend, adapter.name, adapter.backend
+            );
+            return Err(DataError::Corrupt { path, reason });
+        }
+        if profile.driver != adapter.driver {
+            let (then, now) = (&profile.driver, &adapter.driver);
+            log::warn!("{}: measured with driver {then}, now it is {now}", path.display());
+        }
+        Ok(Some((profile, path)))
+    }
+}
+
+/// Any device has more.
+const LEAST_BUFFER_BYTES: u64 = 1 << 20;
+
+/// Letters and digits of the adapter's name and backend.
+fn file_name(adapter: &AdapterInfo) -> String {
+    let text = format!("{} {}", adapter.name, adapter.backend).to_lowercase();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    format!("{}.json", words.collect::<Vec<_>>().join("-"))
+}
+
+/// What a plan is made for: limits and costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// What it allows.
+    pub limits: Limits,
+    /// What things cost on it.
+    pub costs: CostModel,
+    /// The file with the costs; `None` where they are those of no device in particular.
+    pub profile: Option<PathBuf>,
+}
+
+impl Machine {
+    /// No device in particular.
+    pub fn any() -> Self {
+        Machine::with_limits(Limits::any_device())
+    }
+
+    /// The interpreter.
+    pub fn interpreter() -> Self {
+        Machine::with_limits(Limits::default())
+    }
+
+    /// These limits, with the costs of no device in particular.
+    pub fn with_limits(limits: Limits) -> Self {
+        Machine { limits, costs: CostModel::default(), profile: None }
+    }
+
+    /// An open device, with the costs that were measured on it where there is a profile.
+    ///
+    /// # Errors
+    /// As [`Profile::find`].
+    pub fn of(device: &Device) -> Result<Self, DataError> {
+        let mut machine = Machine::with_limits(device.limits());
+        if let Some((profile, path)) = Profile::find(device.info())? {
+            machine.costs = profile.costs;
+            machine.profile = Some(path);
+        }
+        // What the device says itself is right in any case.
+        machine.costs.target = device.target();
+        machine.costs.unified_memory = device.info().unified_memory;
+        Ok(machine)
+    }
+
+    /// A device that need not be here, from its profile.
+    ///
+    /// # Errors
+    /// As [`Profile::load`].
+    pub fn from_profile(path: &Path) -> Result<Self, DataError> {
+        let Profile { limits, costs, .. } = Profile::load(path)?;
+        Ok(Machine { limits, costs, profile: Some(path.to_owned()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        let limits = Limits { baseline_bytes: 123, ..Limits::default() };
+        let text = |text: &str| text.to_owned();
+        let (adapter, backend, driver) = (text("Some GPU"), text("vulkan"), text("1.2"));
+        Profile { format: FORMAT, adapter, backend, driver, limits, costs: CostModel::default() }
+    }
+
+    fn adapter(name: &str) -> AdapterInfo {
+        AdapterInfo {
+            index: 0,
+            name: name.to_owned(),
+            backend: "vulkan".to_owned(),
+            driver: String::new(),
+            device_type: "cpu".to_owned(),
+            subgroup_min_size: 0,
+            subgroup_max_size: 0,
+            max_buffer_bytes: 1 << 30,
+            max_binding_bytes: 1 << 27,
+            f16: false,
+            unified_memory: false,
+            missing: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn files_survive_the_round_trip() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("gpu.json");
+        profile().save(&path).expect("writes");
+        assert_eq!(Profile::load(&path).expect("reads"), profile());
+        let machine = Machine::from_profile(&path).expect("reads");
+        assert_eq!((machine.limits.baseline_bytes, machine.profile), (123, Some(path)));
+        let missing = Profile::load(&folder.path().join("none.json")).expect_err("is not there");
+        assert!(missing.to_string().contains("tightfit calibrate"), "{missing}");
+        assert!(Profile::load(folder.path()).expect_err("a folder").to_string().contains("not a device profile"));
+    }
+
+    #[test]
+    fn files_that_are_no_profiles_are_refused_in_one_sentence() {
+        let good = serde_json::to_string(&profile()).expect("writes");
+        assert_eq!(Profile::parse(good.as_bytes()), Ok(profile()));
+        for (from, to, word) in [
+            (good.as_str(), "", "not a device profile"),
+            (good.as_str(), "\u{1}\u{2}", "not a device profile"),
+            (good.as_str(), "[1, 2]", "not a device profile"),
+            (good.as_str(), "{\"format\": 2}", "format 2"),
+            ("\"format\":1", "\"format\":99", "format 99"),
+            ("\"limits\"", "\"limitations\"", "limitations"),
+            ("\"run_ns\":", "\"run_ns\":-", "run_ns"),
+            ("\"run_ns\":", "\"run_ns\":1e99, \"runs\":", "unknown field"),
+            ("\"baseline_bytes\":123", "\"baseline_bytes\":-1", "not a device profile"),
+            ("\"baseline_bytes\":123", "\"baseline_bytes\":9999999999999999", "limits"),
+            ("\"alignment_bytes\":256", "\"alignment_bytes\":0", "limits"),
+            ("\"alignment_bytes\":256", "\"alignment_bytes\":3", "limits"),
+            ("\"max_buffer_bytes\":1073741824", "\"max_buffer_bytes\":0", "limits"),
+            ("\"Subgroup\"", "\"Warp\"", "Warp"),
+        ] {
+            let text = good.replace(from, to);
+            assert_ne!(text, good, "{from}");
+            let message = Profile::parse(text.as_bytes()).expect_err(to);
+            assert!(message.contains(word) && message.contains("tightfit calibrate"), "{to}: {message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+        assert!(Profile::parse(&good.as_bytes()[..good.len() / 2]).is_err(), "cut short");
+    }
+
+    #[test]
+    fn file_names_come_from_the_adapter() {
+        assert_eq!(
+            file_name(&adapter("llvmpipe (LLVM 15.0.6, 256 bits)")),
+            "llvmpipe-llvm-15-0-6-256-bits-vulkan.json"
+        );
+        assert_eq!(file_name(&adapter("../../etc/passwd")), "etc-passwd-vulkan.json");
+        assert_eq!(file_name(&adapter("…")), "vulkan.json");
+    }
+}
