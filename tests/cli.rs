@@ -364,7 +364,7 @@ fn every_key_of_a_plan_is_documented() {
     for args in [
         &["plan", "mnist-mlp", "--batch", "8", "--micro-batches", "2", "--json"][..],
         &["plan", "mnist-mlp", "--batch", "4", "--sweep", "--json"],
-        &["plan", "mnist-lstm", "--batch", "2", "--budget", "6MiB", "--max-batch", "--json"],
+        &["plan", "mnist-lstm", "--batch", "1", "--budget", "5.5MiB", "--max-batch", "--json"],
     ] {
         let object = last(&run(args));
         let mut found = Vec::new();
@@ -409,7 +409,7 @@ fn the_largest_batch_is_exact() {
     assert_eq!((fits(batch), fits(batch + 1)), (Some(0), Some(3)));
     assert!(stdout(&run(&args)).contains(&format!("{batch}")));
 
-    let found = last(&run(&["plan", "mnist-lstm", "--batch", "2", "--budget", "6MiB", "--max-batch", "--json"]));
+    let found = last(&run(&["plan", "mnist-lstm", "--batch", "1", "--budget", "5.5MiB", "--max-batch", "--json"]));
     assert!(found["max_length"]["size"].as_u64().is_some_and(|length| length > 28), "{found}");
     assert!(refused(&["plan", "mnist-mlp", "--budget", "1MiB", "--max-batch"], 3).contains("not even a batch of 1"));
     assert!(refused(&["plan", "mnist-mlp", "--max-batch"], 2).contains("--budget"));

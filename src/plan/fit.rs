@@ -110,7 +110,9 @@ pub(super) fn quick(
     if request.levers.recompute {
         consider(schedule(draft, request, budget_bytes, (&nothing, false), true)?, &mut best);
     }
-    if request.levers.offload {
+    // Where the device has no memory of its own, moving values there frees nothing: only where nothing else keeps the budget.
+    let in_vain = request.costs.unified_memory && best.is_some();
+    if request.levers.offload && !in_vain {
         let mut worse = 0;
         for hosted in hosted_sets(draft) {
             let before = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
@@ -159,8 +161,17 @@ pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanEr
 }
 
 /// What no plan of these programs in this order can avoid under the budget.
-pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64) -> Result<Bound, PlanError> {
+pub(super) fn bound(
+    draft: &Draft,
+    request: &Request,
+    budget_bytes: u64,
+    choice: &Choice,
+) -> Result<Bound, PlanError> {
+    // Where offload is a last resort, a plan without it is measured against those without it.
+    let offload = request.levers.offload && (choice.moves || !request.costs.unified_memory);
+    let request = &Request { levers: Levers { offload, ..request.levers }, ..request.clone() };
     let all: BTreeSet<String> = hostable(&draft.parts).into_iter().map(|(name, _)| name).collect();
+    // What lasts counts with the transient values where it can be moved; else it is taken from the start.
     let room_bytes = budget_bytes.saturating_sub(draft.fixed_bytes(request, &all, false)?);
     let mut bound = Bound { step_ns: 0.0, shadow_price_ns_per_byte: 0.0 };
     for &number in &draft.schedule {

@@ -12,6 +12,7 @@ mod lifetime;
 mod microbatch;
 mod order;
 mod placement;
+mod reasons;
 mod recompute;
 mod regression;
 mod restore;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::build::Draft;
 use super::fit::{self, Fit};
 use super::infeasible::infeasible;
-use super::{Bound, Pass, Plan, Planned, Request, Source, Stash, check, microbatch};
+use super::{Bound, Pass, Plan, Planned, Request, Source, Stash, check, microbatch, reasons};
 use crate::error::PlanError;
 
 /// Numbers of micro-batches that are looked at for the smallest budget.
@@ -73,6 +73,9 @@ pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError
     planned.plan.unconstrained_step_ns = unconstrained_step_ns;
     planned.plan.minimum_budget_bytes = minimum_budget_bytes;
     planned.plan.bound = bound;
+    let programs = planned.plan.programs.iter().zip(&planned.graphs).enumerate();
+    let reasons = programs.flat_map(|(i, (program, graph))| reasons::of_program(i, program, graph, &request.costs));
+    planned.plan.reasons = reasons.collect();
     check::check(&planned.plan, &planned.graphs)?;
     Ok(planned)
 }
@@ -130,7 +133,7 @@ impl Search<'_> {
                 if self.is_within(&plain.planned.plan.peak_bytes) {
                     let choice = draft.plain();
                     best = Some((Fit { built: plain, choice }, draft));
-                    break;
+                    continue;
                 }
                 let Some(budget_bytes) = self.request.budget_bytes else { continue };
                 if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, least_ns)? {
@@ -171,15 +174,22 @@ impl Search<'_> {
         Ok(least)
     }
 
-    /// Peak and time with the whole batch at once, even where the device could not bind such large tensors.
+    /// Peak and time of the fastest plan with nothing run again or moved and the fewest micro-batches, even where the
+    /// device could not bind such large tensors.
     fn unconstrained(&self) -> Result<(u64, u64), PlanError> {
         let mut request = self.request.clone();
         request.limits.max_binding_bytes = u64::MAX;
         request.limits.max_buffer_bytes = u64::MAX;
         let parts = microbatch::split(request.batch, self.counts[0]);
-        let draft = Draft::new(self.source, &request, &parts, Stash::Full)?;
-        let plan = draft.build(&request, &draft.plain())?.planned.plan;
-        Ok((plan.peak_bytes, plan.predicted_step_ns))
+        let mut fastest = None;
+        for &stash in self.stashes() {
+            let draft = Draft::new(self.source, &request, &parts, stash)?;
+            let plan = draft.build(&request, &draft.plain())?.planned.plan;
+            if fastest.is_none_or(|(_, step_ns)| plan.predicted_step_ns < step_ns) {
+                fastest = Some((plan.peak_bytes, plan.predicted_step_ns));
+            }
+        }
+        Ok(fastest.expect("bug: no form to keep values in"))
     }
 
     /// What no plan with the chosen micro-batches and forms can avoid.
@@ -187,6 +197,6 @@ impl Search<'_> {
         let Some(budget_bytes) = self.request.budget_bytes else { return Ok(None) };
         let plan = chosen.plan();
         let Some(draft) = self.draft(plan.micro_batches.len(), plan.stash)? else { return Ok(None) };
-        fit::bound(&draft, self.request, budget_bytes).map(Some)
+        fit::bound(&draft, self.request, budget_bytes, &chosen.choice).map(Some)
     }
 }
