@@ -155,12 +155,7 @@ pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanEr
 }
 
 /// What no plan of these programs in this order can avoid under the budget.
-pub(super) fn bound(
-    draft: &Draft,
-    request: &Request,
-    budget_bytes: u64,
-    choice: &Choice,
-) -> Result<Bound, PlanError> {
+pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64, choice: &Choice) -> Result<Bound, PlanError> {
     // Where offload is a last resort, a plan without it is measured against those without it.
     let offload = request.levers.offload && (choice.moves || !request.costs.unified_memory);
     let request = &Request { levers: Levers { offload, ..request.levers }, ..request.clone() };

@@ -44,6 +44,11 @@ const STARTS: u64 = 8;
 
 /// A sequence within the budget at little cost.
 pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Solution {
+    solve_from(problem, budget_bytes, effort, &[])
+}
+
+/// As [`solve`], with more sequences to start from: none that keep the budget cost less than what is found.
+pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, known: &[Vec<Entry>]) -> Solution {
     let mut simulator = Simulator::new(problem);
     let base = seeds::plain(problem);
     let plain = simulator.run(&base, budget_bytes);
@@ -76,6 +81,7 @@ pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Sol
     if problem.values().iter().any(|value| value.transfer.is_some()) {
         pool.add(seeds::fetched(problem, &base));
     }
+    known.iter().for_each(|entries| pool.add(entries.clone()));
     pool.add(base);
     search(problem, pool, effort, solution)
 }
