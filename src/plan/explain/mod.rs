@@ -201,9 +201,9 @@ impl Table<'_> {
             }
         }
         let reasons = self.plan.main_reasons(NAMED_REASONS);
-        for reason in &reasons {
-            let name = format!("  {}", reason.name);
-            write!(f, "\n{name:<20} {:>12}  {}", format_bytes(reason.size_bytes), reason.text)?;
+        for reason in reasons {
+            // The text has the figures.
+            write!(f, "\n  {}: {}", reason.name, reason.text)?;
         }
         Ok(())
     }
