@@ -53,17 +53,21 @@ struct Anchor {
 pub(crate) fn run(command: &BenchCommand, output: &Output) -> Result<u8, Failure> {
     let BenchCommand::Planner(PlannerArgs { dir, seconds }) = command;
     let work = (seconds * WORK_PER_SECOND) as u64;
-    let parts: [(&str, fn(&Path, u64, &Output) -> Result<(), Failure>); 3] =
-        [("planner", measured), ("placement", placement), ("poet", paged)];
-    let here: Vec<_> = parts.iter().filter(|(name, _)| dir.join(name).is_dir()).collect();
-    if here.is_empty() {
+    let [schedules, placements, networks] = ["planner", "placement", "poet"].map(|name| dir.join(name));
+    if ![&schedules, &placements, &networks].iter().any(|folder| folder.is_dir()) {
         return Err(Failure::bad_input(format!(
             "{}: there is no folder planner, placement or poet in it",
             dir.display()
         )));
     }
-    for (name, part) in here {
-        part(&dir.join(name), work, output)?;
+    if schedules.is_dir() {
+        measured(&schedules, work, output)?;
+    }
+    if placements.is_dir() {
+        placement(&placements, output)?;
+    }
+    if networks.is_dir() {
+        paged(&networks, work, output)?;
     }
     deep(work, output);
     Ok(0)
@@ -147,7 +151,7 @@ fn scheduled(found: &Scheduled, time: f64) -> Value {
     })
 }
 
-fn placement(dir: &Path, _work: u64, output: &Output) -> Result<(), Failure> {
+fn placement(dir: &Path, output: &Output) -> Result<(), Failure> {
     output.text(format_args!(
         "\n{:<12} {:>7} {:>10} {:>10} {:>10} {:>9}",
         "placement", "blocks", "bytes", "floor", "capacity", "time"

@@ -195,7 +195,7 @@ fn lasting(draft: &Draft, number: usize, request: &Request) -> Vec<Lasting> {
             Some(_) if changed(&name) => request.costs.prefetch_ns(bytes) + request.costs.offload_ns(bytes),
             Some(_) => request.costs.prefetch_ns(bytes),
         };
-        Lasting { bytes, cost: request.levers.offload.then(|| cost as u64) }
+        Lasting { bytes, cost: request.levers.offload.then_some(cost as u64) }
     });
     lasting.collect()
 }

@@ -73,16 +73,16 @@ pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, k
         Pool { simulator, budget_bytes, price, seeds: Vec::new(), evaluations: 1, least_peak: plain.peak_bytes };
     let peak = (0..problem.len()).max_by_key(|&stage| (memory[stage], usize::MAX - stage)).unwrap_or(0);
     for &stage in solution.bound.moments.iter().take(2).chain([&peak, &problem.turn()]) {
-        seeds::of_moment(problem, &base, stage, budget_bytes).into_iter().for_each(|seed| pool.add(seed));
+        seeds::of_moment(problem, &base, stage, budget_bytes).into_iter().for_each(|seed| pool.add(&seed));
     }
     let chain = Chain::new(problem, problem.turn());
     let fitting = chain.cheapest(&base, |entries| pool.peak(entries) <= budget_bytes);
-    fitting.into_iter().for_each(|seed| pool.add(seed));
+    fitting.into_iter().for_each(|seed| pool.add(&seed));
     if problem.values().iter().any(|value| value.transfer.is_some()) {
-        pool.add(seeds::fetched(problem, &base));
+        pool.add(&seeds::fetched(problem, &base));
     }
-    known.iter().for_each(|entries| pool.add(entries.clone()));
-    pool.add(base);
+    known.iter().for_each(|entries| pool.add(entries));
+    pool.add(&base);
     search(problem, pool, effort, solution)
 }
 
@@ -152,13 +152,13 @@ impl Pool<'_> {
         self.simulator.run(entries, self.budget_bytes).peak_bytes
     }
 
-    fn add(&mut self, entries: Vec<Entry>) {
+    fn add(&mut self, entries: &[Entry]) {
         self.evaluations += 1;
-        let outcome = self.simulator.run(&entries, self.budget_bytes);
+        let outcome = self.simulator.run(entries, self.budget_bytes);
         let over = outcome.peak_bytes.saturating_sub(self.budget_bytes);
         self.least_peak = self.least_peak.min(outcome.peak_bytes);
         let energy = outcome.cost as f64 + 8.0 * self.price * over as f64;
-        let entries = self.simulator.needed(&entries);
+        let entries = self.simulator.needed(entries);
         self.seeds.push((energy, entries));
     }
 }
