@@ -71,7 +71,7 @@ impl Scheduling {
                 let changed = touched.filter_map(|root| changes.get(&root)?.iter().find(|&&at| at > position));
                 changed.map(|&at| at + 1).min().unwrap_or(part.order.len())
             };
-            let mut cost = costs.node_ns(graph, id).round() as u64;
+            let mut cost = part.node_ns[id.index()].round() as u64;
             for output in node.outputs.iter().filter(|&&output| matches!(storage.kind(output), Kind::Hosted(_))) {
                 cost += costs.offload_ns(graph.value(*output).desc.size_bytes()).round() as u64;
             }

@@ -7,10 +7,11 @@
 //! for heterogeneous chains", 2019). The memory model is rough; the exact simulator judges what comes of it.
 
 use super::problem::Problem;
+use super::seeds::most_entries;
 use super::sequence::Entry;
 
 /// Segments that a chain is cut into at most, unless all are alike.
-const SEGMENTS: usize = 64;
+const SEGMENTS: usize = 48;
 /// Steps of memory that the tables tell apart at most.
 const LEVELS: usize = 160;
 /// Work of filling the tables of a chain of segments that are alike.
@@ -137,7 +138,7 @@ impl<'a> Chain<'a> {
         for i in 0..=count {
             let level = i * most / count.max(1);
             let Some(steps) = tables.steps(level) else { continue };
-            let sequence = self.emit(base, &steps);
+            let Some(sequence) = self.emit(base, &steps) else { continue };
             if sequences.last() != Some(&sequence) {
                 sequences.push(sequence);
             }
@@ -155,7 +156,7 @@ impl<'a> Chain<'a> {
         let mut best = None;
         while low < high {
             let middle = low.midpoint(high);
-            let sequence = tables.steps(middle).map(|steps| self.emit(base, &steps));
+            let sequence = tables.steps(middle).and_then(|steps| self.emit(base, &steps));
             match sequence {
                 None => low = middle + 1,
                 Some(sequence) if fits(&sequence) => {
@@ -168,8 +169,9 @@ impl<'a> Chain<'a> {
         best
     }
 
-    /// The entries of these steps.
-    fn emit(&self, base: &[Entry], steps: &[Step]) -> Vec<Entry> {
+    /// The entries of these steps; none where they are too many to be of use.
+    fn emit(&self, base: &[Entry], steps: &[Step]) -> Option<Vec<Entry>> {
+        let most = most_entries(base);
         let mut writer = Writer::new(self, base);
         let first = steps.iter().position(|step| matches!(step, Step::Backward(_))).unwrap_or(steps.len());
         // What the first run passes is there where a step keeps it, and where backward begins.
@@ -201,10 +203,13 @@ impl<'a> Chain<'a> {
                 current = segment;
             }
             writer.use_at(stage);
+            if writer.entries.len() > most {
+                return None;
+            }
         }
         writer.entries.sort_unstable();
         writer.entries.dedup();
-        writer.entries
+        Some(writer.entries)
     }
 
     fn segment_of_value(&self, value: usize) -> Option<usize> {
@@ -348,7 +353,7 @@ impl<'a> Tables<'a> {
             chain.segments.iter().map(|segment| level(segment.boundary_bytes) + level(segment.saved_bytes)).sum();
         // Alike segments: a long chain has many levels, but its costs hardly fall beyond some.
         let levels =
-            if chain.alike { needed.min((TABLE_WORK / (count * count)).max(24)) } else { needed.min(LEVELS * 2) };
+            if chain.alike { needed.min((TABLE_WORK / (count * count)).max(24)) } else { needed.min(LEVELS) };
         let size = if chain.alike { count + 1 } else { (count + 1) * (count + 1) } * (levels + 1);
         let mut tables = Tables { chain, levels, costs: vec![NEVER; size], choices: vec![Choice::Impossible; size] };
         let segments = &chain.segments;

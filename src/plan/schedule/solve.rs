@@ -186,7 +186,9 @@ pub(crate) fn least_peak(problem: &Problem, effort: Effort) -> (Vec<Entry>, u64)
         for stage in [problem.turn(), tightest(&base, &mut Simulator::new(problem))] {
             let nothing_kept = seeds::nothing_kept(problem, stage);
             for reuse in [usize::MAX, 64, 16, 4, 1, 0] {
-                look(seeds::lazy(problem, &base, stage, &nothing_kept, reuse), &mut best);
+                if let Some(entries) = seeds::lazy(problem, &base, stage, &nothing_kept, reuse) {
+                    look(entries, &mut best);
+                }
             }
         }
     }
