@@ -12,7 +12,7 @@ use tightfit::nn::{Conv2d, Lstm, Sequential, models};
 use tightfit::ops::cross_entropy::CrossEntropy;
 use tightfit::ops::sgd::Sgd;
 use tightfit::ops::{Stash, UpdateRule};
-use tightfit::plan::{CostModel, Limits, Planned, Request, Source, plan};
+use tightfit::plan::{CostModel, Levers, Limits, Planned, Request, Source, plan};
 use tightfit::tensor::{DType, TensorDesc};
 
 struct Classifier {
@@ -22,7 +22,8 @@ struct Classifier {
 }
 
 impl Source for Classifier {
-    fn graph(&self, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError> {
+    /// The form that is looked at, whichever the planner asks for.
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, _stash: Stash) -> Result<Graph, GraphError> {
         let built = self.model.build(samples)?;
         let mut graph = built.graph;
         let labels = graph.input("labels", TensorDesc::u32([samples]));
@@ -40,7 +41,8 @@ fn classifier(model: &Sequential, stash: Stash) -> Classifier {
 
 fn planned(model: &Sequential, stash: Stash, batch: usize, micro_batches: usize, limits: Limits) -> Planned {
     let costs = CostModel::default();
-    let request = Request { batch, budget_bytes: None, micro_batches: Some(micro_batches), limits, costs };
+    let levers = Levers { compact: false, ..Levers::default() };
+    let request = Request { batch, budget_bytes: None, micro_batches: Some(micro_batches), levers, limits, costs };
     plan(&classifier(model, stash), &request).unwrap()
 }
 
@@ -133,7 +135,7 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
 }
 
 fn joint(model: &Sequential, stash: Stash, samples: usize) -> Graph {
-    classifier(model, stash).graph(Pass::Only, samples, samples).unwrap()
+    classifier(model, stash).graph(Pass::Only, samples, samples, stash).unwrap()
 }
 
 /// Bytes that forward makes and that later phases read.

@@ -1,5 +1,6 @@
-//! `tightfit devices | calibrate | plan | train | eval | data`.
+//! `tightfit devices | calibrate | plan | train | eval | data | bench`.
 
+mod bench;
 mod bytes;
 mod calibrate;
 mod data;
@@ -55,6 +56,9 @@ enum Command {
     /// Fetches datasets
     #[command(subcommand, arg_required_else_help = false)]
     Data(data::DataCommand),
+    /// Measures the planner itself
+    #[command(subcommand, arg_required_else_help = false)]
+    Bench(bench::BenchCommand),
 }
 
 /// Runs the command line of this process.
@@ -82,6 +86,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Train(args) => train::run(args, &output),
         Command::Eval(args) => eval::run(args, &output),
         Command::Data(command) => data::run(command, &output),
+        Command::Bench(command) => bench::run(command, &output),
     };
     match result {
         Ok(exit_code) => ExitCode::from(exit_code),

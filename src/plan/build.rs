@@ -35,6 +35,9 @@ pub(super) struct Part {
     pub(super) graph: Graph,
     pub(super) storage: Storage,
     pub(super) order: Vec<NodeId>,
+    /// What one run of each node costs.
+    pub(super) node_ns: Vec<f64>,
+    hash: String,
 }
 
 /// What is decided about a step apart from its micro-batches.
@@ -81,7 +84,7 @@ impl Draft {
         let alignment_bytes = request.limits.alignment_bytes.max(1).next_multiple_of(UNIT_BYTES);
         let part = |pass: Pass, samples: usize| {
             let graph = source.graph(pass, samples, request.batch, stash)?;
-            Part::new(graph, pass, samples, alignment_bytes)
+            Part::new(graph, pass, samples, alignment_bytes, &request.costs)
         };
         let mut parts: Vec<Part> = Vec::new();
         let mut schedule = Vec::new();
@@ -182,10 +185,18 @@ impl Draft {
 }
 
 impl Part {
-    fn new(graph: Graph, pass: Pass, samples: usize, alignment_bytes: u64) -> Result<Part, PlanError> {
+    fn new(
+        graph: Graph,
+        pass: Pass,
+        samples: usize,
+        alignment_bytes: u64,
+        costs: &CostModel,
+    ) -> Result<Part, PlanError> {
         let storage = Storage::of(&graph, alignment_bytes)?;
         let (order, _) = order::best(&graph, &storage);
-        Ok(Part { pass, samples, graph, storage, order })
+        let node_ns = graph.node_ids().map(|id| if graph.node(id).op.is_view() { 0.0 } else { costs.node_ns(&graph, id) });
+        let (node_ns, hash) = (node_ns.collect(), graph.hash());
+        Ok(Part { pass, samples, graph, storage, order, node_ns, hash })
     }
 }
 
@@ -231,7 +242,7 @@ impl<'a> Scheduled<'a> {
                     let outputs = graph.node(node).outputs.iter().zip(&step.outputs);
                     let outputs = outputs.map(|(root, block)| block.map_or_else(|| homes[root], place)).collect();
                     let workspaces = step.workspaces.iter().map(|&block| place(block)).collect();
-                    predicted_ns += costs.node_ns(graph, node);
+                    predicted_ns += self.part.node_ns[node.index()];
                     commands.push(Command::Dispatch { node, outputs, workspaces, in_place: step.in_place });
                 }
                 Some(Event::Fetch(value)) => {
@@ -254,7 +265,7 @@ impl<'a> Scheduled<'a> {
         Program {
             pass: self.part.pass,
             samples: self.part.samples,
-            graph_hash: graph.hash(),
+            graph_hash: self.part.hash.clone(),
             places,
             commands,
             live_peak_bytes: self.lifetimes.peak_bytes,

@@ -17,6 +17,9 @@ const QUICK: u64 = 12;
 /// Times that a schedule is made for less memory because blocks did not pack as tightly as their sum.
 const PACKING_TRIES: usize = 6;
 
+/// Nodes from which a graph is large: fewer ways are tried.
+const LARGE: usize = 600;
+
 /// A plan with what was chosen for it.
 #[derive(Clone, Debug)]
 pub(super) struct Fit {
@@ -108,7 +111,10 @@ pub(super) fn quick(
     let in_vain = request.costs.unified_memory && best.is_some();
     if request.levers.offload && !in_vain {
         let mut worse = 0;
-        for hosted in hosted_sets(draft) {
+        let sets = hosted_sets(draft);
+        let large = draft.parts.iter().any(|part| part.order.len() > LARGE);
+        let few = [sets[0].clone(), sets[sets.len() - 1].clone()];
+        for hosted in if large { few.to_vec() } else { sets } {
             let before = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
             consider(schedule(draft, request, budget_bytes, (&hosted, true), true)?, &mut best);
             // More in the host tier than is good gets worse and worse.
@@ -134,9 +140,15 @@ pub(super) fn thorough(
 
 /// Plans with low peaks: with nothing moved to the host tier, and with more and more there.
 pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanError> {
-    let mut ways = vec![(BTreeSet::new(), false)];
+    let mut ways = Vec::new();
+    // Where everything can move, nothing needs less; on small graphs the staging for that may be more than it saves.
+    let large = draft.parts.iter().any(|part| part.order.len() > LARGE);
+    if !large || !request.levers.offload {
+        ways.push((BTreeSet::new(), false));
+    }
     if request.levers.offload {
-        ways.extend(hosted_sets(draft).into_iter().rev().map(|hosted| (hosted, true)));
+        let sets = hosted_sets(draft).into_iter().rev().map(|hosted| (hosted, true));
+        ways.extend(sets.take(if large { 1 } else { usize::MAX }));
     }
     let mut found = Vec::new();
     for (hosted, moves) in ways {
@@ -155,12 +167,7 @@ pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanEr
 }
 
 /// What no plan of these programs in this order can avoid under the budget.
-pub(super) fn bound(
-    draft: &Draft,
-    request: &Request,
-    budget_bytes: u64,
-    choice: &Choice,
-) -> Result<Bound, PlanError> {
+pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64, choice: &Choice) -> Result<Bound, PlanError> {
     // Where offload is a last resort, a plan without it is measured against those without it.
     let offload = request.levers.offload && (choice.moves || !request.costs.unified_memory);
     let request = &Request { levers: Levers { offload, ..request.levers }, ..request.clone() };
@@ -200,7 +207,7 @@ fn lasting(draft: &Draft, number: usize, request: &Request) -> Vec<Lasting> {
             Some(_) if changed(&name) => request.costs.prefetch_ns(bytes) + request.costs.offload_ns(bytes),
             Some(_) => request.costs.prefetch_ns(bytes),
         };
-        Lasting { bytes, cost: request.levers.offload.then(|| cost as u64) }
+        Lasting { bytes, cost: request.levers.offload.then_some(cost as u64) }
     });
     lasting.collect()
 }

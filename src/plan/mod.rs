@@ -2,6 +2,7 @@
 //!
 //! Pure: no device, no clock, no randomness, no I/O.
 
+pub mod bench;
 mod build;
 mod check;
 mod costs;

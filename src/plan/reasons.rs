@@ -101,8 +101,6 @@ pub(super) fn of_program(number: usize, program: &Program, graph: &Graph, costs:
 
 /// The name of a value, or of the persistent value that it is shown as.
 fn name(graph: &Graph, value: ValueId) -> String {
-    let named = graph.value_ids().find(|&id| {
-        graph.storage_root(id) == value && graph.value(id).role.is_persistent()
-    });
+    let named = graph.value_ids().find(|&id| graph.storage_root(id) == value && graph.value(id).role.is_persistent());
     graph.value(named.unwrap_or(value)).name.clone()
 }

@@ -76,7 +76,7 @@ impl Scheduling {
                 inputs: known(&node.inputs),
                 outputs,
                 workspace_bytes: storage.workspaces[id.index()].iter().sum(),
-                cost: costs.node_ns(graph, id).round() as u64,
+                cost: part.node_ns[id.index()].round() as u64,
                 repeatable_before,
                 changes: known(&changed),
                 in_place: [takeovers.next(), takeovers.next()],

@@ -1,7 +1,8 @@
 //! Chooses what a step does to stay within the budget: how many micro-batches, in which form backward finds forward's
 //! values, what moves to the host tier, and what runs again. Of all that fits, the plan that takes least time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::build::Draft;
 use super::fit::{self, Fit};
@@ -51,7 +52,7 @@ pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError
             microbatch::spread(all.len()).into_iter().map(|position| all[position]).collect()
         }
     };
-    let mut search = Search { source, request, counts, refused: None };
+    let mut search = Search { source, request, counts, drafts: BTreeMap::new(), refused: None };
     let (unconstrained_peak_bytes, unconstrained_step_ns) = search.unconstrained()?;
     let least = search.least()?;
     let chosen = match search.cheapest()? {
@@ -85,6 +86,8 @@ struct Search<'a> {
     request: &'a Request,
     /// Numbers of micro-batches to choose from, fewest first.
     counts: Vec<usize>,
+    /// Programs made so far.
+    drafts: BTreeMap<(usize, Stash), Rc<Draft>>,
     /// Why a number of micro-batches is not possible at all.
     refused: Option<PlanError>,
 }
@@ -101,10 +104,17 @@ impl Search<'_> {
     }
 
     /// The programs for so many micro-batches; none where a tensor would be too large for the device.
-    fn draft(&mut self, count: usize, stash: Stash) -> Result<Option<Draft>, PlanError> {
+    fn draft(&mut self, count: usize, stash: Stash) -> Result<Option<Rc<Draft>>, PlanError> {
+        if let Some(known) = self.drafts.get(&(count, stash)) {
+            return Ok(Some(known.clone()));
+        }
         let parts = microbatch::split(self.request.batch, count);
         match Draft::new(self.source, self.request, &parts, stash) {
-            Ok(draft) => Ok(Some(draft)),
+            Ok(draft) => {
+                let draft = Rc::new(draft);
+                self.drafts.insert((count, stash), draft.clone());
+                Ok(Some(draft))
+            }
             Err(refused @ PlanError::Binding { .. }) => {
                 self.refused = Some(refused);
                 Ok(None)
@@ -119,7 +129,7 @@ impl Search<'_> {
 
     /// The plan within the budget that takes least time.
     fn cheapest(&mut self) -> Result<Option<Fit>, PlanError> {
-        let mut best: Option<(Fit, Draft)> = None;
+        let mut best: Option<(Fit, Rc<Draft>)> = None;
         for position in 0..self.counts.len() {
             for &stash in self.stashes() {
                 let Some(draft) = self.draft(self.counts[position], stash)? else { continue };
@@ -176,14 +186,19 @@ impl Search<'_> {
 
     /// Peak and time of the fastest plan with nothing run again or moved and the fewest micro-batches, even where the
     /// device could not bind such large tensors.
-    fn unconstrained(&self) -> Result<(u64, u64), PlanError> {
+    fn unconstrained(&mut self) -> Result<(u64, u64), PlanError> {
         let mut request = self.request.clone();
         request.limits.max_binding_bytes = u64::MAX;
         request.limits.max_buffer_bytes = u64::MAX;
-        let parts = microbatch::split(request.batch, self.counts[0]);
         let mut fastest = None;
         for &stash in self.stashes() {
-            let draft = Draft::new(self.source, &request, &parts, stash)?;
+            let draft = match self.draft(self.counts[0], stash)? {
+                Some(draft) => draft,
+                None => {
+                    let parts = microbatch::split(request.batch, self.counts[0]);
+                    Rc::new(Draft::new(self.source, &request, &parts, stash)?)
+                }
+            };
             let plan = draft.build(&request, &draft.plain())?.planned.plan;
             if fastest.is_none_or(|(_, step_ns)| plan.predicted_step_ns < step_ns) {
                 fastest = Some((plan.peak_bytes, plan.predicted_step_ns));

@@ -260,7 +260,6 @@ fn assert_changes_are_rejected(planned: &Planned) -> Result<(), TestCaseError> {
                         }
                     });
                 }
-                Command::Offload { .. } | Command::Prefetch { .. } => {}
             }
         }
     }

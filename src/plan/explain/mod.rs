@@ -170,16 +170,17 @@ impl Table<'_> {
         let plan = self.plan;
         let milliseconds = plan.predicted_step_ns as f64 / 1e6;
         write!(f, "{:<20} {:>12}", "predicted", format!("{milliseconds:.1} ms/step"))?;
+        let share = |ns: f64| percent(ns / (plan.unconstrained_step_ns as f64).max(1.0));
         if plan.overhead_ns() != 0.0 {
-            let share = percent(plan.overhead());
-            write!(f, "\n{:<20} {:>12}  {share} over unconstrained", "overhead", format_ns(plan.overhead_ns()))?;
+            let share = share(plan.overhead_ns());
+            write!(f, "\n{:<20} {:>12}  {share} of unconstrained", "overhead", format_ns(plan.overhead_ns()))?;
         }
         if let (Some(least_ns), Some(gap)) = (plan.least_overhead_ns(), plan.gap())
-            && (plan.overhead_ns() != 0.0 || least_ns > 0.0)
+            && plan.overhead_ns() != 0.0
         {
-            let share = percent(least_ns / (plan.unconstrained_step_ns as f64).max(1.0));
+            let share = share(least_ns);
             let gap = if gap < 0.000_5 { "reaches it".to_owned() } else { format!("is {} above it", percent(gap)) };
-            write!(f, "\n{:<20} {:>12}  {share}; this plan {gap}", "lower bound", format_ns(least_ns))?;
+            write!(f, "\n{:<20} {:>12}  {share}; this plan {gap}", "  at least", format_ns(least_ns))?;
         }
         if let Some((amount, saved_ns)) = plan.worth_of_memory() {
             let saved = format_ns(saved_ns);
@@ -200,9 +201,9 @@ impl Table<'_> {
             }
         }
         let reasons = self.plan.main_reasons(NAMED_REASONS);
-        for reason in &reasons {
-            let name = format!("  {}", reason.name);
-            write!(f, "\n{name:<20} {:>12}  {}", format_bytes(reason.size_bytes), reason.text)?;
+        for reason in reasons {
+            // The text has the figures.
+            write!(f, "\n  {}: {}", reason.name, reason.text)?;
         }
         Ok(())
     }

@@ -126,7 +126,8 @@ impl<'a> Drawing<'a> {
             format!("predicted {} a step", format_ns(plan.predicted_step_ns as f64)),
         ];
         if plan.overhead_ns() != 0.0 {
-            parts.push(format!("{} over unconstrained", percent(plan.overhead())));
+            let relation = if plan.overhead_ns() < 0.0 { "less than" } else { "over" };
+            parts.push(format!("{} {relation} unconstrained", percent(plan.overhead().abs())));
         }
         put!(self, "<text class=\"sub\" x=\"{LEFT}\" y=\"51\">{}</text>", escape(&parts.join("  ·  ")));
     }

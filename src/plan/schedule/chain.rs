@@ -9,11 +9,12 @@
 //! comes of it.
 
 use super::problem::Problem;
+use super::seeds::most_entries;
 use super::sequence::Entry;
 use super::tables::{Step, Tables, Taken, table_levels};
 
 /// Segments that a chain is cut into at most, unless all are alike.
-const SEGMENTS: usize = 64;
+const SEGMENTS: usize = 48;
 /// Steps that memory is measured in, where segments are not alike.
 const LEVELS: usize = 160;
 /// Segments that are alike, at most.
@@ -121,7 +122,7 @@ impl<'a> Chain<'a> {
         let sizes = inner.first().map_or((0, 0), |segment| (segment.boundary_bytes, segment.saved_bytes));
         let total: u64 = segments.iter().map(|segment| segment.boundary_bytes + segment.saved_bytes).sum();
         let common = greatest_common_divisor(sizes.0, sizes.1);
-        let most = table_levels(segments.len()) as u64 / 2;
+        let most = table_levels(segments.len(), sizes.1 > 0) as u64 / 2;
         let unit_bytes = if alike && common > 0 && sizes.0.max(sizes.1) / common <= most {
             common
         } else {
@@ -142,14 +143,14 @@ impl<'a> Chain<'a> {
         };
         let mut segments: Vec<_> = self.segments.iter().map(taken).collect();
         if !self.alike {
-            return Tables::new(segments, false, 2 * LEVELS);
+            return Tables::new(segments, false, LEVELS);
         }
-        // The first is taken for one like the others; the last may be smaller.
-        let count = segments.len();
-        segments[0] = segments[1];
-        segments[count - 1].cost = segments[1].cost;
-        segments[count - 1].saved = (self.segments[count - 1].saved_bytes / self.unit_bytes) as usize;
-        Tables::new(segments, true, table_levels(count))
+        // The first is taken for one like the others, and so is the last, which may be smaller.
+        let (count, inner) = (segments.len(), segments[1]);
+        segments[0] = inner;
+        let saved = (self.segments[count - 1].saved_bytes / self.unit_bytes) as usize;
+        segments[count - 1] = Taken { saved, ..inner };
+        Tables::new(segments, true, table_levels(count, inner.saved > 0))
     }
 
     /// One sequence for each of several amounts of memory, from least to most; of each, those that differ.
@@ -164,7 +165,7 @@ impl<'a> Chain<'a> {
         for i in 0..=count {
             let level = i * most / count.max(1);
             let Some(steps) = tables.steps(level) else { continue };
-            let sequence = self.emit(base, &steps);
+            let Some(sequence) = self.emit(base, &steps) else { continue };
             if sequences.last() != Some(&sequence) {
                 sequences.push(sequence);
             }
@@ -182,7 +183,7 @@ impl<'a> Chain<'a> {
         let mut best = None;
         while low < high {
             let middle = low.midpoint(high);
-            let sequence = tables.steps(middle).map(|steps| self.emit(base, &steps));
+            let sequence = tables.steps(middle).and_then(|steps| self.emit(base, &steps));
             match sequence {
                 None => low = middle + 1,
                 Some(sequence) if fits(&sequence) => {
@@ -195,8 +196,9 @@ impl<'a> Chain<'a> {
         best
     }
 
-    /// The entries of these steps.
-    fn emit(&self, base: &[Entry], steps: &[Step]) -> Vec<Entry> {
+    /// The entries of these steps; none where they are too many to be of use.
+    fn emit(&self, base: &[Entry], steps: &[Step]) -> Option<Vec<Entry>> {
+        let most = most_entries(base);
         let mut writer = Writer::new(self, base);
         let first = steps.iter().position(|step| matches!(step, Step::Backward(_))).unwrap_or(steps.len());
         // What the first run passes is there where a step keeps it, and where backward begins.
@@ -229,10 +231,13 @@ impl<'a> Chain<'a> {
                 current = segment;
             }
             writer.use_at(stage);
+            if writer.entries.len() > most {
+                return None;
+            }
         }
         writer.entries.sort_unstable();
         writer.entries.dedup();
-        writer.entries
+        Some(writer.entries)
     }
 
     fn segment_of_value(&self, value: usize) -> Option<usize> {

@@ -33,8 +33,16 @@ pub(crate) fn fetched(problem: &Problem, base: &[Entry]) -> Vec<Entry> {
 }
 
 /// Values with these fates after `stage`: what is gone is made again or fetched where it is needed, with all that this
-/// takes, and then kept for as many stages as `reuse` says.
-pub(crate) fn lazy(problem: &Problem, base: &[Entry], stage: usize, fates: &[Fate], reuse: usize) -> Vec<Entry> {
+/// takes, and then kept for as many stages as `reuse` says. None where the sequence grows out of hand: a chain that is
+/// run from its start for each of its steps is as long as the square of it.
+pub(crate) fn lazy(
+    problem: &Problem,
+    base: &[Entry],
+    stage: usize,
+    fates: &[Fate],
+    reuse: usize,
+) -> Option<Vec<Entry>> {
+    let most = most_entries(base);
     let mut entries = base.to_vec();
     // The last stage at which a value was made or used again; a stage later than all while it was not.
     let mut again = vec![usize::MAX; problem.values().len()];
@@ -44,6 +52,9 @@ pub(crate) fn lazy(problem: &Problem, base: &[Entry], stage: usize, fates: &[Fat
             stack.extend((0..problem.values().len()).filter(|&v| problem.values()[v].to_end));
         }
         stack.extend(problem.inputs(later).iter().map(|&input| input as usize));
+        if entries.len() > most {
+            return None;
+        }
         while let Some(v) = stack.pop() {
             if again[v] != usize::MAX && later - again[v] <= reuse {
                 again[v] = later;
@@ -69,7 +80,12 @@ pub(crate) fn lazy(problem: &Problem, base: &[Entry], stage: usize, fates: &[Fat
     }
     entries.sort_unstable();
     entries.dedup();
-    entries
+    Some(entries)
+}
+
+/// Entries of a sequence that is worth looking at: small problems may run in circles, large ones must not.
+pub(super) fn most_entries(base: &[Entry]) -> usize {
+    (base.len() * 12).max(60_000)
 }
 
 /// Sequences from the cuts at a moment, for prices around the one that fits memory to the budget.
@@ -89,7 +105,7 @@ pub(crate) fn of_moment(problem: &Problem, base: &[Entry], stage: usize, budget_
             continue;
         }
         for reuse in [usize::MAX, 8, 2] {
-            seeds.push(lazy(problem, base, stage, &fates, reuse));
+            seeds.extend(lazy(problem, base, stage, &fates, reuse));
         }
         known.push(fates);
     }

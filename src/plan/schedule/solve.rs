@@ -44,6 +44,11 @@ const STARTS: u64 = 8;
 
 /// A sequence within the budget at little cost.
 pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Solution {
+    solve_from(problem, budget_bytes, effort, &[])
+}
+
+/// As [`solve`], with more sequences to start from: none that keep the budget cost less than what is found.
+pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, known: &[Vec<Entry>]) -> Solution {
     let mut simulator = Simulator::new(problem);
     let base = seeds::plain(problem);
     let plain = simulator.run(&base, budget_bytes);
@@ -68,15 +73,16 @@ pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Sol
         Pool { simulator, budget_bytes, price, seeds: Vec::new(), evaluations: 1, least_peak: plain.peak_bytes };
     let peak = (0..problem.len()).max_by_key(|&stage| (memory[stage], usize::MAX - stage)).unwrap_or(0);
     for &stage in solution.bound.moments.iter().take(2).chain([&peak, &problem.turn()]) {
-        seeds::of_moment(problem, &base, stage, budget_bytes).into_iter().for_each(|seed| pool.add(seed));
+        seeds::of_moment(problem, &base, stage, budget_bytes).into_iter().for_each(|seed| pool.add(&seed));
     }
     let chain = Chain::new(problem, problem.turn());
     let fitting = chain.cheapest(&base, |entries| pool.peak(entries) <= budget_bytes);
-    fitting.into_iter().for_each(|seed| pool.add(seed));
+    fitting.into_iter().for_each(|seed| pool.add(&seed));
     if problem.values().iter().any(|value| value.transfer.is_some()) {
-        pool.add(seeds::fetched(problem, &base));
+        pool.add(&seeds::fetched(problem, &base));
     }
-    pool.add(base);
+    known.iter().for_each(|entries| pool.add(entries));
+    pool.add(&base);
     search(problem, pool, effort, solution)
 }
 
@@ -150,13 +156,13 @@ impl Pool<'_> {
         self.simulator.run(entries, self.budget_bytes).peak_bytes
     }
 
-    fn add(&mut self, entries: Vec<Entry>) {
+    fn add(&mut self, entries: &[Entry]) {
         self.evaluations += 1;
-        let outcome = self.simulator.run(&entries, self.budget_bytes);
+        let outcome = self.simulator.run(entries, self.budget_bytes);
         let over = outcome.peak_bytes.saturating_sub(self.budget_bytes);
         self.least_peak = self.least_peak.min(outcome.peak_bytes);
         let energy = outcome.cost as f64 + 8.0 * self.price * over as f64;
-        let entries = self.simulator.needed(&entries);
+        let entries = self.simulator.needed(entries);
         self.seeds.push((energy, entries));
     }
 }
@@ -184,7 +190,9 @@ pub(crate) fn least_peak(problem: &Problem, effort: Effort) -> (Vec<Entry>, u64)
         for stage in [problem.turn(), tightest(&base, &mut Simulator::new(problem))] {
             let nothing_kept = seeds::nothing_kept(problem, stage);
             for reuse in [usize::MAX, 64, 16, 4, 1, 0] {
-                look(seeds::lazy(problem, &base, stage, &nothing_kept, reuse), &mut best);
+                if let Some(entries) = seeds::lazy(problem, &base, stage, &nothing_kept, reuse) {
+                    look(entries, &mut best);
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ pub(super) enum Step {
 }
 
 /// What a segment takes: levels of memory, and time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     /// Of the values that cross into it, and of those that its backward part does not read.
     pub(super) boundary: usize,
@@ -29,8 +29,10 @@ pub(super) struct Taken {
 const TABLE_WORK: usize = 128_000_000;
 
 /// Levels that such tables may have: a long chain has many, but its costs hardly fall beyond some.
-pub(super) fn table_levels(segments: usize) -> usize {
-    (TABLE_WORK / (segments * segments).max(1)).max(24)
+pub(super) fn table_levels(segments: usize, saves: bool) -> usize {
+    // There are twice as many choices then, and tables for two kinds of ranges.
+    let work = if saves { TABLE_WORK / 4 } else { TABLE_WORK };
+    (work / (segments * segments).max(1)).max(24)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +51,9 @@ const NEVER: u64 = u64::MAX / 4;
 /// Least costs: of the backward parts of segments `i..j` with so many levels of memory.
 pub(super) struct Tables {
     segments: Vec<Taken>,
-    /// Whether all segments but the last are alike, so that only their number matters.
+    /// Whether all segments but the last are alike, so that only their number matters, and whether the last is too.
     alike: bool,
+    last_alike: bool,
     levels: usize,
     costs: Vec<u64>,
     choices: Vec<Choice>,
@@ -68,11 +71,19 @@ impl Tables {
             run_cost[k + 1] = run_cost[k] + taken.cost;
         }
         let (costs, choices) = (vec![NEVER; size], vec![Choice::Impossible; size]);
-        let mut tables = Tables { segments, alike, levels, costs, choices };
+        let last_alike = alike && segments[count - 1] == segments[0];
+        let mut tables = Tables { segments, alike, last_alike, levels, costs, choices };
         for length in 1..=count {
             // Where segments are alike: those up to the last, and as many before it.
             let last = count - length;
-            for i in if alike { last.saturating_sub(1) } else { 0 }..=last {
+            let first = if last_alike {
+                last
+            } else if alike {
+                last.saturating_sub(1)
+            } else {
+                0
+            };
+            for i in first..=last {
                 for m in 0..=levels {
                     let best = tables.best(&run_cost, i, i + length, m);
                     let at = tables.index(i, i + length, m);
@@ -133,7 +144,7 @@ impl Tables {
     fn index(&self, i: usize, j: usize, m: usize) -> usize {
         let count = self.segments.len();
         let row = match self.alike {
-            true => 2 * (j - i) + usize::from(j == count),
+            true => 2 * (j - i) + usize::from(j == count && !self.last_alike),
             false => i * (count + 1) + j,
         };
         row * (self.levels + 1) + m

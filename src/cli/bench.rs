@@ -1,0 +1,270 @@
+//! `tightfit bench planner`: how good the planner is on published instances.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tightfit::plan::bench::{self, Measured, Paged, Scheduled};
+
+use super::failure::Failure;
+use super::output::Output;
+
+/// Units of work in a second, about.
+const WORK_PER_SECOND: f64 = 400e6;
+/// Shares of what a network needs, as budgets for instances that come without.
+const SHARES: [f64; 3] = [0.75, 0.5, 0.35];
+/// Operations of made-up deep graphs, to show how planning scales.
+const DEEP: [usize; 2] = [2_000, 20_000];
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum BenchCommand {
+    /// Schedules and packs the instances in a folder with `planner/`, `placement/` and `poet/`
+    Planner(PlannerArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PlannerArgs {
+    /// Folder with the instances
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+
+    /// Work for each instance and budget, in seconds of one core, about
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    seconds: f64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| (1e-3..=1e6).contains(number));
+    number.ok_or_else(|| "it must be a number of seconds, 0.001 or above".to_owned())
+}
+
+/// A line of `planner/anchors.csv`.
+#[derive(Debug, Deserialize)]
+struct Anchor {
+    instance: String,
+    budget_gb: f64,
+    checkmate_gurobi_best: u64,
+    onecut_lagrangian_lb: f64,
+}
+
+pub(crate) fn run(command: &BenchCommand, output: &Output) -> Result<u8, Failure> {
+    let BenchCommand::Planner(PlannerArgs { dir, seconds }) = command;
+    let work = (seconds * WORK_PER_SECOND) as u64;
+    let [schedules, placements, networks] = ["planner", "placement", "poet"].map(|name| dir.join(name));
+    if ![&schedules, &placements, &networks].iter().any(|folder| folder.is_dir()) {
+        return Err(Failure::bad_input(format!(
+            "{}: there is no folder planner, placement or poet in it",
+            dir.display()
+        )));
+    }
+    if schedules.is_dir() {
+        measured(&schedules, work, output)?;
+    }
+    if placements.is_dir() {
+        placement(&placements, output)?;
+    }
+    if networks.is_dir() {
+        paged(&networks, work, output)?;
+    }
+    deep(work, output);
+    Ok(0)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))
+}
+
+/// Files with this ending in a folder, by name.
+fn files(dir: &Path, ending: &str) -> Result<Vec<PathBuf>, Failure> {
+    let entries = fs::read_dir(dir).map_err(|error| Failure::bad_input(format!("{}: {error}", dir.display())))?;
+    let mut files: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    files.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(ending)));
+    files.sort();
+    Ok(files)
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.3}%", share * 100.0)
+}
+
+fn measured(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
+    let path = dir.join("anchors.csv");
+    let mut reader =
+        csv::Reader::from_path(&path).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;
+    let anchors: Vec<Anchor> = reader
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;
+    output.text(format_args!(
+        "{:<12} {:>7} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8} {:>10} {:>9} {:>8}",
+        "schedule", "GB", "once", "cost", "best", "vs best", "bound", "gap", "peak KiB", "looked at", "time"
+    ));
+    for anchor in anchors {
+        let path = dir.join(format!("{}.json", anchor.instance));
+        let corrupt = |reason: String| Failure::bad_input(format!("{}: {reason}", path.display()));
+        let instance = Measured::parse(&read(&path)?).map_err(corrupt)?;
+        let start = Instant::now();
+        let found = instance.solve(anchor.budget_gb, work).map_err(corrupt)?;
+        let time = start.elapsed().as_secs_f64();
+        let best = anchor.checkmate_gurobi_best;
+        let against = found.cost.map(|cost| cost as f64 / best as f64 - 1.0);
+        output.text(format_args!(
+            "{:<12} {:>7.2} {:>9} {:>9} {best:>9} {:>10} {:>9.0} {:>8} {:>10} {:>9} {:>6.2} s",
+            anchor.instance,
+            anchor.budget_gb,
+            instance.plain_cost(),
+            found.cost.map_or_else(|| "none".to_owned(), |cost| cost.to_string()),
+            against.map_or_else(String::new, percent),
+            found.bound,
+            found.gap().map_or_else(String::new, percent),
+            found.peak,
+            found.evaluations,
+            time
+        ));
+        let mut object = scheduled(&found, time);
+        object["instance"] = json!(anchor.instance);
+        object["budget_gb"] = json!(anchor.budget_gb);
+        object["known_cost"] = json!(best);
+        object["known_bound"] = json!(anchor.onecut_lagrangian_lb);
+        output.object(&object);
+    }
+    Ok(())
+}
+
+fn scheduled(found: &Scheduled, time: f64) -> Value {
+    json!({
+        "event": "schedule",
+        "budget": found.budget,
+        "cost": found.cost,
+        "peak": found.peak,
+        "bound": if found.bound.is_finite() { json!(found.bound) } else { Value::Null },
+        "gap": found.gap(),
+        "evaluations": found.evaluations,
+        "seconds": time,
+    })
+}
+
+fn placement(dir: &Path, output: &Output) -> Result<(), Failure> {
+    output.text(format_args!(
+        "\n{:<12} {:>7} {:>10} {:>10} {:>10} {:>9}",
+        "placement", "blocks", "bytes", "floor", "capacity", "time"
+    ));
+    for path in files(dir, ".csv")? {
+        let corrupt = |error: csv::Error| Failure::bad_input(format!("{}: {error}", path.display()));
+        let mut reader = csv::Reader::from_path(&path).map_err(corrupt)?;
+        let rows = reader.deserialize::<(String, usize, usize, u64)>();
+        let rows: Vec<_> = rows
+            .map(|row| row.map(|(_, start, end, bytes)| (start, end, bytes)))
+            .collect::<Result<_, _>>()
+            .map_err(corrupt)?;
+        if let Some(row) = rows.iter().position(|&(start, end, bytes)| start >= end || bytes == 0) {
+            return Err(Failure::bad_input(format!("{}: row {} is empty", path.display(), row + 1)));
+        }
+        // The capacity that is known to suffice is in the name.
+        let name = stem(&path);
+        let capacity = name.rsplit('.').next().and_then(|text| text.parse::<u64>().ok());
+        let start = Instant::now();
+        let packed = bench::place(&rows, None);
+        let time = start.elapsed().as_secs_f64();
+        output.text(format_args!(
+            "{name:<12} {:>7} {:>10} {:>10} {:>10} {:>6.3} s",
+            rows.len(),
+            packed.bytes,
+            packed.floor_bytes,
+            capacity.map_or_else(String::new, |capacity| capacity.to_string()),
+            time
+        ));
+        output.object(&json!({
+            "event": "placement",
+            "instance": name,
+            "blocks": rows.len(),
+            "bytes": packed.bytes,
+            "floor_bytes": packed.floor_bytes,
+            "capacity_bytes": capacity,
+            "seconds": time,
+        }));
+    }
+    Ok(())
+}
+
+fn paged(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
+    let path = dir.join("chipsets.json");
+    let chipsets =
+        bench::chipsets(&read(&path)?).map_err(|reason| Failure::bad_input(format!("{}: {reason}", path.display())))?;
+    output.text(format_args!(
+        "\n{:<20} {:<11} {:>10} {:>14} {:>14} {:>14} {:>14} {:>8}",
+        "recompute and paging", "device", "budget", "recompute µJ", "paging µJ", "both µJ", "bound µJ", "time"
+    ));
+    for (device, _) in chipsets.iter().filter(|(_, chipset)| !chipset.is_complete()) {
+        output.text(format_args!("{:<20} {device:<11} left out: it states no energy of computing", ""));
+    }
+    for file in files(dir, ".json")?.into_iter().filter(|file| *file != path) {
+        let network = Paged::parse(&read(&file)?)
+            .map_err(|reason| Failure::bad_input(format!("{}: {reason}", file.display())))?;
+        let need_bytes = network.need_bytes();
+        for (device, chipset) in chipsets.iter().filter(|(_, chipset)| chipset.is_complete()) {
+            for share in SHARES {
+                let budget_bytes = (need_bytes as f64 * share) as u64;
+                let start = Instant::now();
+                let found = network.compare(chipset, budget_bytes, work / 10);
+                let time = start.elapsed().as_secs_f64();
+                let shown = |found: &Scheduled| {
+                    found.cost.map_or_else(|| "none".to_owned(), |cost| format!("{:.3}", cost as f64 / 1e3))
+                };
+                output.text(format_args!(
+                    "{:<20} {device:<11} {budget_bytes:>10} {:>14} {:>14} {:>14} {:>14.3} {:>6.2} s",
+                    stem(&file),
+                    shown(&found.recompute),
+                    shown(&found.paging),
+                    shown(&found.both),
+                    found.both.bound / 1e3,
+                    time
+                ));
+                let mut object = scheduled(&found.both, time);
+                object["event"] = json!("paging");
+                object["instance"] = json!(stem(&file));
+                object["device"] = json!(device);
+                object["recompute_cost"] = json!(found.recompute.cost);
+                object["paging_cost"] = json!(found.paging.cost);
+                output.object(&object);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn deep(work: u64, output: &Output) {
+    output.text(format_args!(
+        "\n{:<20} {:>12} {:>12} {:>9} {:>9} {:>8} {:>8}",
+        "deep graphs", "operations", "budget", "overhead", "bound", "gap", "time"
+    ));
+    for operations in DEEP {
+        let instance = Measured::deep(operations);
+        for share in SHARES {
+            let start = Instant::now();
+            let found = instance.solve_share(share, work);
+            let time = start.elapsed().as_secs_f64();
+            let plain = instance.plain_cost() as f64;
+            output.text(format_args!(
+                "{:<20} {operations:>12} {:>12} {:>9} {:>9} {:>8} {:>6.2} s",
+                "",
+                found.budget,
+                found.cost.map_or_else(|| "none".to_owned(), |cost| percent(cost as f64 / plain - 1.0)),
+                percent(found.bound / plain - 1.0),
+                found.gap().map_or_else(String::new, percent),
+                time
+            ));
+            let mut object = scheduled(&found, time);
+            object["event"] = json!("deep");
+            object["operations"] = json!(operations);
+            output.object(&object);
+        }
+    }
+}
