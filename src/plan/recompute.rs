@@ -44,7 +44,6 @@ impl Scheduling {
                 offload_cost: costs.offload_ns(size_bytes).round() as u64,
                 prefetch_cost: costs.prefetch_ns(size_bytes).round() as u64,
                 hosted,
-                changes: changed,
             });
             number.insert(root, values.len());
             roots.push(root);
@@ -71,17 +70,15 @@ impl Scheduling {
                 let changed = touched.filter_map(|root| changes.get(&root)?.iter().find(|&&at| at > position));
                 changed.map(|&at| at + 1).min().unwrap_or(part.order.len())
             };
-            let mut cost = part.node_ns[id.index()].round() as u64;
-            for output in node.outputs.iter().filter(|&&output| matches!(storage.kind(output), Kind::Hosted(_))) {
-                cost += costs.offload_ns(graph.value(*output).desc.size_bytes()).round() as u64;
-            }
+            let changed: Vec<_> = node.op.mutates().iter().map(|&input| node.inputs[input]).collect();
             let mut takeovers = storage.takeovers(graph, id).map(|(_, root)| number[&root]);
             operations.push(OperationSpec {
                 inputs: known(&node.inputs),
                 outputs,
                 workspace_bytes: storage.workspaces[id.index()].iter().sum(),
-                cost,
+                cost: part.node_ns[id.index()].round() as u64,
                 repeatable_before,
+                changes: known(&changed),
                 in_place: [takeovers.next(), takeovers.next()],
             });
         }

@@ -2,20 +2,21 @@
 //! their boundaries.
 //!
 //! To go backward through segments `i..j` from the values at the boundary before `i`, either run forward to a boundary
-//! `s`, keep its values, do `s..j` and then `i..s` (Griewank and Walther, "Algorithm 799: revolve", 2000); or run segment
-//! `i` keeping all that its backward part needs, and do the rest first ("rotor": Herrmann et al., "Optimal checkpointing
-//! for heterogeneous chains", 2019). The memory model is rough; the exact simulator judges what comes of it.
+//! `s`, keep its values, do `s..j` and then `i..s` (Griewank and Walther, "Algorithm 799: revolve", 2000); or run forward
+//! through segment `s` keeping all that its backward part needs, do `s + 1..j`, then that backward part, then `i..s`
+//! ("rotor": Herrmann et al., "Optimal checkpointing for heterogeneous chains", 2019; for recurrent nets Gruslys et al.,
+//! "Memory-efficient backpropagation through time", 2016). The memory model is rough; the exact simulator judges what
+//! comes of it.
 
 use super::problem::Problem;
 use super::seeds::most_entries;
 use super::sequence::Entry;
+use super::tables::{Step, Tables, Taken, table_levels};
 
 /// Segments that a chain is cut into at most, unless all are alike.
 const SEGMENTS: usize = 48;
-/// Steps of memory that the tables tell apart at most.
+/// Steps that memory is measured in, where segments are not alike.
 const LEVELS: usize = 160;
-/// Work of filling the tables of a chain of segments that are alike.
-const TABLE_WORK: usize = 128_000_000;
 /// Segments that are alike, at most.
 const ALIKE: usize = 4096;
 
@@ -25,24 +26,17 @@ struct Segment {
     /// Values that cross the boundary before it.
     boundary: Vec<usize>,
     boundary_bytes: u64,
-    /// Values that its backward part reads, without those of the next boundary.
+    /// Of these, what its backward part does not read.
+    released_bytes: u64,
+    /// Values that its backward part reads, without those of the next boundary: made by it, and all.
     saved: Vec<usize>,
     saved_bytes: u64,
+    taped: Vec<usize>,
+    taped_bytes: u64,
     /// Of running it to the next boundary.
     cost: u64,
     /// Of making what its backward part reads.
     saved_cost: u64,
-}
-
-/// What is done next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// Make the values at the boundary before a segment, to keep them.
-    Advance(usize),
-    /// Make what a segment's backward part reads, to keep it.
-    Tape(usize),
-    /// Run the backward part of a segment.
-    Backward(usize),
 }
 
 /// The forward part of a problem as a chain.
@@ -90,11 +84,19 @@ impl<'a> Chain<'a> {
             let read_later =
                 |v: &usize| problem.readers(*v).last().is_some_and(|&reader| reader as usize > last_forward);
             let saved: Vec<_> = made.filter(read_later).collect();
+            // Other backward parts read what comes from farther back.
+            let made_before = |v: usize| values[v].producer.map(|producer| segment_of[producer as usize] + 1);
+            let read_here = |v: &usize| made_before(*v) == Some(number) && read_later(v);
+            let taped: Vec<_> = boundary.iter().copied().filter(read_here).collect();
+            let bytes = |of: &[usize]| of.iter().map(|&v| values[v].bytes).sum::<u64>();
             segments.push(Segment {
-                boundary_bytes: boundary.iter().map(|&v| values[v].bytes).sum(),
+                boundary_bytes: bytes(&boundary),
+                released_bytes: bytes(&boundary) - bytes(&taped),
                 boundary,
                 saved,
                 saved_bytes: 0,
+                taped,
+                taped_bytes: 0,
                 cost: (start..end).map(|operation| problem.cost(operation)).sum(),
                 saved_cost: 0,
             });
@@ -104,26 +106,51 @@ impl<'a> Chain<'a> {
             let segment = &mut segments[number];
             segment.saved.retain(|v| next.binary_search(v).is_err());
             segment.saved_bytes = segment.saved.iter().map(|&v| values[v].bytes).sum();
+            segment.taped.extend(&segment.saved);
+            segment.taped_bytes = segment.taped.iter().map(|&v| values[v].bytes).sum();
             if !segment.saved.is_empty() {
                 segment.saved_cost = segment.cost;
             }
         }
-        let same = |a: &Segment, b: &Segment| {
-            (a.boundary_bytes, a.saved_bytes, a.cost, a.saved_cost)
-                == (b.boundary_bytes, b.saved_bytes, b.cost, b.saved_cost)
+        let figures = |of: &Segment| {
+            (of.boundary_bytes, of.released_bytes, of.saved_bytes, of.taped_bytes, of.cost, of.saved_cost)
         };
+        let same = |a: &Segment, b: &Segment| figures(a) == figures(b);
         // The ends of a chain may differ.
         let inner = segments.get(1..segments.len() - 1).unwrap_or(&[]);
         let alike = inner.len() > 2 && inner.len() <= ALIKE && inner.windows(2).all(|pair| same(&pair[0], &pair[1]));
         let sizes = inner.first().map_or((0, 0), |segment| (segment.boundary_bytes, segment.saved_bytes));
         let total: u64 = segments.iter().map(|segment| segment.boundary_bytes + segment.saved_bytes).sum();
         let common = greatest_common_divisor(sizes.0, sizes.1);
-        let unit_bytes = if alike && common > 0 && sizes.0.max(sizes.1) / common <= 16 {
+        let most = table_levels(segments.len(), sizes.1 > 0) as u64 / 2;
+        let unit_bytes = if alike && common > 0 && sizes.0.max(sizes.1) / common <= most {
             common
         } else {
             total.div_ceil(LEVELS as u64)
         };
         Chain { problem, last_forward, segments, segment_of, unit_bytes: unit_bytes.max(1), alike }
+    }
+
+    fn tables(&self) -> Tables {
+        let level = |bytes: u64| bytes.div_ceil(self.unit_bytes) as usize;
+        let taken = |segment: &Segment| Taken {
+            boundary: level(segment.boundary_bytes),
+            released: (segment.released_bytes / self.unit_bytes) as usize,
+            saved: level(segment.saved_bytes),
+            taped: level(segment.taped_bytes),
+            cost: segment.cost,
+            saved_cost: segment.saved_cost,
+        };
+        let mut segments: Vec<_> = self.segments.iter().map(taken).collect();
+        if !self.alike {
+            return Tables::new(segments, false, LEVELS);
+        }
+        // The first is taken for one like the others, and so is the last, which may be smaller.
+        let (count, inner) = (segments.len(), segments[1]);
+        segments[0] = inner;
+        let saved = (self.segments[count - 1].saved_bytes / self.unit_bytes) as usize;
+        segments[count - 1] = Taken { saved, ..inner };
+        Tables::new(segments, true, table_levels(count, inner.saved > 0))
     }
 
     /// One sequence for each of several amounts of memory, from least to most; of each, those that differ.
@@ -132,8 +159,8 @@ impl<'a> Chain<'a> {
         if self.segments.len() < 3 {
             return sequences;
         }
-        let tables = Tables::new(self);
-        let most = tables.levels;
+        let tables = self.tables();
+        let most = tables.levels();
         let count = most.min(40);
         for i in 0..=count {
             let level = i * most / count.max(1);
@@ -151,8 +178,8 @@ impl<'a> Chain<'a> {
         if self.segments.len() < 3 {
             return None;
         }
-        let tables = Tables::new(self);
-        let (mut low, mut high) = (0, tables.levels + 1);
+        let tables = self.tables();
+        let (mut low, mut high) = (0, tables.levels() + 1);
         let mut best = None;
         while low < high {
             let middle = low.midpoint(high);
@@ -178,7 +205,8 @@ impl<'a> Chain<'a> {
         for step in &steps[..(first + 1).min(steps.len())] {
             let values = match *step {
                 Step::Advance(s) => &self.segments[s].boundary,
-                Step::Tape(s) | Step::Backward(s) => &self.segments[s].saved,
+                Step::Tape(s) => &self.segments[s].taped,
+                Step::Backward(s) => &self.segments[s].saved,
             };
             values.iter().for_each(|&value| writer.available[value] = true);
         }
@@ -193,7 +221,7 @@ impl<'a> Chain<'a> {
                 while let Some(step) = steps.next_if(|_| current != segment) {
                     match step {
                         Step::Advance(s) => writer.keep(stage, &self.segments[s].boundary),
-                        Step::Tape(s) => writer.keep(stage, &self.segments[s].saved),
+                        Step::Tape(s) => writer.keep(stage, &self.segments[s].taped),
                         Step::Backward(s) => current = s,
                     }
                     if current <= segment {
@@ -296,7 +324,7 @@ impl<'a> Writer<'a> {
         values.iter().for_each(|&value| self.available[value] = true);
     }
 
-    /// Makes these values and what they need; returns all values that were made.
+    /// Makes these values and what they need; returns all values that were made and not there before.
     fn make(&mut self, stage: usize, values: &[usize]) -> Vec<usize> {
         let problem = self.chain.problem;
         let mut made = Vec::new();
@@ -309,8 +337,9 @@ impl<'a> Writer<'a> {
             }
             self.entries.push(Entry::run(stage, producer));
             for &output in problem.outputs(producer) {
-                self.available[output as usize] = true;
-                made.push(output as usize);
+                if !std::mem::replace(&mut self.available[output as usize], true) {
+                    made.push(output as usize);
+                }
             }
             stack.extend(problem.inputs(producer).iter().map(|&input| input as usize));
         }
@@ -321,141 +350,5 @@ impl<'a> Writer<'a> {
     fn use_at(&mut self, stage: usize) {
         let inputs: Vec<_> = self.chain.problem.inputs(stage).iter().map(|&input| input as usize).collect();
         self.make(stage, &inputs);
-    }
-}
-
-/// Least costs: of the backward parts of segments `i..j` with so many levels of memory.
-struct Tables<'a> {
-    chain: &'a Chain<'a>,
-    levels: usize,
-    costs: Vec<u64>,
-    choices: Vec<Choice>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
-    Impossible,
-    /// One segment: make what it reads, and run it backward.
-    Single,
-    /// Keep the boundary so many segments on.
-    Split(u32),
-    /// Keep what the first segment's backward part reads.
-    Tape,
-}
-
-const NEVER: u64 = u64::MAX / 4;
-
-impl<'a> Tables<'a> {
-    fn new(chain: &'a Chain<'a>) -> Self {
-        let count = chain.segments.len();
-        let level = |bytes: u64| bytes.div_ceil(chain.unit_bytes) as usize;
-        let needed: usize =
-            chain.segments.iter().map(|segment| level(segment.boundary_bytes) + level(segment.saved_bytes)).sum();
-        // Alike segments: a long chain has many levels, but its costs hardly fall beyond some.
-        let levels =
-            if chain.alike { needed.min((TABLE_WORK / (count * count)).max(24)) } else { needed.min(LEVELS) };
-        let size = if chain.alike { count + 1 } else { (count + 1) * (count + 1) } * (levels + 1);
-        let mut tables = Tables { chain, levels, costs: vec![NEVER; size], choices: vec![Choice::Impossible; size] };
-        let segments = &chain.segments;
-        let first = usize::from(chain.alike);
-        let mut run_cost = vec![0; count + 1];
-        for (k, segment) in segments.iter().enumerate() {
-            run_cost[k + 1] = run_cost[k] + if chain.alike { segments[first].cost } else { segment.cost };
-        }
-        for length in 1..=count {
-            for i in 0..=if chain.alike { 0 } else { count - length } {
-                let j = i + length;
-                let segment = &segments[if chain.alike { first } else { i }];
-                for m in 0..=levels {
-                    let mut best = (NEVER, Choice::Impossible);
-                    let saved = level(segment.saved_bytes);
-                    if length == 1 {
-                        if saved <= m {
-                            best = (segment.saved_cost, Choice::Single);
-                        }
-                    } else {
-                        let next = |s: usize| level(segments[if chain.alike { first } else { s }].boundary_bytes);
-                        if let Some(rest) = m.checked_sub(saved + next(i + 1)) {
-                            let cost = run_cost[i + 1] - run_cost[i] + tables.cost(i + 1, j, rest);
-                            best = best.min_by_cost(cost, Choice::Tape);
-                        }
-                        for s in i + 1..j {
-                            // Nothing runs on from the last boundary: it is what is worked on, which is not counted.
-                            let kept = if s + 1 < j { next(s) } else { 0 };
-                            let Some(rest) = m.checked_sub(kept) else { continue };
-                            let cost = (run_cost[s] - run_cost[i]) + tables.cost(s, j, rest) + tables.cost(i, s, m);
-                            best = best.min_by_cost(cost, Choice::Split((s - i) as u32));
-                        }
-                    }
-                    let at = tables.index(i, j, m);
-                    (tables.costs[at], tables.choices[at]) = best;
-                }
-            }
-        }
-        tables
-    }
-
-    fn index(&self, i: usize, j: usize, m: usize) -> usize {
-        let row = if self.chain.alike { j - i } else { i * (self.chain.segments.len() + 1) + j };
-        row * (self.levels + 1) + m
-    }
-
-    fn cost(&self, i: usize, j: usize, m: usize) -> u64 {
-        self.costs[self.index(i, j, m)]
-    }
-
-    /// What to do with so many levels of memory; none where they do not suffice.
-    fn steps(&self, level: usize) -> Option<Vec<Step>> {
-        let level = level.min(self.levels);
-        let count = self.chain.segments.len();
-        if self.cost(0, count, level) >= NEVER {
-            return None;
-        }
-        let chain = self.chain;
-        let levels = |bytes: u64| bytes.div_ceil(chain.unit_bytes) as usize;
-        let segment = |s: usize| &chain.segments[if chain.alike { 1 } else { s }];
-        enum Task {
-            Range(usize, usize, usize),
-            Done(Step),
-        }
-        let mut steps = Vec::new();
-        let mut tasks = vec![Task::Range(0, count, level)];
-        while let Some(task) = tasks.pop() {
-            let (i, j, m) = match task {
-                Task::Done(step) => {
-                    steps.push(step);
-                    continue;
-                }
-                Task::Range(i, j, m) => (i, j, m),
-            };
-            match self.choices[self.index(i, j, m)] {
-                Choice::Impossible => return None,
-                Choice::Single => steps.push(Step::Backward(i)),
-                Choice::Split(distance) => {
-                    let s = i + distance as usize;
-                    steps.push(Step::Advance(s));
-                    tasks.push(Task::Range(i, s, m));
-                    let kept = if s + 1 < j { levels(segment(s).boundary_bytes) } else { 0 };
-                    tasks.push(Task::Range(s, j, m - kept));
-                }
-                Choice::Tape => {
-                    let bytes = levels(segment(i).saved_bytes) + levels(segment(i + 1).boundary_bytes);
-                    steps.extend([Step::Tape(i), Step::Advance(i + 1)]);
-                    tasks.push(Task::Done(Step::Backward(i)));
-                    tasks.push(Task::Range(i + 1, j, m - bytes));
-                }
-            }
-        }
-        Some(steps)
-    }
-}
-
-trait Cheaper {
-    fn min_by_cost(self, cost: u64, choice: Choice) -> Self;
-}
-
-impl Cheaper for (u64, Choice) {
-    fn min_by_cost(self, cost: u64, choice: Choice) -> Self {
-        if cost < self.0 { (cost, choice) } else { self }
     }
 }

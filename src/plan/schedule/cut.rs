@@ -70,8 +70,10 @@ impl<'a> Moment<'a> {
         while let Some(v) = needed.pop() {
             let node = value_node[v];
             let described = values[v];
+            // The copy to the host is made once for all windows: the last one counts it.
             let transfer = described.transfer.map_or(u64::MAX, |transfer| {
-                transfer.prefetch_cost + if transfer.hosted { 0 } else { transfer.offload_cost }
+                let copied = transfer.hosted || end < problem.len();
+                transfer.prefetch_cost + if copied { 0 } else { transfer.offload_cost }
             });
             let most = if transfer == u64::MAX { INFINITE } else { scaled(transfer) };
             let again = described.producer.filter(|&o| problem.is_repeatable(o as usize, stage + 1));

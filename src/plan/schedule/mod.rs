@@ -10,9 +10,21 @@ mod search;
 mod seeds;
 mod sequence;
 mod solve;
+mod tables;
 mod tracker;
 
 pub(crate) use bound::{LowerBound, certificate};
 pub(crate) use problem::{Lasting, OperationSpec, Problem, Transfer, Value};
 pub(crate) use sequence::{Entry, Event};
 pub(crate) use solve::{Effort, Solution, least_peak, solve, solve_from};
+
+#[cfg(test)]
+mod chain_tests;
+#[cfg(test)]
+mod exact_tests;
+#[cfg(test)]
+mod published_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

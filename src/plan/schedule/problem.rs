@@ -7,9 +7,12 @@ pub(crate) struct Problem {
     values: Vec<Value>,
     /// Inputs and outputs of all operations, one after the other.
     operands: Vec<u32>,
-    /// For each value, where the operations that read it begin in `readers`.
-    reader_ends: Vec<u32>,
+    /// The operations that read each value, one value after the other, and where each value's begin.
     readers: Vec<u32>,
+    reader_ends: Vec<u32>,
+    /// Likewise the operations that change it.
+    changers: Vec<u32>,
+    changer_ends: Vec<u32>,
     turn: usize,
     lasting: Vec<Lasting>,
 }
@@ -52,6 +55,8 @@ pub(crate) struct OperationSpec {
     pub(crate) repeatable_before: usize,
     /// Inputs whose memory output 0 takes over where they end here.
     pub(crate) in_place: [Option<usize>; 2],
+    /// Inputs that it changes. Of values that can move, only hosted ones.
+    pub(crate) changes: Vec<usize>,
 }
 
 /// A value.
@@ -74,10 +79,9 @@ pub(crate) struct Transfer {
     pub(crate) offload_cost: u64,
     /// From the host.
     pub(crate) prefetch_cost: u64,
-    /// It lives in the host tier: it is there before the first operation, and back there after the last.
+    /// It lives in the host tier: it is there before the first operation unless one makes it, and back there after the
+    /// last.
     pub(crate) hosted: bool,
-    /// The operations change it, so that a hosted value must be written back.
-    pub(crate) changes: bool,
 }
 
 impl Problem {
@@ -86,6 +90,7 @@ impl Problem {
     pub(crate) fn new(operations: &[OperationSpec], values: Vec<Value>, turn: usize) -> Problem {
         let mut problem = Problem { values, turn, ..Problem::default() };
         let mut readers = vec![Vec::new(); problem.values.len()];
+        let mut changers = readers.clone();
         for (number, spec) in operations.iter().enumerate() {
             let first_input = problem.operands.len() as u32;
             problem.operands.extend(spec.inputs.iter().map(|&input| input as u32));
@@ -95,6 +100,7 @@ impl Problem {
                 problem.values[output].producer = Some(number as u32);
             }
             spec.inputs.iter().for_each(|&input| readers[input].push(number as u32));
+            spec.changes.iter().for_each(|&input| changers[input].push(number as u32));
             let candidate = |slot: usize| spec.in_place[slot].map_or(u32::MAX, |input| input as u32);
             problem.operations.push(Operation {
                 first_input,
@@ -106,11 +112,8 @@ impl Problem {
                 takes_over: spec.in_place[0].map(|_| (candidate(0), candidate(1))),
             });
         }
-        problem.reader_ends.push(0);
-        for of_value in readers {
-            problem.readers.extend(of_value);
-            problem.reader_ends.push(problem.readers.len() as u32);
-        }
+        (problem.readers, problem.reader_ends) = joined(readers);
+        (problem.changers, problem.changer_ends) = joined(changers);
         problem
     }
 
@@ -154,6 +157,40 @@ impl Problem {
         &self.readers[self.reader_ends[value] as usize..self.reader_ends[value + 1] as usize]
     }
 
+    /// Operations that change a value, in order.
+    pub(super) fn changers(&self, value: usize) -> &[u32] {
+        &self.changers[self.changer_ends[value] as usize..self.changer_ends[value + 1] as usize]
+    }
+
+    /// How often a value was changed before the operation at `stage`.
+    pub(super) fn version(&self, value: usize, stage: usize) -> usize {
+        self.changers(value).partition_point(|&changer| (changer as usize) < stage)
+    }
+
+    /// The number of a version among those of all values.
+    pub(super) fn version_number(&self, value: usize, version: usize) -> usize {
+        self.changer_ends[value] as usize + value + version
+    }
+
+    /// What a fetch of this version of a value costs for the copy to the host, if it is the first one.
+    pub(super) fn offload_cost(&self, value: usize, version: usize) -> u64 {
+        let described = &self.values[value];
+        let Some(transfer) = described.transfer else { unreachable!("bug: the value cannot move") };
+        // A hosted value is there before it is changed, and its last version is copied in any case.
+        let there = transfer.hosted && version == 0 && described.producer.is_none();
+        let copied = transfer.hosted && version == self.changers(value).len();
+        if there || copied { 0 } else { transfer.offload_cost }
+    }
+
+    /// What the copies of hosted values to the host cost that every schedule makes.
+    pub(super) fn return_cost(&self) -> u64 {
+        let returns = |(v, value): (usize, &Value)| {
+            let made = value.producer.is_some() || !self.changers(v).is_empty();
+            value.transfer.filter(|transfer| transfer.hosted && made).map(|transfer| transfer.offload_cost)
+        };
+        self.values.iter().enumerate().filter_map(returns).sum()
+    }
+
     pub(super) fn workspace_bytes(&self, operation: usize) -> u64 {
         self.operations[operation].workspace_bytes
     }
@@ -186,4 +223,14 @@ impl Problem {
     pub(crate) fn plain_cost(&self) -> u64 {
         self.operations.iter().map(|operation| operation.cost).sum()
     }
+}
+
+/// Lists as one, and where each begins and the last ends.
+fn joined(lists: Vec<Vec<u32>>) -> (Vec<u32>, Vec<u32>) {
+    let (mut joined, mut ends) = (Vec::new(), vec![0]);
+    for list in lists {
+        joined.extend(list);
+        ends.push(joined.len() as u32);
+    }
+    (joined, ends)
 }

@@ -38,6 +38,8 @@ pub(crate) struct Annealer<'a> {
     tracker: Tracker<'a>,
     budget_bytes: u64,
     numbers: Numbers,
+    /// Large values that are needed at the end: none of the sequence's entries asks for them.
+    ends: Vec<usize>,
     /// The cheapest sequence within the budget so far.
     pub(crate) best: Option<(u64, Vec<Entry>)>,
     pub(crate) evaluations: u64,
@@ -53,8 +55,20 @@ pub(crate) struct Penalty {
 impl<'a> Annealer<'a> {
     pub(crate) fn new(problem: &'a Problem, budget_bytes: u64, entries: &[Entry], seed: u64) -> Self {
         let tracker = Tracker::new(problem, entries);
-        let mut annealer =
-            Annealer { problem, tracker, budget_bytes, numbers: Numbers::new(seed), best: None, evaluations: 1 };
+        let is_end = |v: &usize| {
+            let value = &problem.values()[*v];
+            let again = |producer: u32| problem.is_repeatable(producer as usize, problem.len() - 1);
+            value.to_end && value.bytes > budget_bytes / 256 && value.producer.is_some_and(again)
+        };
+        let mut annealer = Annealer {
+            problem,
+            tracker,
+            budget_bytes,
+            numbers: Numbers::new(seed),
+            ends: (0..problem.values().len()).filter(is_end).collect(),
+            best: None,
+            evaluations: 1,
+        };
         annealer.note();
         annealer
     }
@@ -118,6 +132,10 @@ impl<'a> Annealer<'a> {
     }
 
     fn propose(&mut self) {
+        if !self.ends.is_empty() && self.numbers.unit() < 0.05 {
+            let value = self.ends[self.numbers.below(self.ends.len())];
+            return self.make_again(value, self.problem.len() - 1);
+        }
         let kind = self.numbers.unit();
         if kind < 0.2 {
             self.propose_drop();

@@ -48,6 +48,9 @@ pub(crate) fn lazy(
     let mut again = vec![usize::MAX; problem.values().len()];
     let mut stack = Vec::new();
     for later in stage + 1..problem.len() {
+        if later + 1 == problem.len() {
+            stack.extend((0..problem.values().len()).filter(|&v| problem.values()[v].to_end));
+        }
         stack.extend(problem.inputs(later).iter().map(|&input| input as usize));
         if entries.len() > most {
             return None;

@@ -78,8 +78,8 @@ pub(crate) struct Simulator<'a> {
     problem: &'a Problem,
     /// Whether what comes later in the sequence needs the value as it is here.
     live: Vec<bool>,
-    /// Position of the first needed fetch of each value; entries of `fetched` only.
-    fetched: Vec<u32>,
+    /// Versions of values that are fetched.
+    fetched: Vec<(u32, u32)>,
     /// Whether the next event that makes the value is a fetch.
     by_fetch: Vec<bool>,
     /// Bytes in memory at each entry of the last sequence; [`SKIPPED`] where nothing needs it.
@@ -87,6 +87,7 @@ pub(crate) struct Simulator<'a> {
     /// Bytes at the start: inputs are uploaded together.
     upload_bytes: u64,
     to_end: Vec<u32>,
+    return_cost: u64,
 }
 
 impl<'a> Simulator<'a> {
@@ -102,6 +103,7 @@ impl<'a> Simulator<'a> {
             memory: Vec::new(),
             upload_bytes: inputs.map(|v| values[v].bytes).sum(),
             to_end: (0..values.len()).filter(|&v| values[v].to_end).map(|v| v as u32).collect(),
+            return_cost: problem.return_cost(),
             problem,
         }
     }
@@ -114,7 +116,7 @@ impl<'a> Simulator<'a> {
         self.by_fetch.fill(false);
         self.fetched.clear();
         self.memory.resize(entries.len(), 0);
-        let (mut cost, mut peak_bytes, mut excess_bytes, mut bytes) = (0, 0, 0, 0);
+        let (mut cost, mut peak_bytes, mut excess_bytes, mut bytes) = (self.return_cost, 0, 0, 0);
         for &value in &self.to_end {
             self.live[value as usize] = true;
             bytes += values[value as usize].bytes;
@@ -160,9 +162,9 @@ impl<'a> Simulator<'a> {
                     }
                     let Some(transfer) = values[value].transfer else { unreachable!("bug: the value cannot move") };
                     cost += transfer.prefetch_cost;
-                    // The copy to the host is made once.
-                    if !std::mem::replace(&mut self.by_fetch[value], true) {
-                        self.fetched.push(value as u32);
+                    let known = std::mem::replace(&mut self.by_fetch[value], true);
+                    if !known || !problem.changers(value).is_empty() {
+                        self.fetched.push((value as u32, problem.version(value, entry.stage()) as u32));
                     }
                     let at_event = bytes;
                     bytes -= values[value].bytes;
@@ -175,11 +177,9 @@ impl<'a> Simulator<'a> {
         }
         self.fetched.sort_unstable();
         self.fetched.dedup();
-        for &value in &self.fetched {
-            let transfer = values[value as usize].transfer.expect("bug: the value cannot move");
-            if !transfer.hosted || transfer.changes {
-                cost += transfer.offload_cost;
-            }
+        // The copy to the host is made once.
+        for &(value, version) in &self.fetched {
+            cost += problem.offload_cost(value as usize, version as usize);
         }
         excess_bytes += self.upload_bytes.saturating_sub(budget_bytes);
         Outcome { cost, peak_bytes: peak_bytes.max(self.upload_bytes), excess_bytes }

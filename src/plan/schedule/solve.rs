@@ -93,7 +93,7 @@ fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: S
     let enough = |cost: u64| cost as f64 <= lower * (1.0 + effort.good_enough);
     let length = pool.seeds.first().map_or(1, |(_, entries)| entries.len() as u64);
     let evaluations = effort.search_work / (600 + 2 * length) / (STARTS + 2);
-    let penalty = Penalty { peak: 8.0 * pool.price, sum: 0.8 * pool.price };
+    let mut price = pool.price;
     let mean = problem.plain_cost() as f64 / problem.len().max(1) as f64;
     let mut best: Option<(u64, Vec<Entry>)> = None;
     let note = |found: Option<(u64, Vec<Entry>)>, best: &mut Option<(u64, Vec<Entry>)>| {
@@ -120,10 +120,14 @@ fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: S
         let last = start == STARTS;
         let mut annealer = Annealer::new(problem, budget_bytes, &seed, start + 1);
         let (hot, share) = if last { (mean / 20.0, 2) } else { (mean * 0.4, 1) };
-        annealer.anneal(evaluations * share, hot, mean / 400.0, penalty);
+        annealer.anneal(evaluations * share, hot, mean / 400.0, Penalty { peak: 8.0 * price, sum: 0.8 * price });
         pool.evaluations += annealer.evaluations;
         pool.least_peak = pool.least_peak.min(annealer.tracker().peak_bytes());
         note(annealer.best, &mut best);
+        if best.is_none() {
+            // The bound's price was too low to come within the budget.
+            price *= 4.0;
+        }
     }
     solution.evaluations = pool.evaluations;
     solution.peak_bytes = pool.least_peak;

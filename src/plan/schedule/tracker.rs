@@ -28,6 +28,7 @@ pub(crate) struct Tracker<'a> {
     shared: Vec<u64>,
     /// For each value, the entries that make or read it, in order.
     touches: Vec<Vec<Touch>>,
+    /// For each version of a value, how often it is fetched.
     fetches: Vec<u32>,
     cost: u64,
     upload_bytes: u64,
@@ -54,7 +55,7 @@ impl<'a> Tracker<'a> {
             memory: Vec::new(),
             shared: Vec::new(),
             touches: vec![Vec::new(); values.len()],
-            fetches: vec![0; values.len()],
+            fetches: vec![0; problem.version_number(values.len(), 0)],
             cost: 0,
             upload_bytes: inputs.map(|v| values[v].bytes).sum(),
             changes: Vec::new(),
@@ -70,7 +71,7 @@ impl<'a> Tracker<'a> {
         self.touches.iter_mut().for_each(Vec::clear);
         self.fetches.fill(0);
         self.changes.clear();
-        self.cost = 0;
+        self.cost = problem.return_cost();
         for &entry in entries {
             self.add_cost(entry);
             match entry.event() {
@@ -89,6 +90,11 @@ impl<'a> Tracker<'a> {
         let mut change = vec![0i64; entries.len() + 1];
         for v in 0..problem.values().len() {
             let bytes = problem.values()[v].bytes as i64;
+            // An input that is needed at the end only.
+            if self.touches[v].is_empty() && problem.values()[v].to_end {
+                change[0] += bytes;
+                change[entries.len()] -= bytes;
+            }
             let mut from = None;
             for at in 0..self.touches[v].len() {
                 let touch = self.touches[v][at];
@@ -140,7 +146,8 @@ impl<'a> Tracker<'a> {
 
     /// Bytes beyond the budget, summed over entries.
     pub(crate) fn excess_bytes(&self, budget_bytes: u64) -> u64 {
-        self.memory.iter().map(|&bytes| bytes.saturating_sub(budget_bytes)).sum()
+        let uploaded = std::iter::once(&self.upload_bytes);
+        self.memory.iter().chain(uploaded).map(|&bytes| bytes.saturating_sub(budget_bytes)).sum()
     }
 
     /// Position of an entry of the sequence.
@@ -200,11 +207,13 @@ impl<'a> Tracker<'a> {
             Event::Run(operation) => self.cost += self.problem.cost(operation),
             Event::Fetch(value) => {
                 let transfer = self.problem.values()[value].transfer.expect("bug: the value cannot move");
+                let version = self.problem.version(value, entry.stage());
+                let number = self.problem.version_number(value, version);
                 self.cost += transfer.prefetch_cost;
-                if self.fetches[value] == 0 && (!transfer.hosted || transfer.changes) {
-                    self.cost += transfer.offload_cost;
+                if self.fetches[number] == 0 {
+                    self.cost += self.problem.offload_cost(value, version);
                 }
-                self.fetches[value] += 1;
+                self.fetches[number] += 1;
             }
         }
     }
@@ -214,10 +223,12 @@ impl<'a> Tracker<'a> {
             Event::Run(operation) => self.cost -= self.problem.cost(operation),
             Event::Fetch(value) => {
                 let transfer = self.problem.values()[value].transfer.expect("bug: the value cannot move");
+                let version = self.problem.version(value, entry.stage());
+                let number = self.problem.version_number(value, version);
                 self.cost -= transfer.prefetch_cost;
-                self.fetches[value] -= 1;
-                if self.fetches[value] == 0 && (!transfer.hosted || transfer.changes) {
-                    self.cost -= transfer.offload_cost;
+                self.fetches[number] -= 1;
+                if self.fetches[number] == 0 {
+                    self.cost -= self.problem.offload_cost(value, version);
                 }
             }
         }
