@@ -271,7 +271,6 @@ impl Paged {
                 offload_cost: page(chipset.pageout_latency, chipset.pageout_throughput, node.out_bytes),
                 prefetch_cost: page(chipset.pagein_latency, chipset.pagein_throughput, node.out_bytes),
                 hosted: false,
-                changes: false,
             });
             values.push(Value { bytes: node.out_bytes, transfer, ..Value::default() });
         }
