@@ -2,6 +2,8 @@
 //!
 //! Pure: no device, no clock, no randomness, no I/O.
 
+#[cfg(test)]
+mod account_tests;
 pub mod bench;
 mod build;
 mod check;

@@ -28,3 +28,6 @@ mod published_tests;
 mod testing;
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+pub(crate) use testing::sequences;

@@ -4,8 +4,10 @@ use proptest::prelude::*;
 
 use super::problem::{OperationSpec, Problem, Transfer, Value};
 use super::search::Numbers;
+use super::seeds;
 use super::sequence::{Entry, Event, Simulator};
-use super::solve::Effort;
+use super::solve::{Effort, least_peak};
+use super::tracker::Tracker;
 
 /// Little work, as small problems need.
 pub(super) const LITTLE: Effort = Effort { search_work: 6_000_000, bound_work: 60_000, good_enough: 0.0 };
@@ -47,8 +49,9 @@ pub(super) fn random(mixture: Mixture, numbers: &mut Numbers) -> Problem {
     let bytes = |numbers: &mut Numbers| 1 + numbers.below(mixture.most_bytes as usize) as u64;
     for i in 0..1 + numbers.below(2) {
         let hosted = mixture.moves && i > 0;
-        let transfer = hosted.then(|| transfer(true, numbers));
         let to_end = !hosted && numbers.below(6) == 0;
+        let moves = hosted || (mixture.moves && !to_end && numbers.below(2) == 0);
+        let transfer = moves.then(|| transfer(hosted, numbers));
         draft.values.push(Value { bytes: bytes(numbers), to_end, transfer, ..Value::default() });
     }
     for operation in 0..count {
@@ -203,7 +206,7 @@ pub(super) fn check(problem: &Problem, entries: &[Entry]) -> Result<(), String> 
 
 /// The peak of the sequence that runs everything once, and the most that one operation needs for itself.
 pub(super) fn extremes(problem: &Problem) -> (u64, u64) {
-    let plain = Simulator::new(problem).run(&super::seeds::plain(problem), 0).peak_bytes;
+    let plain = Simulator::new(problem).run(&seeds::plain(problem), 0).peak_bytes;
     let upload: u64 = problem
         .values()
         .iter()
@@ -212,4 +215,53 @@ pub(super) fn extremes(problem: &Problem) -> (u64, u64) {
         .sum();
     let floor = (0..problem.len()).map(|operation| problem.operand_bytes(operation)).max().unwrap_or(0);
     (plain, floor.max(upload))
+}
+
+/// An entry for a random stage: a run that may be there, or a fetch.
+fn extra(problem: &Problem, numbers: &mut Numbers) -> Option<Entry> {
+    let stage = numbers.below(problem.len());
+    if numbers.below(2) == 0 {
+        let operation = numbers.below(problem.len());
+        return problem.is_repeatable(operation, stage).then(|| Entry::run(stage, operation));
+    }
+    let value = numbers.below(problem.values().len());
+    let described = problem.values()[value];
+    let made = described.producer.is_none_or(|producer| (producer as usize) < stage);
+    (made && described.transfer.is_some()).then(|| Entry::fetch(stage, value, described.producer))
+}
+
+/// Adds a run or a fetch to a sequence that something there needs, or takes one out.
+pub(super) fn change_one(problem: &Problem, tracker: &mut Tracker<'_>, numbers: &mut Numbers) {
+    if numbers.below(3) > 0 {
+        let Some(entry) = extra(problem, numbers) else { return };
+        if tracker.insert(entry) && !tracker.is_needed(entry) {
+            tracker.remove(entry);
+        }
+    } else {
+        let entry = tracker.entries()[numbers.below(tracker.entries().len())];
+        if !entry.is_first() && tracker.is_removable(entry) {
+            tracker.remove(entry);
+        }
+    }
+}
+
+/// Sequences of a problem, each with its cost and peak: the plain one, some by luck, and what is found for less memory.
+pub(crate) fn sequences(problem: &Problem, seed: u64) -> Vec<(Vec<Entry>, u64, u64)> {
+    let mut numbers = Numbers::new(seed);
+    let base = seeds::plain(problem);
+    let mut found = vec![base.clone()];
+    if problem.len() > 0 {
+        let mut tracker = Tracker::new(problem, &base);
+        for _ in 0..4 {
+            (0..2 * problem.len()).for_each(|_| change_one(problem, &mut tracker, &mut numbers));
+            found.push(tracker.entries().to_vec());
+        }
+        found.push(least_peak(problem, LITTLE).0);
+    }
+    let mut simulator = Simulator::new(problem);
+    let figures = |entries: Vec<Entry>| {
+        let outcome = simulator.run(&entries, 0);
+        (entries, outcome.cost, outcome.peak_bytes)
+    };
+    found.into_iter().map(figures).collect()
 }

@@ -8,7 +8,7 @@ use super::search::Numbers;
 use super::seeds;
 use super::sequence::{Entry, Event, Simulator};
 use super::solve::{least_peak, solve};
-use super::testing::{LITTLE, check, extremes, problems};
+use super::testing::{LITTLE, change_one, check, extremes, problems};
 use super::tracker::Tracker;
 
 fn compare(problem: &Problem, tracker: &Tracker<'_>, budget_bytes: u64) -> Result<(), TestCaseError> {
@@ -21,19 +21,6 @@ fn compare(problem: &Problem, tracker: &Tracker<'_>, budget_bytes: u64) -> Resul
     check(problem, tracker.entries()).map_err(TestCaseError::fail)
 }
 
-/// An entry for a random stage: a run that may be there, or a fetch.
-fn extra(problem: &Problem, numbers: &mut Numbers) -> Option<Entry> {
-    let stage = numbers.below(problem.len());
-    if numbers.below(2) == 0 {
-        let operation = numbers.below(problem.len());
-        return problem.is_repeatable(operation, stage).then(|| Entry::run(stage, operation));
-    }
-    let value = numbers.below(problem.values().len());
-    let described = problem.values()[value];
-    let made = described.producer.is_none_or(|producer| (producer as usize) < stage);
-    (made && described.transfer.is_some()).then(|| Entry::fetch(stage, value, described.producer))
-}
-
 /// Changes a sequence by luck, comparing all the way.
 fn walk(problem: &Problem, seed: u64) -> Result<(), TestCaseError> {
     let mut numbers = Numbers::new(seed);
@@ -44,17 +31,7 @@ fn walk(problem: &Problem, seed: u64) -> Result<(), TestCaseError> {
     for _ in 0..40 {
         let before = tracker.entries().to_vec();
         for _ in 0..1 + numbers.below(3) {
-            if numbers.below(3) > 0 {
-                let Some(entry) = extra(problem, &mut numbers) else { continue };
-                if tracker.insert(entry) && !tracker.is_needed(entry) {
-                    tracker.remove(entry);
-                }
-            } else {
-                let entry = tracker.entries()[numbers.below(tracker.entries().len())];
-                if !entry.is_first() && tracker.is_removable(entry) {
-                    tracker.remove(entry);
-                }
-            }
+            change_one(problem, &mut tracker, &mut numbers);
             compare(problem, &tracker, budget_bytes)?;
         }
         if numbers.below(2) == 0 {

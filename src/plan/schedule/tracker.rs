@@ -260,7 +260,12 @@ impl<'a> Tracker<'a> {
     pub(crate) fn is_removable(&self, entry: Entry) -> bool {
         match entry.event() {
             Event::Run(_) => !entry.is_first(),
-            Event::Fetch(value) => self.touches[value].first().is_some_and(|first| first.entry < entry),
+            Event::Fetch(value) => {
+                let described = &self.problem.values()[value];
+                let hosted = described.transfer.is_some_and(|transfer| transfer.hosted);
+                // A hosted value must come at least once.
+                !hosted || self.touches[value].first().is_some_and(|first| first.entry < entry)
+            }
         }
     }
 

@@ -1,0 +1,76 @@
+//! The account of the search for schedules and that of plans are the same, byte for byte and nanosecond for nanosecond.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use super::build::{Choice, Draft};
+use super::recompute::{Scheduling, hostable};
+use super::schedule::sequences;
+use super::toy::{Chain, tangles};
+use super::*;
+
+/// Costs in whole nanoseconds, so that sums are exact.
+fn costs() -> CostModel {
+    let other_ops = OpRates { launch_ns: 1000.0, flop_ns: 1.0, read_ns: 2.0, write_ns: 3.0 };
+    CostModel {
+        ops: BTreeMap::new(),
+        other_ops,
+        run_ns: 50_000.0,
+        offload: CopyRates { fixed_ns: 700.0, byte_ns: 2.0 },
+        prefetch: CopyRates { fixed_ns: 500.0, byte_ns: 1.0 },
+        ..CostModel::default()
+    }
+}
+
+/// Compares the accounts for many sequences of all programs of a step, with every so-many-th value in the host tier.
+fn compare(source: &dyn Source, micro_batches: &[usize], seed: u64, every: usize) -> Result<(), TestCaseError> {
+    let failed = |error: crate::error::PlanError| TestCaseError::fail(error.to_string());
+    let batch = micro_batches.iter().sum();
+    let levers = Levers { offload: every < 4, ..Levers::default() };
+    let request =
+        Request { batch, budget_bytes: None, micro_batches: None, levers, limits: Limits::default(), costs: costs() };
+    let draft = Draft::new(source, &request, micro_batches, Stash::Full).map_err(failed)?;
+    let names = hostable(&draft.parts).into_iter().map(|(name, ..)| name);
+    let hosted: BTreeSet<String> = if every < 4 { names.step_by(every.max(1)).collect() } else { BTreeSet::new() };
+    let mut found = Vec::new();
+    for part in &draft.parts {
+        let scheduling = Scheduling::of(part, &part.storage.hosting(&part.graph, &hosted), &request.costs, levers);
+        let sequences = sequences(&scheduling.problem, seed);
+        let accounts = sequences.into_iter().map(|(entries, cost, peak)| (scheduling.events(&entries), cost, peak));
+        found.push(accounts.collect::<Vec<_>>());
+    }
+    for number in 0..found[0].len() {
+        let events = found.iter().map(|of_part| of_part[number].0.clone()).collect();
+        let choice = Choice { hosted: hosted.clone(), moves: true, events };
+        let Planned { plan, graphs } = draft.build(&request, &choice).map_err(failed)?.planned;
+        check(&plan, &graphs).map_err(failed)?;
+        for (program, of_part) in plan.programs.iter().zip(&found) {
+            let (_, cost, peak_bytes) = of_part[number];
+            prop_assert_eq!(program.live_peak_bytes, peak_bytes, "{:?} of {:?}", program.pass, program.commands);
+            prop_assert_eq!(program.predicted_ns, cost + 50_000, "{:?} of {:?}", program.pass, program.commands);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn chains_are_accounted_for_alike() -> Result<(), TestCaseError> {
+    let chain = Chain { layers: 5, width: 90, mixes_samples: false };
+    for every in 0..5 {
+        compare(&chain, &[8], 3, every)?;
+        compare(&chain, &[4, 3, 3], 4, every)?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_graphs_are_accounted_for_alike(tangle in tangles(), seed in any::<u64>(), every in 1..5_usize) {
+        compare(&tangle, &[3], seed, every)?;
+        compare(&tangle, &[2, 2, 1], seed, every)?;
+    }
+}
