@@ -98,7 +98,11 @@ fn no_budget_changes_one_bit_of_an_unsplit_batch() {
                 for budget in [least, least.midpoint(need)] {
                     let (found_losses, found, plan) = run(config.budget_bytes(budget));
                     assert!(plan.peak_bytes <= budget, "{name} on {device}, {way}");
-                    assert_eq!((&found_losses, &found), (&losses, &sha256), "{name} on {device}, {way}, {budget} bytes");
+                    assert_eq!(
+                        (&found_losses, &found),
+                        (&losses, &sha256),
+                        "{name} on {device}, {way}, {budget} bytes"
+                    );
                     println!("{name} on {device}, {way}, {budget} of {need} bytes: {} reasons", plan.reasons.len());
                 }
             }
