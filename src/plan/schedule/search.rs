@@ -40,6 +40,8 @@ pub(crate) struct Annealer<'a> {
     numbers: Numbers,
     /// Large values that are needed at the end: none of the sequence's entries asks for them.
     ends: Vec<usize>,
+    /// How often values are made again earlier than they are used.
+    pub(crate) early: f64,
     /// The cheapest sequence within the budget so far.
     pub(crate) best: Option<(u64, Vec<Entry>)>,
     pub(crate) evaluations: u64,
@@ -66,6 +68,7 @@ impl<'a> Annealer<'a> {
             budget_bytes,
             numbers: Numbers::new(seed),
             ends: (0..problem.values().len()).filter(is_end).collect(),
+            early: 0.0,
             best: None,
             evaluations: 1,
         };
@@ -131,6 +134,12 @@ impl<'a> Annealer<'a> {
         }
     }
 
+    /// Makes a value again for its use in `stage`: now and then earlier, while what that takes is still there.
+    fn make_again_for(&mut self, value: usize, stage: usize) {
+        let early = if self.early > 0.0 && self.numbers.unit() < self.early { 1 + self.numbers.below(5) } else { 0 };
+        self.make_again(value, stage.saturating_sub(early));
+    }
+
     fn propose(&mut self) {
         if !self.ends.is_empty() && self.numbers.unit() < 0.05 {
             let value = self.ends[self.numbers.below(self.ends.len())];
@@ -158,7 +167,7 @@ impl<'a> Annealer<'a> {
         let inputs = self.problem.inputs(operation);
         if !inputs.is_empty() {
             let input = inputs[self.numbers.below(inputs.len())] as usize;
-            self.make_again(input, entry.stage());
+            self.make_again_for(input, entry.stage());
         }
     }
 
@@ -185,7 +194,7 @@ impl<'a> Annealer<'a> {
             }
             let input = inputs[self.numbers.below(inputs.len())] as usize;
             if self.tracker.before(input, entry).0.is_none_or(|earlier| earlier < moment) {
-                self.make_again(input, entry.stage());
+                self.make_again_for(input, entry.stage());
                 return;
             }
         }

@@ -41,6 +41,8 @@ pub(crate) struct Solution {
 
 /// Runs of the local search from different seeds, before the last from the best.
 const STARTS: u64 = 8;
+/// How often values are made again earlier than they are used, where it is hard to find what fits.
+const EARLY: f64 = 0.08;
 
 /// A sequence within the budget at little cost.
 pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Solution {
@@ -119,6 +121,7 @@ fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: S
         };
         let last = start == STARTS;
         let mut annealer = Annealer::new(problem, budget_bytes, &seed, start + 1);
+        annealer.early = if start > 0 && best.is_none() { EARLY } else { 0.0 };
         let (hot, share) = if last { (mean / 20.0, 2) } else { (mean * 0.4, 1) };
         annealer.anneal(evaluations * share, hot, mean / 400.0, Penalty { peak: 8.0 * price, sum: 0.8 * price });
         pool.evaluations += annealer.evaluations;
@@ -209,6 +212,7 @@ pub(crate) fn least_peak(problem: &Problem, effort: Effort) -> (Vec<Entry>, u64)
         }
         let target = (best.0 - ((best.0 - floor) / share).max(1)).max(floor);
         let mut annealer = Annealer::new(problem, target, &best.1, seed + 1);
+        annealer.early = if seed % 2 == 1 { EARLY } else { 0.0 };
         let penalty = Penalty { peak: 20.0 * price, sum: 2.0 * price };
         annealer.anneal(evaluations, mean, mean / 100.0, penalty);
         match annealer.best {
