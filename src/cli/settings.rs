@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use tightfit::nn::Sequential;
+use tightfit::plan::Levers;
 use tightfit::train::{Config, Optimizer, PlanFile};
 
 use super::bytes;
@@ -26,6 +27,10 @@ pub(crate) struct ModelArgs {
     /// Cuts each batch into so many parts, 1 for none [default: the planner chooses]
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     micro_batches: Option<usize>,
+
+    /// What the planner must do without, separated by commas
+    #[arg(long, value_name = "LEVERS", value_delimiter = ',')]
+    without: Vec<LeverName>,
 
     /// How parameters follow their gradients [default: the model file's, or adam]
     #[arg(long, value_name = "NAME")]
@@ -67,6 +72,14 @@ enum OptimizerName {
     Adamw,
 }
 
+/// What the planner may do to save memory, besides micro-batches (for which there is `--micro-batches 1`).
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum LeverName {
+    Recompute,
+    Offload,
+    SmallForms,
+}
+
 impl ModelArgs {
     /// The model, checked, and the settings: the command line's first, then the file's, then defaults.
     pub(crate) fn resolve(&self) -> Result<(Sequential, Config), Failure> {
@@ -86,6 +99,11 @@ impl ModelArgs {
         config.optimizer = self.optimizer(optimizer)?;
         config.budget_bytes = self.budget;
         config.micro_batches = self.micro_batches;
+        config.levers = Levers {
+            recompute: !self.without.contains(&LeverName::Recompute),
+            offload: !self.without.contains(&LeverName::Offload),
+            compact: !self.without.contains(&LeverName::SmallForms),
+        };
         config.clip_norm = self.clip_norm.map(|norm| norm as f32).or_else(|| plan.and_then(PlanFile::clip_norm));
         Ok((model, config))
     }

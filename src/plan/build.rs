@@ -194,7 +194,8 @@ impl Part {
     ) -> Result<Part, PlanError> {
         let storage = Storage::of(&graph, alignment_bytes)?;
         let (order, _) = order::best(&graph, &storage);
-        let node_ns = graph.node_ids().map(|id| if graph.node(id).op.is_view() { 0.0 } else { costs.node_ns(&graph, id) });
+        let node_ns =
+            graph.node_ids().map(|id| if graph.node(id).op.is_view() { 0.0 } else { costs.node_ns(&graph, id) });
         let (node_ns, hash) = (node_ns.collect(), graph.hash());
         Ok(Part { pass, samples, graph, storage, order, node_ns, hash })
     }
