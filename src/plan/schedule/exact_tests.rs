@@ -5,7 +5,7 @@
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Variable};
 
 use super::bound::certificate;
-use super::problem::Problem;
+use super::problem::{OperationSpec, Problem, Transfer, Value};
 use super::search::Numbers;
 use super::sequence::{Entry, Event, Simulator};
 use super::solve::{least_peak, solve};
@@ -388,4 +388,30 @@ fn small_trainings_are_solved_to_the_optimum_or_nearly() {
     let Tally { feasible, found, optimal, least_known, budgets, above, worst } = tally;
     assert!(found == feasible && least_known == budgets && optimal * 100 >= feasible * 97);
     assert!(above < found as f64 * 0.001 && worst < 0.03);
+}
+
+#[test]
+fn a_value_that_leaves_twice_is_copied_to_the_host_once() {
+    // Made at first and read twice, each time after an operation that leaves no room for it.
+    let transfer = Some(Transfer { offload_cost: 100, prefetch_cost: 1, hosted: false });
+    let small = Value { bytes: 1, ..Value::default() };
+    let values = vec![Value { bytes: 50, transfer, ..Value::default() }, small, small, small, small];
+    let operation = |inputs: Vec<usize>, output: usize, workspace_bytes: u64| OperationSpec {
+        inputs,
+        outputs: vec![output],
+        cost: 10,
+        workspace_bytes,
+        ..OperationSpec::default()
+    };
+    let operations = [
+        operation(vec![], 0, 0),
+        operation(vec![], 1, 90),
+        operation(vec![0, 1], 2, 0),
+        operation(vec![2], 3, 90),
+        operation(vec![0, 3], 4, 0),
+    ];
+    let problem = Problem::new(&operations, values, 2);
+    let mut tally = Tally::default();
+    tally.compare(&problem, 100, optimum(&problem, 100));
+    assert_eq!((tally.optimal, optimum(&problem, 100)), (1, Some(50 + 102)));
 }
