@@ -115,15 +115,13 @@ impl Draft {
     ) -> Result<u64, PlanError> {
         let mut arenas = Vec::new();
         place_persistent(&self.parts, hosted, &mut arenas, self.alignment_bytes, self.chunk_bytes)?;
-        let device = arenas.iter().filter(|arena| arena.role != ArenaRole::Host);
-        let arena_bytes: u64 = device.map(|arena| arena.size_bytes).sum();
-        Ok(request.limits.baseline_bytes + arena_bytes + staging(&self.parts, moves).total_bytes())
+        Ok(request.limits.baseline_bytes + device_bytes(&arenas) + staging(&self.parts, moves).total_bytes())
     }
 
     /// The largest arena for transient values that keeps the budget, where one is enough.
     pub(super) fn room_bytes(budget_bytes: u64, fixed_bytes: u64) -> Option<u64> {
         let room_bytes = budget_bytes.checked_sub(fixed_bytes)?;
-        let unit = if room_bytes > LARGE_ARENA_BYTES { LARGE_UNIT_BYTES } else { UNIT_BYTES };
+        let unit = unit_bytes(room_bytes);
         Some(room_bytes / unit * unit)
     }
 
@@ -153,9 +151,8 @@ impl Draft {
             host.next_program();
         }
         let staging = staging(&self.parts, choice.moves);
-        let device = arenas.iter().filter(|arena| arena.role != ArenaRole::Host);
-        let arena_bytes: u64 = device.map(|arena| arena.size_bytes).sum();
-        let peak_bytes = request.limits.baseline_bytes + arena_bytes + staging.total_bytes();
+        let peak_bytes = request.limits.baseline_bytes + device_bytes(&arenas) + staging.total_bytes();
+        let step_ns = self.schedule.iter().map(|&program| programs[program].predicted_ns).sum();
         let largest = packings.iter().enumerate().max_by_key(|(i, packing)| (packing.total_bytes(), usize::MAX - i));
         let peak_tensors = peak_tensors(&persistent, &choice.hosted, &scheduled[largest.map_or(0, |(i, _)| i)]);
         let plan = Plan {
@@ -163,11 +160,11 @@ impl Draft {
             budget_bytes: request.budget_bytes,
             peak_bytes,
             unconstrained_peak_bytes: peak_bytes,
-            unconstrained_step_ns: self.schedule.iter().map(|&program| programs[program].predicted_ns).sum(),
+            unconstrained_step_ns: step_ns,
             minimum_budget_bytes: peak_bytes,
             micro_batches: self.micro_batches.clone(),
             stash: self.stash,
-            predicted_step_ns: self.schedule.iter().map(|&program| programs[program].predicted_ns).sum(),
+            predicted_step_ns: step_ns,
             schedule: self.schedule.clone(),
             evaluate: Some(self.parts.len() - 1),
             programs,
@@ -315,8 +312,7 @@ impl<'a> HostTier<'a> {
 
 /// The size at which arenas are cut, if every value fits one and can be bound.
 fn chunk_bytes(parts: &[Part], limits: &Limits) -> Result<u64, PlanError> {
-    let unit = |bytes: u64| if bytes > LARGE_ARENA_BYTES { LARGE_UNIT_BYTES } else { UNIT_BYTES };
-    let round_down = |bytes: u64| bytes - bytes % unit(bytes);
+    let round_down = |bytes: u64| bytes - bytes % unit_bytes(bytes);
     let most = round_down(limits.max_buffer_bytes);
     let limit_bytes = limits.max_binding_bytes.min(most);
     let mut largest_bytes = UNIT_BYTES;
@@ -342,13 +338,22 @@ fn chunk_bytes(parts: &[Part], limits: &Limits) -> Result<u64, PlanError> {
     }
     let chunk_bytes = round_down(most.min(CHUNK_BYTES));
     // A single value above the usual cut gets a longer chunk, as far as the device allows.
-    let largest_bytes = largest_bytes.next_multiple_of(unit(largest_bytes));
+    let largest_bytes = largest_bytes.next_multiple_of(unit_bytes(largest_bytes));
     Ok(if largest_bytes > chunk_bytes { most } else { chunk_bytes })
 }
 
+/// Bytes of the arenas on the device.
+fn device_bytes(arenas: &[Arena]) -> u64 {
+    arenas.iter().filter(|arena| arena.role != ArenaRole::Host).map(|arena| arena.size_bytes).sum()
+}
+
+/// What the size of an arena is a multiple of.
+fn unit_bytes(size_bytes: u64) -> u64 {
+    if size_bytes > LARGE_ARENA_BYTES { LARGE_UNIT_BYTES } else { UNIT_BYTES }
+}
+
 fn arena_bytes(used_bytes: u64) -> u64 {
-    let unit = if used_bytes > LARGE_ARENA_BYTES { LARGE_UNIT_BYTES } else { UNIT_BYTES };
-    used_bytes.max(1).next_multiple_of(unit)
+    used_bytes.max(1).next_multiple_of(unit_bytes(used_bytes))
 }
 
 fn arena_role(role: Role) -> ArenaRole {

@@ -1,9 +1,9 @@
 //! Fits the programs of a step to a budget: what moves to the host tier, what runs again, and what that cannot cost less
 //! than.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::build::{Built, Choice, Draft};
+use super::build::{Built, Choice, Draft, Part};
 use super::recompute::{Scheduling, hostable};
 use super::schedule::{Effort, Lasting, LowerBound, certificate, least_peak, solve};
 use super::{Bound, Levers, Request};
@@ -25,6 +25,11 @@ const LARGE: usize = 600;
 pub(super) struct Fit {
     pub(super) built: Built,
     pub(super) choice: Choice,
+}
+
+/// Whether there are so many nodes that fewer ways are tried.
+fn is_large(draft: &Draft) -> bool {
+    draft.parts.iter().any(|part| part.order.len() > LARGE)
 }
 
 fn effort(operations: usize, quick: bool) -> Effort {
@@ -112,9 +117,9 @@ pub(super) fn quick(
     if request.levers.offload && !in_vain {
         let mut worse = 0;
         let sets = hosted_sets(draft);
-        let large = draft.parts.iter().any(|part| part.order.len() > LARGE);
-        let few = [sets[0].clone(), sets[sets.len() - 1].clone()];
-        for hosted in if large { few.to_vec() } else { sets } {
+        let last = sets.len() - 1;
+        let looked_at = |&(i, _): &(usize, _)| i == 0 || i == last || !is_large(draft);
+        for (_, hosted) in sets.into_iter().enumerate().filter(looked_at) {
             let before = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
             consider(schedule(draft, request, budget_bytes, (&hosted, true), true)?, &mut best);
             // More in the host tier than is good gets worse and worse.
@@ -142,7 +147,7 @@ pub(super) fn thorough(
 pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanError> {
     let mut ways = Vec::new();
     // Where everything can move, nothing needs less; on small graphs the staging for that may be more than it saves.
-    let large = draft.parts.iter().any(|part| part.order.len() > LARGE);
+    let large = is_large(draft);
     if !large || !request.levers.offload {
         ways.push((BTreeSet::new(), false));
     }
@@ -175,36 +180,44 @@ pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64, choice:
     // What lasts counts with the transient values where it can be moved; else it is taken from the start.
     let room_bytes = budget_bytes.saturating_sub(draft.fixed_bytes(request, &all, false)?);
     let mut bound = Bound { step_ns: 0.0, shadow_price_ns_per_byte: 0.0 };
+    // Micro-batches share programs.
+    let mut of_part: Vec<Option<(f64, f64)>> = vec![None; draft.parts.len()];
     for &number in &draft.schedule {
-        let part = &draft.parts[number];
-        let scheduling = Scheduling::of(part, &part.storage, &request.costs, request.levers);
-        let lasting = lasting(draft, number, request);
-        let problem = scheduling.problem.with_lasting(lasting);
-        let work = effort(problem.len(), false).bound_work;
-        let LowerBound { extra_cost, price, .. } = certificate(&problem, room_bytes, work);
-        bound.step_ns += problem.plain_cost() as f64 + if extra_cost.is_finite() { extra_cost } else { 0.0 };
+        let (step_ns, price) = *of_part[number].get_or_insert_with(|| {
+            let part = &draft.parts[number];
+            let scheduling = Scheduling::of(part, &part.storage, &request.costs, request.levers);
+            let problem = scheduling.problem.with_lasting(lasting(draft, part, request));
+            let work = effort(problem.len(), false).bound_work;
+            let LowerBound { extra_cost, price, .. } = certificate(&problem, room_bytes, work);
+            let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
+            (problem.plain_cost() as f64 + finite(extra_cost), finite(price))
+        });
+        bound.step_ns += step_ns;
         bound.step_ns += request.costs.run_ns();
-        bound.shadow_price_ns_per_byte += if price.is_finite() { price } else { 0.0 };
+        bound.shadow_price_ns_per_byte += price;
     }
     Ok(bound)
 }
 
 /// Persistent values, with what having them in the host tier costs this program at least.
-fn lasting(draft: &Draft, number: usize, request: &Request) -> Vec<Lasting> {
-    let part = &draft.parts[number];
+fn lasting(draft: &Draft, part: &Part, request: &Request) -> Vec<Lasting> {
     let graph = &part.graph;
-    let changed = |name: &str| {
-        graph.nodes().iter().any(|node| {
-            let mut changed = node.op.mutates().iter().map(|&i| part.storage.root(node.inputs[i]));
-            changed.any(|root| graph.value(root).name == name)
-        })
-    };
+    let mut here = BTreeMap::new();
+    for value in graph.values().iter().filter(|value| value.role.is_persistent()) {
+        here.entry(value.name.as_str()).or_insert(value);
+    }
+    let mut changed = BTreeSet::new();
+    for node in graph.nodes() {
+        let roots = node.op.mutates().iter().map(|&i| part.storage.root(node.inputs[i]));
+        changed.extend(roots.map(|root| graph.value(root).name.as_str()));
+    }
     let lasting = hostable(&draft.parts).into_iter().map(|(name, bytes, _)| {
-        let here = graph.values().iter().find(|value| value.role.is_persistent() && value.name == name);
-        let cost = match here {
+        let cost = match here.get(name.as_str()) {
             None => 0.0,
             Some(value) if value.producer.is_some() => request.costs.offload_ns(bytes),
-            Some(_) if changed(&name) => request.costs.prefetch_ns(bytes) + request.costs.offload_ns(bytes),
+            Some(_) if changed.contains(name.as_str()) => {
+                request.costs.prefetch_ns(bytes) + request.costs.offload_ns(bytes)
+            }
             Some(_) => request.costs.prefetch_ns(bytes),
         };
         Lasting { bytes, cost: request.levers.offload.then_some(cost as u64) }

@@ -31,10 +31,16 @@ pub(super) fn of_program(number: usize, program: &Program, graph: &Graph, costs:
         let readers = readers.get(&value)?;
         readers.get(readers.partition_point(|&(at, _)| at <= position)).map(|&(_, node)| node)
     };
+    // Values that are shown under another, persistent name.
+    let mut named: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    for id in graph.value_ids().filter(|&id| graph.value(id).role.is_persistent()) {
+        named.entry(graph.storage_root(id)).or_insert(id);
+    }
     let mut values: BTreeMap<ValueId, Absence> = BTreeMap::new();
     let mut ran = vec![false; graph.nodes().len()];
     let mut reasons = Vec::new();
     for (position, command) in program.commands.iter().enumerate() {
+        // Most nodes run once, and a time takes all of a node's launches to predict.
         let (value, lever, cost_ns) = match *command {
             Command::Free { value } | Command::Offload { value, .. } => {
                 let known = values.entry(value).or_default();
@@ -64,7 +70,7 @@ pub(super) fn of_program(number: usize, program: &Program, graph: &Graph, costs:
                     let taken = values.entry(graph.storage_root(node.inputs[input])).or_default();
                     taken.freed = Some((position, taken.last_user));
                 }
-                (value, Lever::Recompute, costs.node_ns(graph, id))
+                (value, Lever::Recompute, value.map_or(0.0, |_| costs.node_ns(graph, id)))
             }
         };
         let Some(value) = value else { continue };
@@ -72,7 +78,7 @@ pub(super) fn of_program(number: usize, program: &Program, graph: &Graph, costs:
         let freed = known.freed.take();
         let size_bytes = graph.value(value).desc.size_bytes();
         let absent_commands = position - freed.map_or(0, |(at, _)| at);
-        let name = name(graph, value);
+        let name = graph.value(named.get(&value).copied().unwrap_or(value)).name.clone();
         let node_name = |id: NodeId| format!("{} ({})", graph.node(id).name, graph.node(id).op.name());
         let user = next_user(value, position).map_or_else(String::new, |id| format!(" for {}", node_name(id)));
         let since = match freed.and_then(|(_, user)| user) {
@@ -97,10 +103,4 @@ pub(super) fn of_program(number: usize, program: &Program, graph: &Graph, costs:
         });
     }
     reasons
-}
-
-/// The name of a value, or of the persistent value that it is shown as.
-fn name(graph: &Graph, value: ValueId) -> String {
-    let named = graph.value_ids().find(|&id| graph.storage_root(id) == value && graph.value(id).role.is_persistent());
-    graph.value(named.unwrap_or(value)).name.clone()
 }

@@ -2,24 +2,13 @@
 
 use super::machine::Machine;
 use super::settings::Config;
-use super::source::{ModelSource, Purpose};
+use super::source::{ModelSource, Purpose, request};
 use crate::error::TrainError;
 use crate::nn::Sequential;
 use crate::plan::{self, Largest, Plan, Request};
 
 /// Batches and sequences beyond this are not tried.
 pub const MOST_SAMPLES: usize = 1 << 16;
-
-fn request(config: &Config, machine: &Machine) -> Request {
-    Request {
-        batch: config.batch,
-        budget_bytes: config.budget_bytes,
-        micro_batches: config.micro_batches,
-        levers: config.levers,
-        limits: machine.limits,
-        costs: machine.costs.clone(),
-    }
-}
 
 /// Plans at budgets from the smallest that works to what is needed without one; see [`plan::sweep`].
 ///

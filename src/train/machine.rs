@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy as _;
 use serde::{Deserialize, Serialize};
 
-use super::weights::write_whole;
+use super::weights::{file_length, write_whole};
 use crate::device::{AdapterInfo, Device};
 use crate::error::DataError;
 use crate::plan::{CostModel, Limits};
@@ -50,19 +50,12 @@ impl Profile {
     /// # Errors
     /// Where it cannot be read or is not a profile.
     pub fn load(path: &Path) -> Result<Self, DataError> {
-        let io = |source| DataError::Io { path: path.to_owned(), source };
         let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
-        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => DataError::Missing {
-                path: path.to_owned(),
-                hint: "`tightfit calibrate --output FILE` writes one".into(),
-            },
-            _ => io(source),
-        })?;
-        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+        let length = file_length(path, "`tightfit calibrate --output FILE` writes one")?;
+        if length.is_none_or(|length| length > MAX_FILE_BYTES) {
             return Err(corrupt("not a device profile: give a file that `tightfit calibrate` wrote".to_owned()));
         }
-        let text = fs::read(path).map_err(io)?;
+        let text = fs::read(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
         Profile::parse(&text).map_err(corrupt)
     }
 

@@ -68,14 +68,8 @@ impl PlanFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
-        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => DataError::Missing {
-                path: path.to_owned(),
-                hint: "`tightfit plan … --output FILE` writes one".to_owned(),
-            },
-            _ => DataError::Io { path: path.to_owned(), source },
-        })?;
-        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+        let length = weights::file_length(path, "`tightfit plan … --output FILE` writes one")?;
+        if length.is_none_or(|length| length > MAX_FILE_BYTES) {
             return Err(corrupt("not a plan: not a regular file, or far too large for one".to_owned()));
         }
         let bytes = fs::read(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;

@@ -93,15 +93,19 @@ pub(crate) fn plan_with(
     machine: &Machine,
 ) -> Result<Planned, TrainError> {
     let source = ModelSource::new(model, config, purpose)?;
-    let request = Request {
+    Ok(plan::plan(&source, &request(config, machine))?)
+}
+
+/// What the planner is asked for.
+pub(crate) fn request(config: &Config, machine: &Machine) -> Request {
+    Request {
         batch: config.batch,
         budget_bytes: config.budget_bytes,
         micro_batches: config.micro_batches,
         levers: config.levers,
         limits: machine.limits,
         costs: machine.costs.clone(),
-    };
-    Ok(plan::plan(&source, &request)?)
+    }
 }
 
 /// Names of the inputs of a graph.

@@ -72,6 +72,15 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
     })
 }
 
+/// Bytes of a file that is to be read; `None` where it is not a regular one. `hint` says where such files come from.
+pub(super) fn file_length(path: &Path, hint: &str) -> Result<Option<u64>, DataError> {
+    let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => DataError::Missing { path: path.to_owned(), hint: hint.to_owned() },
+        _ => DataError::Io { path: path.to_owned(), source },
+    })?;
+    Ok(metadata.is_file().then_some(metadata.len()))
+}
+
 fn io(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + use<> {
     let path = path.to_owned();
     |source| DataError::Io { path, source }
@@ -110,21 +119,14 @@ pub(super) fn load<'a>(
 ) -> Result<Vec<(String, Vec<f32>)>, DataError> {
     let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
     let expected: Vec<_> = expected.collect();
-    let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => {
-            DataError::Missing { path: path.to_owned(), hint: "`tightfit train … --save FILE` writes one".to_owned() }
-        }
-        _ => DataError::Io { path: path.to_owned(), source },
-    })?;
-    if !metadata.is_file() {
+    let Some(length) = file_length(path, "`tightfit train … --save FILE` writes one")? else {
         return Err(corrupt("not a regular file: give a file that `tightfit train … --save FILE` wrote".to_owned()));
-    }
+    };
     // Nothing is read that cannot belong to the model.
     let most = expected.iter().map(|(_, desc)| desc.size_bytes()).sum::<u64>() + MAX_HEADER_BYTES;
-    if metadata.len() > most {
+    if length > most {
         return Err(corrupt(format!(
-            "{} bytes are more than the model's parameters take: it belongs to another model",
-            metadata.len()
+            "{length} bytes are more than the model's parameters take: it belongs to another model"
         )));
     }
     let bytes = fs::read(path).map_err(io(path))?;

@@ -59,10 +59,7 @@ pub(crate) fn certificate(problem: &Problem, budget_bytes: u64, work: usize) -> 
     let base = seeds::plain(problem);
     simulator.run(&base, budget_bytes);
     let lasting: u64 = problem.lasting().iter().map(|memory| memory.bytes).sum();
-    let mut memory = vec![0; problem.len()];
-    for (entry, &bytes) in base.iter().zip(&simulator.memory) {
-        memory[entry.stage()] = memory[entry.stage()].max(bytes + lasting);
-    }
+    let memory: Vec<u64> = simulator.at_stages(&base).into_iter().map(|bytes| bytes + lasting).collect();
     lower_bound(problem, &memory, budget_bytes, work)
 }
 

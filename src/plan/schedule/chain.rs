@@ -244,6 +244,7 @@ impl<'a> Chain<'a> {
         let producer = self.problem.values()[value].producer? as usize;
         self.segment_of.get(producer).copied()
     }
+
     /// The segment whose backward part reads a value: the one that it crosses into, or the one that makes it.
     fn reader_segment(&self, value: usize) -> Option<usize> {
         let made = self.segment_of_value(value)?;

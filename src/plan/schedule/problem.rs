@@ -191,6 +191,13 @@ impl Problem {
         self.values.iter().enumerate().filter_map(returns).sum()
     }
 
+    /// Bytes of all that is there before the first operation and not in the host tier: inputs are uploaded together.
+    pub(super) fn upload_bytes(&self) -> u64 {
+        let hosted = |value: &Value| value.transfer.is_some_and(|transfer| transfer.hosted);
+        let inputs = self.values.iter().filter(|value| value.producer.is_none() && !hosted(value));
+        inputs.map(|value| value.bytes).sum()
+    }
+
     pub(super) fn workspace_bytes(&self, operation: usize) -> u64 {
         self.operations[operation].workspace_bytes
     }

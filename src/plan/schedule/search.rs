@@ -120,7 +120,7 @@ impl<'a> Annealer<'a> {
             }
             for &input in self.problem.inputs(producer) {
                 let input = input as usize;
-                let (earlier, _) = self.tracker.before(input, entry);
+                let earlier = self.tracker.before(input, entry);
                 let from = earlier.map_or(0, |earlier| self.tracker.position(earlier) + 1);
                 let here = self.tracker.position(entry);
                 let fullest = self.tracker.memory()[from.min(here)..here].iter().max();
@@ -193,7 +193,7 @@ impl<'a> Annealer<'a> {
                 continue;
             }
             let input = inputs[self.numbers.below(inputs.len())] as usize;
-            if self.tracker.before(input, entry).0.is_none_or(|earlier| earlier < moment) {
+            if self.tracker.before(input, entry).is_none_or(|earlier| earlier < moment) {
                 self.make_again_for(input, entry.stage());
                 return;
             }

@@ -94,14 +94,12 @@ impl<'a> Simulator<'a> {
     /// For sequences of this problem.
     pub(crate) fn new(problem: &'a Problem) -> Self {
         let values = problem.values();
-        let hosted = |v: usize| values[v].transfer.is_some_and(|transfer| transfer.hosted);
-        let inputs = (0..values.len()).filter(|&v| values[v].producer.is_none() && !hosted(v));
         Simulator {
             live: vec![false; values.len()],
             fetched: Vec::new(),
             by_fetch: vec![false; values.len()],
             memory: Vec::new(),
-            upload_bytes: inputs.map(|v| values[v].bytes).sum(),
+            upload_bytes: problem.upload_bytes(),
             to_end: (0..values.len()).filter(|&v| values[v].to_end).map(|v| v as u32).collect(),
             return_cost: problem.return_cost(),
             problem,
@@ -183,6 +181,15 @@ impl<'a> Simulator<'a> {
         }
         excess_bytes += self.upload_bytes.saturating_sub(budget_bytes);
         Outcome { cost, peak_bytes: peak_bytes.max(self.upload_bytes), excess_bytes }
+    }
+
+    /// Most bytes in memory at each stage of the last sequence, which is this one.
+    pub(super) fn at_stages(&self, entries: &[Entry]) -> Vec<u64> {
+        let mut most = vec![0; self.problem.len()];
+        for (entry, &bytes) in entries.iter().zip(&self.memory) {
+            most[entry.stage()] = most[entry.stage()].max(bytes);
+        }
+        most
     }
 
     /// The entries of the last sequence that count.

@@ -54,10 +54,7 @@ pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, k
     let mut simulator = Simulator::new(problem);
     let base = seeds::plain(problem);
     let plain = simulator.run(&base, budget_bytes);
-    let mut memory = vec![0; problem.len()];
-    for (entry, &bytes) in base.iter().zip(&simulator.memory) {
-        memory[entry.stage()] = memory[entry.stage()].max(bytes);
-    }
+    let memory = simulator.at_stages(&base);
     let none = LowerBound { extra_cost: 0.0, price: 0.0, moments: Vec::new() };
     let mut solution =
         Solution { entries: None, cost: plain.cost, peak_bytes: plain.peak_bytes, bound: none, evaluations: 1 };

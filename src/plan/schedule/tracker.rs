@@ -46,33 +46,27 @@ struct Around {
 impl<'a> Tracker<'a> {
     /// Follows changes from this sequence on.
     pub(crate) fn new(problem: &'a Problem, entries: &[Entry]) -> Self {
-        let values = problem.values();
-        let hosted = |v: usize| values[v].transfer.is_some_and(|transfer| transfer.hosted);
-        let inputs = (0..values.len()).filter(|&v| values[v].producer.is_none() && !hosted(v));
+        let values = problem.values().len();
         let mut tracker = Tracker {
             problem,
-            entries: Vec::new(),
+            entries: entries.to_vec(),
             memory: Vec::new(),
             shared: Vec::new(),
-            touches: vec![Vec::new(); values.len()],
-            fetches: vec![0; problem.version_number(values.len(), 0)],
-            cost: 0,
-            upload_bytes: inputs.map(|v| values[v].bytes).sum(),
+            touches: vec![Vec::new(); values],
+            fetches: vec![0; problem.version_number(values, 0)],
+            cost: problem.return_cost(),
+            upload_bytes: problem.upload_bytes(),
             changes: Vec::new(),
         };
-        tracker.reset(entries);
+        tracker.account();
         tracker
     }
 
-    /// Starts again from another sequence.
-    pub(crate) fn reset(&mut self, entries: &[Entry]) {
+    /// Takes account of the sequence as a whole, once.
+    fn account(&mut self) {
         let problem = self.problem;
-        self.entries = entries.to_vec();
-        self.touches.iter_mut().for_each(Vec::clear);
-        self.fetches.fill(0);
-        self.changes.clear();
-        self.cost = problem.return_cost();
-        for &entry in entries {
+        let entries = self.entries.clone();
+        for &entry in &entries {
             self.add_cost(entry);
             match entry.event() {
                 Event::Run(operation) => {
@@ -112,8 +106,6 @@ impl<'a> Tracker<'a> {
                 }
             }
         }
-        self.memory.clear();
-        self.shared.clear();
         let mut bytes = 0;
         for (position, &entry) in entries.iter().enumerate() {
             bytes += change[position];
@@ -155,14 +147,11 @@ impl<'a> Tracker<'a> {
         self.entries.binary_search(&entry).expect("bug: the entry is not there")
     }
 
-    /// The last entry before `entry` that makes or reads the value, and whether the value as it is there is read at
-    /// `entry` or later.
-    pub(crate) fn before(&self, value: usize, entry: Entry) -> (Option<Entry>, bool) {
+    /// The last entry before `entry` that makes or reads the value.
+    pub(crate) fn before(&self, value: usize, entry: Entry) -> Option<Entry> {
         let touches = &self.touches[value];
         let at = touches.partition_point(|touch| touch.entry < entry);
-        let read = touches.get(at).is_some_and(|touch| !touch.makes)
-            || (at == touches.len() && self.problem.values()[value].to_end);
-        (at.checked_sub(1).map(|earlier| touches[earlier].entry), read)
+        at.checked_sub(1).map(|earlier| touches[earlier].entry)
     }
 
     /// What `entry` is among the touches of a value that it touches itself.
@@ -206,13 +195,8 @@ impl<'a> Tracker<'a> {
         match entry.event() {
             Event::Run(operation) => self.cost += self.problem.cost(operation),
             Event::Fetch(value) => {
-                let transfer = self.problem.values()[value].transfer.expect("bug: the value cannot move");
-                let version = self.problem.version(value, entry.stage());
-                let number = self.problem.version_number(value, version);
-                self.cost += transfer.prefetch_cost;
-                if self.fetches[number] == 0 {
-                    self.cost += self.problem.offload_cost(value, version);
-                }
+                let (number, prefetch_cost, offload_cost) = self.fetch_costs(value, entry);
+                self.cost += prefetch_cost + if self.fetches[number] == 0 { offload_cost } else { 0 };
                 self.fetches[number] += 1;
             }
         }
@@ -222,16 +206,19 @@ impl<'a> Tracker<'a> {
         match entry.event() {
             Event::Run(operation) => self.cost -= self.problem.cost(operation),
             Event::Fetch(value) => {
-                let transfer = self.problem.values()[value].transfer.expect("bug: the value cannot move");
-                let version = self.problem.version(value, entry.stage());
-                let number = self.problem.version_number(value, version);
-                self.cost -= transfer.prefetch_cost;
+                let (number, prefetch_cost, offload_cost) = self.fetch_costs(value, entry);
                 self.fetches[number] -= 1;
-                if self.fetches[number] == 0 {
-                    self.cost -= self.problem.offload_cost(value, version);
-                }
+                self.cost -= prefetch_cost + if self.fetches[number] == 0 { offload_cost } else { 0 };
             }
         }
+    }
+
+    /// The number of the version that an entry fetches, and what that costs: always, and for the first of its fetches.
+    fn fetch_costs(&self, value: usize, entry: Entry) -> (usize, u64, u64) {
+        let transfer = self.problem.values()[value].transfer.expect("bug: the value cannot move");
+        let version = self.problem.version(value, entry.stage());
+        let number = self.problem.version_number(value, version);
+        (number, transfer.prefetch_cost, self.problem.offload_cost(value, version))
     }
 
     /// Adds an entry; false where it is there already.
