@@ -123,7 +123,7 @@ fn gradients(name: &str, batch: usize, micro_batches: usize, device: &str) -> BT
     names
         .into_iter()
         .map(|name| {
-            let gradient = trainer.optimizer_state(&name, "momentum").expect("device").expect("momentum");
+            let gradient = trainer.optimizer_state(&name, "momentum_buffer").expect("device").expect("momentum");
             (name, gradient)
         })
         .collect()
@@ -320,7 +320,7 @@ fn clipping_bounds_the_first_step() {
         trainer.step(&data, &(0..8).collect::<Vec<_>>()).expect("step");
         let mut squares = 0.0;
         for name in ["linear1.weight", "linear1.bias"] {
-            let gradient = trainer.optimizer_state(name, "momentum").expect("device").expect("momentum");
+            let gradient = trainer.optimizer_state(name, "momentum_buffer").expect("device").expect("momentum");
             squares += gradient.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
         }
         assert!((squares.sqrt() - 0.25).abs() < 1e-4, "on {device}: norm {}", squares.sqrt());

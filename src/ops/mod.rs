@@ -7,8 +7,10 @@ mod activation;
 mod call;
 mod case;
 mod check;
+mod class_loss;
 mod dispatch;
 mod elementwise;
+mod elementwise_loss;
 mod gemm;
 mod mask;
 mod pool;
@@ -16,6 +18,7 @@ mod real;
 mod reduce;
 mod softmax_rows;
 mod strided;
+mod update;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -211,10 +214,10 @@ macro_rules! twin {
 /// no outputs. `hyper` is a small f32 tensor that the trainer uploads each step (learning rate, bias corrections).
 /// Where `guard[0]` is not finite, the update leaves everything as it was.
 pub trait UpdateRule: fmt::Debug + Send + Sync {
-    /// The op of an update node.
-    fn op(&self) -> Arc<dyn Op>;
-    /// Names of the states kept per parameter, each of the parameter's shape: `["m", "v"]`.
-    fn states(&self) -> &'static [&'static str];
+    /// The op of a parameter's update node.
+    fn op(&self, parameter: &TensorDesc) -> Arc<dyn Op>;
+    /// The states kept for a parameter, by name. They begin as zeros.
+    fn states(&self, parameter: &TensorDesc) -> Vec<(&'static str, TensorDesc)>;
     /// The contents of `hyper` for step `step` (from 1).
     fn hyper(&self, step: u64) -> [f32; HYPER_LEN];
 }
@@ -245,6 +248,8 @@ macro_rules! ops {
 ops! {
     accumulate,
     accuracy,
+    adafactor,
+    adagrad,
     adam,
     add,
     avg_pool2d,
@@ -255,12 +260,17 @@ ops! {
     conv2d,
     copy,
     cross_entropy,
+    dice,
     fill,
     gelu,
     hard_swish,
+    huber,
+    lamb,
     leaky_relu,
+    lion,
     log_softmax,
     lstm,
+    mae,
     matmul,
     max_pool2d,
     mean,
@@ -269,10 +279,12 @@ ops! {
     permute,
     relu,
     reshape,
+    rmsprop,
     scale,
     sgd,
     sigmoid,
     silu,
+    soft_cross_entropy,
     softmax,
     sum,
     tanh,

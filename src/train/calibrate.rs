@@ -1,5 +1,7 @@
 //! Measures what ops and copies cost on a device, and fits a cost model to it.
 
+use std::collections::BTreeMap;
+
 use super::machine::Profile;
 use super::settings::{Config, Loss, Optimizer};
 use super::source::{ModelSource, Purpose};
@@ -220,8 +222,9 @@ fn compact(model: &Sequential, samples: usize) -> Result<Graph, GraphError> {
 fn finish(mut graph: Graph, output: ValueId, loss: Loss, stash: Stash) -> Result<Graph, GraphError> {
     let target = graph.input("target", loss.target(&graph.value(output).desc));
     let loss = loss.apply(&mut graph, output, target)?;
-    let rule = Optimizer::default().rule().expect("bug: settings that make no sense");
-    let training = Training { rule: &*rule, clip_norm: None, pass: Pass::Only, weight: 1.0, stash };
+    let groups = [Optimizer::default().rule().expect("bug: settings that make no sense")];
+    let training =
+        Training { groups: &groups, group_of: &BTreeMap::new(), clip_norm: None, pass: Pass::Only, weight: 1.0, stash };
     autodiff::joint(graph, loss, &[], &training)
 }
 

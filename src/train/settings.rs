@@ -53,8 +53,8 @@ impl Loss {
     pub(crate) fn apply(self, graph: &mut Graph, prediction: ValueId, target: ValueId) -> Result<ValueId, GraphError> {
         let inputs = [prediction, target];
         match self {
-            Loss::CrossEntropy => graph.apply(CrossEntropy, &inputs),
-            Loss::BceWithLogits => graph.apply(BceWithLogits, &inputs),
+            Loss::CrossEntropy => graph.apply(CrossEntropy::default(), &inputs),
+            Loss::BceWithLogits => graph.apply(BceWithLogits::default(), &inputs),
             Loss::Mse => graph.apply(Mse, &inputs),
         }
     }

@@ -62,10 +62,17 @@ impl Source for ModelSource<'_> {
         let mut metrics = Vec::new();
         if self.loss == Loss::CrossEntropy {
             graph.set_scope("accuracy");
-            metrics.push((CORRECT, graph.apply(Accuracy, &[output, target])?));
+            metrics.push((CORRECT, graph.apply(Accuracy::default(), &[output, target])?));
         }
         let weight = samples as f32 / batch as f32;
-        let training = Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight, stash };
+        let training = Training {
+            groups: std::slice::from_ref(&self.rule),
+            group_of: &std::collections::BTreeMap::new(),
+            clip_norm: self.clip_norm,
+            pass,
+            weight,
+            stash,
+        };
         autodiff::joint(graph, loss, &metrics, &training)
     }
 }

@@ -205,32 +205,103 @@ lstm("state_one", 1, 1, 1, 1, True, ALL)
 lstm("long_sequence", 1, 40, 2, 3, True, ALL)
 lstm("hidden17", 3, 3, 5, 17, True, ALL)
 
-# Losses: mean over all, output [1].
-for shape, suffix, fill in (
-    ((1, 2), "", None),
-    ((4, 10), "", None),
-    ((7, 3), "", None),
-    ((2, 300), "", None),
-    ((4, 5), "extreme_", ("uniform", -100.0, 100.0)),
-):
-    fills = {"labels": ("labels", shape[1])} | ({"input": fill} if fill else {})
-    add("cross_entropy", suffix + dims(shape), {"input": shape, "labels": (shape[0],)}, fill=fills, no_grad=("labels",))
-for name, shape, fill in (
-    ("1", (1,), None),
-    ("7", (7,), None),
-    ("4x5", (4, 5), None),
-    ("257", (257,), None),
-    ("extreme", (13,), ("uniform", -100.0, 100.0)),
-):
-    fills = {"target": ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
-    add("bce_with_logits", name, {"input": shape, "target": shape}, fill=fills, no_grad=("target",))
-for shape in ((1,), (7,), (4, 5), (257,)):
-    add("mse", dims(shape), {"input": shape, "target": shape})
+# Losses over classes: input [N, C, ...], labels [N, ...]; output [1]. Where there is a normalizer, the sum over positions times it,
+# else the mean over positions.
+def over_classes(op, name, shape, weighted=False, normalized=False, fill=None, **settings):
+    inputs, fills = {"input": shape}, {"input": fill} if fill else {}
+    if op == "soft_cross_entropy":
+        inputs["target"], fills["target"] = shape, ("uniform", 0.0, 1.0)
+    else:
+        inputs["labels"], fills["labels"] = (shape[0], *shape[2:]), ("labels", shape[1])
+    if normalized:
+        inputs["normalizer"], fills["normalizer"] = (1,), ("uniform", 0.05, 0.5)
+    if weighted:
+        inputs["class_weights"], fills["class_weights"] = (shape[1],), ("uniform", 0.25, 4.0)
+    no_grad = ("labels", "target", "normalizer", "class_weights")
+    add(op, name, inputs, settings, fill=fills, no_grad=no_grad)
 
-# accuracy: the number of rows whose first largest logit is at the label, of shape [1]; no gradient.
-for shape in ((1, 2), (7, 3), (64, 10)):
+
+EXTREME = ("uniform", -100.0, 100.0)
+for shape in ((1, 2), (4, 10), (7, 3), (2, 300)):
+    over_classes("cross_entropy", dims(shape), shape)
+over_classes("cross_entropy", "extreme_4x5", (4, 5), fill=EXTREME)
+over_classes("cross_entropy", "pixels_2x3x4x5", (2, 3, 4, 5))
+over_classes("cross_entropy", "steps_3x4x7", (3, 4, 7))
+over_classes("cross_entropy", "smooth_4x10", (4, 10), label_smoothing=0.1)
+over_classes("cross_entropy", "smooth_extreme_4x5", (4, 5), fill=EXTREME, label_smoothing=0.1)
+over_classes("cross_entropy", "normalized_7x3", (7, 3), normalized=True)
+over_classes("cross_entropy", "ignoring_13x3", (13, 3), normalized=True, ignore_index=1)
+over_classes("cross_entropy", "ignoring_smooth_13x3", (13, 3), normalized=True, ignore_index=1, label_smoothing=0.1)
+over_classes("cross_entropy", "weighted_7x5", (7, 5), True, True)
+over_classes("cross_entropy", "all_2x3x5x7", (2, 3, 5, 7), True, True, label_smoothing=0.2, ignore_index=1)
+for shape in ((1, 2), (4, 10), (2, 300)):
+    over_classes("soft_cross_entropy", dims(shape), shape)
+over_classes("soft_cross_entropy", "extreme_4x5", (4, 5), fill=EXTREME)
+over_classes("soft_cross_entropy", "pixels_2x3x4x5", (2, 3, 4, 5))
+over_classes("soft_cross_entropy", "steps_3x4x7", (3, 4, 7), label_smoothing=0.1)
+over_classes("soft_cross_entropy", "smooth_4x10", (4, 10), label_smoothing=0.1)
+over_classes("soft_cross_entropy", "weighted_7x5", (7, 5), True)
+over_classes("soft_cross_entropy", "all_2x3x5x7", (2, 3, 5, 7), True, label_smoothing=0.2)
+
+
+# dice: target are labels [N, ...] or probabilities as the input.
+def dice(name, shape, probabilities, labels, smooth=1.0, ignore_index=None, fill=None):
+    target = (shape[0], *shape[2:]) if labels else shape
+    fills = {"target": ("labels", shape[1]) if labels else ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
+    settings = {"probabilities": probabilities, "smooth": smooth} | ({} if ignore_index is None else {"ignore_index": ignore_index})
+    add("dice", name, {"input": shape, "target": target}, settings, fill=fills, no_grad=("target",))
+
+
+dice("softmax_2x3x4x5", (2, 3, 4, 5), "softmax", True)
+dice("softmax_steps_3x2x7", (3, 2, 7), "softmax", True)
+dice("softmax_little_smoothing_2x3x4x5", (2, 3, 4, 5), "softmax", True, smooth=1e-5)
+dice("softmax_ignoring_2x3x4x5", (2, 3, 4, 5), "softmax", True, ignore_index=1)
+dice("softmax_extreme_2x3x7", (2, 3, 7), "softmax", True, fill=EXTREME)
+dice("softmax_values_2x3x4x5", (2, 3, 4, 5), "softmax", False)
+dice("sigmoid_labels_2x3x4x5", (2, 3, 4, 5), "sigmoid", True)
+dice("sigmoid_2x3x4x5", (2, 3, 4, 5), "sigmoid", False)
+dice("sigmoid_one_class_3x1x7x5", (3, 1, 7, 5), "sigmoid", False)
+dice("sigmoid_extreme_2x3x7", (2, 3, 7), "sigmoid", False, fill=EXTREME)
+dice("one_pixel_5x3", (5, 3), "sigmoid", False)
+
+# Losses over elements: mean over all, output [1].
+for name, shape, weights, fill in (
+    ("1", (1,), None, None),
+    ("7", (7,), None, None),
+    ("4x5", (4, 5), None, None),
+    ("257", (257,), None, None),
+    ("extreme", (13,), None, EXTREME),
+    ("one_weight_7", (7,), 1, None),
+    ("weighted_4x5", (4, 5), 5, None),
+    ("weighted_2x3x5x7", (2, 3, 5, 7), 3, None),
+    ("weighted_extreme_3x13", (3, 13), 13, EXTREME),
+):
+    inputs = {"input": shape, "target": shape} | ({"pos_weight": (weights,)} if weights else {})
+    fills = {"target": ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
+    fills |= {"pos_weight": ("uniform", 0.25, 4.0)} if weights else {}
+    add("bce_with_logits", name, inputs, fill=fills, no_grad=("target", "pos_weight"))
+for shape in ((1,), (7,), (4, 5), (257,)):
+    for op, prefix, settings in (
+        ("mse", "", {}),
+        ("mae", "", {}),
+        ("huber", "delta1_", {"delta": 1.0}),
+        ("huber", "delta0.25_", {"delta": 0.25}),
+    ):
+        add(op, prefix + dims(shape), {"input": shape, "target": shape}, settings)
+
+# accuracy: the number of positions whose first largest logit is at the label, of shape [1]; no gradient.
+for name, shape, ignore_index in (
+    ("1x2", (1, 2), None),
+    ("7x3", (7, 3), None),
+    ("64x10", (64, 10), None),
+    ("pixels_2x3x5x7", (2, 3, 5, 7), None),
+    ("ignoring_13x3", (13, 3), 1),
+    ("ignoring_pixels_2x3x5x7", (2, 3, 5, 7), 2),
+):
+    inputs = {"input": shape, "labels": (shape[0], *shape[2:])}
+    settings = {} if ignore_index is None else {"ignore_index": ignore_index}
     fill = {"labels": ("labels", shape[1])}
-    add("accuracy", dims(shape), {"input": shape, "labels": (shape[0],)}, fill=fill, no_grad=("input", "labels"), grad_outputs=())
+    add("accuracy", name, inputs, settings, fill=fill, no_grad=("input", "labels"), grad_outputs=())
 
 
 # Updates: three steps from zero states, with a given gradient each.
@@ -248,6 +319,23 @@ for op, decay in (("adam", 0.0), ("adamw", 0.01)):
     update(op, "default", (7,), lr=0.001, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
     update(op, "weight_decay", (2, 3, 5), lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
     update(op, "betas_eps", (257,), lr=0.01, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.0)
+update("rmsprop", "plain", (7,), lr=0.01, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False)
+update("rmsprop", "weight_decay", (2, 3, 5), lr=0.01, alpha=0.9, eps=1e-3, weight_decay=0.1, momentum=0.0, centered=False)
+update("rmsprop", "momentum", (7,), lr=0.01, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.9, centered=False)
+update("rmsprop", "centered", (7,), lr=0.01, alpha=0.9, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=True)
+update("rmsprop", "all", (131,), lr=0.01, alpha=0.95, eps=1e-4, weight_decay=0.1, momentum=0.8, centered=True)
+update("adagrad", "plain", (7,), lr=0.01, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10)
+update("adagrad", "all", (131,), lr=0.1, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.5, eps=1e-3)
+update("lion", "default", (7,), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)
+update("lion", "weight_decay", (131,), lr=0.01, betas=(0.8, 0.95), weight_decay=0.1)
+update("lamb", "default", (7,), lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0)
+update("lamb", "weight_decay", (3, 5, 7), lr=0.1, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1)
+ADAFACTOR = dict(beta2_decay=-0.8, eps=(1e-7, 1e-3), d=1.0)
+update("adafactor", "vector", (7,), lr=0.01, weight_decay=0.0, **ADAFACTOR)
+update("adafactor", "matrix", (7, 5), lr=0.01, weight_decay=0.0, **ADAFACTOR)
+update("adafactor", "one_row", (1, 5), lr=0.01, weight_decay=0.0, **ADAFACTOR)
+update("adafactor", "weights_of_conv2d", (3, 2, 5, 3), lr=0.05, weight_decay=0.1, **ADAFACTOR)
+update("adafactor", "all", (11, 13), lr=0.1, weight_decay=0.1, beta2_decay=-0.5, eps=(1e-3, 2.0), d=1.25)
 
 # clip: gradients scaled to a global norm of at most max_norm (torch.nn.utils.clip_grad_norm_).
 add("clip", "clipped", {"grad0": (7,), "grad1": (2, 3, 5), "grad2": (1,)}, {"max_norm": 1.0})
@@ -264,9 +352,13 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 * matmul: `a` is stored [k, m] with trans_a, `b` is stored [n, k] with trans_b; names are m x k x n.
 * lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H] in that order (others may follow: they get no gradient).
   The column "grads" says which of them get a gradient; the others are `None` in `Backward::grad_outputs`.
-* Losses are means of shape [1], and get a random gradient. bce_with_logits: no gradient for the target is checked.
-* sgd, adam, adamw: three steps with given gradients from zero states. clip: `clip_grad_norm_` over all gradients.
-* Fills: `extreme` cases are Uniform(-100, 100); relu and leaky_relu AwayFromZero(0.05); bce targets Uniform(0, 1);
+* Losses have shape [1], and get a random gradient; targets of cross-entropies, dice and bce_with_logits get none. With an input
+  `normalizer`, cross_entropy is the sum over positions times it, else the mean. pos_weight belongs to axis 1.
+* dice: one minus the mean over samples and classes of (2 sum p t + smooth) / (sum p + sum t + smooth).
+* sgd, adam and the other optimizers: three steps with given gradients from zero states; adagrad's `sum` is without the initial
+  value. clip: `clip_grad_norm_` over all gradients.
+* Fills: `extreme` cases are Uniform(-100, 100); relu and leaky_relu AwayFromZero(0.05); targets that are probabilities Uniform(0, 1),
+  weights Uniform(0.25, 4), normalizers Uniform(0.05, 0.5);
   max_pool2d wants Distinct; the rest N(0, 1).
 """
 
