@@ -255,6 +255,7 @@ ops! {
     conv2d,
     copy,
     cross_entropy,
+    ema,
     fill,
     gelu,
     hard_swish,
