@@ -28,7 +28,7 @@ var<immediate> params: Params;
 
 // A team's set and split, clamped to those that exist.
 struct Team {
-    set: u32,
+    set_number: u32,
     split: u32,
     exists: bool,
 }
@@ -65,16 +65,16 @@ fn next_place(place: Place) -> Place {
     return Place(row, inner);
 }
 
-fn element_of(set: u32, place: Place) -> u32 {
-    return set * params.set_stride + place.row * params.row_stride + place.inner;
+fn element_of(set_number: u32, place: Place) -> u32 {
+    return set_number * params.set_stride + place.row * params.row_stride + place.inner;
 }
 
 // Of an element of a group, its parameter; of an element of a parameter, its group.
-fn other_of(set: u32, place: Place) -> u32 {
+fn other_of(set_number: u32, place: Place) -> u32 {
 #ifdef PER_ELEMENT
     return place.inner;
 #else
-    return set / params.other_divisor % params.other_modulus * params.other_factor + place.row * params.other_step;
+    return set_number / params.other_divisor % params.other_modulus * params.other_factor + place.row * params.other_step;
 #endif
 }
 
@@ -125,9 +125,9 @@ fn lanes_merged(local_index: u32, own: Moments) -> Moments {
 
 #ifdef INPUT
 // What is subtracted first, so that numbers far from 0 lose nothing.
-fn shift_of(set: u32) -> Accum {
+fn shift_of(set_number: u32) -> Accum {
 #ifdef CENTERED
-    return first_of(input_at(set * params.set_stride));
+    return first_of(input_at(set_number * params.set_stride));
 #else
     return 0.0;
 #endif
@@ -142,7 +142,7 @@ fn moments_of(team: Team, local_index: u32, shift: Accum) -> Moments {
     let end = end_term(team.split);
     var place = place_of(first);
     for (var term = first; term < end; term += LANES) {
-        let x = input_at(element_of(team.set, place)) - shift;
+        let x = input_at(element_of(team.set_number, place)) - shift;
         count += 1.0;
 #ifdef CENTERED
         let difference = x - mean;
@@ -166,11 +166,11 @@ fn moments_of(team: Team, local_index: u32, shift: Accum) -> Moments {
 #ifdef NEW_VARIANCE
 @group(0) @binding(NEW_VARIANCE) var<storage, read_write> new_variance: array<Accum>;
 
-fn write_statistics(set: u32, mean: Accum, variance: Accum) {
+fn write_statistics(set_number: u32, mean: Accum, variance: Accum) {
 #ifdef NEW_MEAN
-    new_mean[set] = mean;
+    new_mean[set_number] = mean;
 #endif
-    new_variance[set] = variance;
+    new_variance[set_number] = variance;
 }
 #endif
 
@@ -182,7 +182,7 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let team = team_of(linear_workgroup(workgroup_id, num_workgroups), local_index);
-    let shift = shift_of(team.set);
+    let shift = shift_of(team.set_number);
     let moments = moments_of(team, local_index, shift);
     if !team.exists {
         return;
@@ -190,14 +190,14 @@ fn forward(
     let mean = shift + moments.mean;
     let variance = moments.m2 * params.inverse_terms;
     if lanes_place(local_index) == 0u {
-        write_statistics(team.set, mean, variance);
+        write_statistics(team.set_number, mean, variance);
     }
     let s = statistics(mean, variance, params.eps);
     let first = first_term(team, local_index);
     var place = place_of(first);
     for (var term = first; term < params.terms; term += LANES) {
-        let i = element_of(team.set, place);
-        output[i] = Element(activated(affine((input_at(i) - s.mean) * s.rstd, other_of(team.set, place))));
+        let i = element_of(team.set_number, place);
+        output[i] = Element(activated(affine((input_at(i) - s.mean) * s.rstd, other_of(team.set_number, place))));
         place = next_place(place);
     }
 }
@@ -213,9 +213,9 @@ fn moments(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let team = team_of(linear_workgroup(workgroup_id, num_workgroups), local_index);
-    let m = moments_of(team, local_index, shift_of(team.set));
+    let m = moments_of(team, local_index, shift_of(team.set_number));
     if team.exists && lanes_place(local_index) == 0u {
-        split_moments[team.set * params.splits + team.split] = vec2(m.mean, m.m2);
+        split_moments[team.set_number * params.splits + team.split] = vec2(m.mean, m.m2);
     }
 }
 #endif
@@ -230,19 +230,19 @@ fn combine(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let number = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
-    let set = min(number, params.sets - 1u);
+    let set_number = min(number, params.sets - 1u);
     var own = Moments(0.0, 0.0, 0.0);
     for (var split = lanes_place(local_index); split < params.splits; split += LANES) {
-        let part = split_moments[set * params.splits + split];
+        let part = split_moments[set_number * params.splits + split];
         let count = (end_term(split) - split * params.split_terms) * WIDTH;
         own = merged(own, Moments(Accum(count), part.x, part.y));
     }
     let all = lanes_merged(local_index, own);
     if number < params.sets && lanes_place(local_index) == 0u {
 #ifdef INPUT
-        write_statistics(set, shift_of(set) + all.mean, all.m2 * params.inverse_terms);
+        write_statistics(set_number, shift_of(set_number) + all.mean, all.m2 * params.inverse_terms);
 #else
-        write_statistics(set, all.mean, all.m2 * params.inverse_terms);
+        write_statistics(set_number, all.mean, all.m2 * params.inverse_terms);
 #endif
     }
 }
@@ -265,9 +265,9 @@ fn write_sums(at: u32, sums: Sums) {
 }
 
 #ifdef GRAD_OUTPUT
-fn own_statistics(set: u32) -> Statistics {
+fn own_statistics(set_number: u32) -> Statistics {
 #ifdef VARIANCE
-    return statistics_of(set, params.eps);
+    return statistics_of(set_number, params.eps);
 #else
     return Statistics(0.0, 0.0);
 #endif
@@ -281,16 +281,16 @@ fn sums_of(team: Team, local_index: u32) -> Sums {
     var place = place_of(first);
 #ifdef BY_PARAMETER
 #else
-    let s = own_statistics(team.set);
+    let s = own_statistics(team.set_number);
 #endif
     for (var term = first; term < end; term += LANES) {
 #ifdef BY_PARAMETER
-        let parameter = team.set;
-        let s = own_statistics(other_of(team.set, place));
+        let parameter = team.set_number;
+        let s = own_statistics(other_of(team.set_number, place));
 #else
-        let parameter = other_of(team.set, place);
+        let parameter = other_of(team.set_number, place);
 #endif
-        let d = gradient_at(element_of(team.set, place), parameter, s);
+        let d = gradient_at(element_of(team.set_number, place), parameter, s);
 #ifdef WEIGHTED
         let weighted = d.g * weight_of(parameter);
 #else
@@ -314,7 +314,7 @@ fn sums(
     let team = team_of(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let own = sums_of(team, local_index);
     if team.exists && lanes_place(local_index) == 0u {
-        write_sums(team.set * params.splits + team.split, own);
+        write_sums(team.set_number * params.splits + team.split, own);
     }
 }
 #endif
@@ -332,19 +332,19 @@ fn grad_input(
         return;
     }
     if lanes_place(local_index) == 0u {
-        write_sums(team.set, own);
+        write_sums(team.set_number, own);
     }
 #ifdef CENTERED
     let means = Sums(own.g * params.inverse_terms, own.gx * params.inverse_terms);
 #else
     let means = Sums(0.0, own.gx * params.inverse_terms);
 #endif
-    let s = statistics_of(team.set, params.eps);
+    let s = statistics_of(team.set_number, params.eps);
     let first = first_term(team, local_index);
     var place = place_of(first);
     for (var term = first; term < params.terms; term += LANES) {
-        let i = element_of(team.set, place);
-        let parameter = other_of(team.set, place);
+        let i = element_of(team.set_number, place);
+        let parameter = other_of(team.set_number, place);
         output[i] = Element(grad_input_of(gradient_at(i, parameter, s), parameter, s, means));
         place = next_place(place);
     }

@@ -1,6 +1,6 @@
 //! Normalization of each sample over its last axes.
 
-use super::norm::{Grouping, Normalization, normalization_op, row_cases};
+use super::norm::{Grouping, Normalization, RowCases, normalization_op, row_cases};
 use super::{Affine, Call, Case, Dispatch, Real};
 use crate::error::OpError;
 use crate::shader::Target;
@@ -57,8 +57,7 @@ normalization_op!(LayerNorm);
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
-    let mut cases = row_cases(Affine::Full, |dims, affine| LayerNorm { dims, eps: 1e-5, affine });
-    cases.extend(row_cases(Affine::None, |dims, affine| LayerNorm { dims, eps: 1e-5, affine }));
-    cases.extend(row_cases(Affine::Weight, |dims, affine| LayerNorm { dims, eps: 1e-5, affine }).into_iter().take(3));
-    cases
+    use RowCases::{Few, Large, Small};
+    let cases = |affine: Affine, kinds: &[RowCases]| row_cases(affine, kinds, |dims, eps, affine| LayerNorm { dims, eps, affine });
+    [cases(Affine::Full, &[Few, Small, Large]), cases(Affine::None, &[Few, Small]), cases(Affine::Weight, &[Few])].concat()
 }

@@ -1,6 +1,6 @@
 //! Normalization of each sample over its last axes by the root of the mean square.
 
-use super::norm::{Grouping, Normalization, normalization_op, row_cases};
+use super::norm::{Grouping, Normalization, RowCases, normalization_op, row_cases};
 use super::{Affine, Call, Case, Dispatch, Real};
 use crate::error::OpError;
 use crate::shader::Target;
@@ -55,8 +55,7 @@ normalization_op!(RmsNorm);
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
-    let mut cases = row_cases(Affine::Weight, |dims, affine| RmsNorm { dims, eps: 1e-5, affine });
-    cases.extend(row_cases(Affine::None, |dims, affine| RmsNorm { dims, eps: 1e-5, affine }));
-    cases.extend(row_cases(Affine::Full, |dims, affine| RmsNorm { dims, eps: 1e-5, affine }).into_iter().take(2));
-    cases
+    use RowCases::{Few, Large, Small};
+    let cases = |affine: Affine, kinds: &[RowCases]| row_cases(affine, kinds, |dims, eps, affine| RmsNorm { dims, eps, affine });
+    [cases(Affine::Weight, &[Few, Small, Large]), cases(Affine::None, &[Few, Small]), cases(Affine::Full, &[Few])].concat()
 }

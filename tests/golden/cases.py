@@ -4,6 +4,7 @@
 must have the same settings and input shapes.
 """
 
+import math
 from dataclasses import dataclass, field
 
 
@@ -130,7 +131,8 @@ for prefix, affine, relu, shape in (
     ("plain_relu_", "none", True, (4, 3, 2, 3)),
     ("weight_", "weight", False, (4, 3, 5)),
 ):
-    norm("batch_norm", prefix + dims(shape), shape, (shape[1],), affine, relu=relu)
+    eps = 0.1 if math.prod(shape) == 2 * shape[1] else 1e-5
+    norm("batch_norm", prefix + dims(shape), shape, (shape[1],), affine, relu=relu, eps=eps)
 for prefix, affine, relu, grad, shape in (
     ("", "full", False, True, (1, 1)),
     ("", "full", False, True, (5, 3)),
@@ -146,18 +148,18 @@ for prefix, affine, relu, grad, shape in (
 ):
     statistics = ("running_mean", "running_var")
     norm("batch_norm_eval", prefix + dims(shape), shape, (shape[1],), affine, statistics, grad, relu=relu)
-for op, affine in (("layer_norm", "full"), ("layer_norm", "none"), ("layer_norm", "weight"), ("rms_norm", "weight"), ("rms_norm", "none")):
-    cases = (
-        (1, (4, 10)),
-        (1, (2, 3, 8)),
-        (2, (2, 3, 4, 5)),
-        (1, (1, 1)),
-        (1, (3, 2, 7)),
-        (3, (2, 3, 2, 2)),
-        (1, (2, 66)),
-    )
-    for count, shape in cases[:3] if (op, affine) == ("layer_norm", "weight") else cases:
-        norm(op, f"{PREFIX[affine]}dims{count}_{dims(shape)}", shape, shape[-count:], affine, dims=count)
+FEW = ((1, (4, 10)), (1, (2, 3, 8)), (2, (2, 3, 4, 5)))
+SMALL = ((1, (1, 1)), (1, (3, 2, 7)), (3, (2, 3, 2, 2)), (1, (2, 66)))
+for op, affine, kinds in (
+    ("layer_norm", "full", FEW + SMALL[1:]),
+    ("layer_norm", "none", FEW + SMALL[1:]),
+    ("layer_norm", "weight", FEW),
+    ("rms_norm", "weight", FEW + SMALL),
+    ("rms_norm", "none", FEW + SMALL),
+):
+    for count, shape in kinds:
+        eps = 0.1 if shape == (1, 1) else 1e-5
+        norm(op, f"{PREFIX[affine]}dims{count}_{dims(shape)}", shape, shape[-count:], affine, dims=count, eps=eps)
 for affine, groups, shape in (
     ("full", 1, (2, 1)),
     ("full", 2, (3, 6)),

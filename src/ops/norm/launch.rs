@@ -148,7 +148,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A launch of an invocation for each vector.
-    fn over_elements(&mut self, entry: &'static str, bound: Bound) {
+    fn over_elements(&mut self, entry: &'static str, bound: Bound, weighted: bool) {
         let width = self.groups.width();
         let per_element = self.norm.grouping.per_element();
         let elements = self.numel / width;
@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
             eps: self.norm.eps,
             inverse_terms: self.inverse_terms(),
         };
-        let flags = [("RELU", self.norm.relu), ("PER_ELEMENT", per_element)];
+        let flags = [("RELU", self.norm.relu), ("PER_ELEMENT", per_element), ("WEIGHTED", weighted)];
         let dispatch = self.bind(entry, bound, width, &flags).params(&params).linear(elements.div_ceil(64));
         self.launches.dispatches.push(dispatch);
     }
@@ -242,7 +242,7 @@ pub(super) fn forward(norm: &Normalization, shape: &Shape, places: &Places) -> L
         .loops(walk.splits.div_ceil(lanes) + 64);
     builder.launches.dispatches.push(reduce::over_rows(dispatch, walk.sets.sets, lanes));
     bound.extend([("MEAN", mean), ("VARIANCE", variance), output]);
-    builder.over_elements("normalize", bound);
+    builder.over_elements("normalize", bound, false);
     builder.launches
 }
 
@@ -251,7 +251,7 @@ pub(super) fn normalize(norm: &Normalization, shape: &Shape, places: &Places) ->
     let mut builder = Builder::new(norm, shape);
     let mut bound = read(places);
     bound.push(("OUTPUT", Some(Slot::Output(0))));
-    builder.over_elements("normalize", bound);
+    builder.over_elements("normalize", bound, false);
     builder.launches
 }
 
@@ -276,12 +276,13 @@ pub(super) fn backward(norm: &Normalization, shape: &Shape, places: &Places, out
         let scaled = places.grad_output.map(Slot::Input);
         bound.retain(|&(name, _)| matches!(name, "VARIANCE" | "WEIGHT"));
         bound.extend([("INPUT", scaled), output]);
-        builder.over_elements("normalize", bound);
+        builder.over_elements("normalize", bound, false);
         return builder.launches;
     }
+    let weighted = builder.weighted();
     if norm.frozen {
         bound.push(output);
-        builder.over_elements("grad_input_elements", bound);
+        builder.over_elements("grad_input_elements", bound, weighted);
         return builder.launches;
     }
     let walk = Walk::new(&builder.groups);
@@ -290,7 +291,7 @@ pub(super) fn backward(norm: &Normalization, shape: &Shape, places: &Places, out
             ("CENTERED", norm.centered),
             ("RELU", norm.relu),
             ("PER_ELEMENT", norm.grouping.per_element()),
-            ("WEIGHTED", builder.weighted()),
+            ("WEIGHTED", weighted),
         ];
         bound.push(output);
         if shared {
@@ -306,6 +307,6 @@ pub(super) fn backward(norm: &Normalization, shape: &Shape, places: &Places, out
     });
     builder.sums(By::Group, places, totals);
     bound.extend([("TOTAL_G", totals[0]), ("TOTAL_GX", totals[1]), output]);
-    builder.over_elements("grad_input_elements", bound);
+    builder.over_elements("grad_input_elements", bound, weighted);
     builder.launches
 }

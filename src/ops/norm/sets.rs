@@ -13,8 +13,8 @@ const MAX_TERMS_PER_LANE: usize = 16_384;
 const MAX_SPLITS: usize = 1024;
 /// Invocations that keep any device busy.
 const ENOUGH_INVOCATIONS: usize = 1 << 17;
-/// Invocations of a workgroup, the largest team.
-const WORKGROUP: usize = 64;
+/// Sizes of teams: up to a workgroup.
+const TEAMS: [usize; 3] = [1, 8, 64];
 /// Sets side by side from which each invocation takes one.
 const COLUMNS: usize = 8;
 
@@ -200,7 +200,8 @@ impl Walk {
         let terms = sets.terms();
         // Columns lie side by side: then neighbouring invocations read neighbouring elements if each has a column.
         let columns = sets.set_stride == 1 && sets.sets >= COLUMNS;
-        let lanes = if columns { 1 } else { 1 << (terms / 4).clamp(1, WORKGROUP).ilog2() };
+        // Few sizes of teams, so that few kernels are compiled.
+        let lanes = if columns { 1 } else { TEAMS.into_iter().rfind(|lanes| terms >= 4 * lanes).unwrap_or(1) };
         let useful = terms / (lanes * TERMS_PER_LANE);
         let enough = ENOUGH_INVOCATIONS / (sets.sets * lanes);
         let splits = useful.min(enough).clamp(1, MAX_SPLITS).max(terms.div_ceil(lanes * MAX_TERMS_PER_LANE));
