@@ -18,7 +18,7 @@ struct Params {
 var<immediate> params: Params;
 
 @group(0) @binding(0) var<storage, read_write> buffer: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> value: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> value: array<Storage4>;
 @group(0) @binding(2) var<storage, read> guard: array<f32>;
 
 @compute @workgroup_size(64)
@@ -31,7 +31,7 @@ fn forward(
     if i >= params.vectors || !is_finite(guard[0]) {
         return;
     }
-    var share = value[i];
+    var share = Accum4(value[i]);
     if params.rate != 1.0 {
         share = params.rate * share;
     }
