@@ -11,6 +11,7 @@ mod dispatch;
 mod elementwise;
 mod gemm;
 mod mask;
+mod norm;
 mod pool;
 mod real;
 mod reduce;
@@ -28,6 +29,7 @@ pub use call::{Call, Input, Output};
 pub use case::{Case, Fill};
 pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
+pub use norm::Affine;
 pub use real::Real;
 
 use crate::error::OpError;
@@ -248,6 +250,8 @@ ops! {
     adam,
     add,
     avg_pool2d,
+    batch_norm,
+    batch_norm_eval,
     bce_with_logits,
     bias_add,
     clip,
@@ -258,7 +262,9 @@ ops! {
     ema,
     fill,
     gelu,
+    group_norm,
     hard_swish,
+    layer_norm,
     leaky_relu,
     log_softmax,
     lstm,
@@ -270,6 +276,7 @@ ops! {
     permute,
     relu,
     reshape,
+    rms_norm,
     scale,
     sgd,
     sigmoid,
