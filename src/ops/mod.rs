@@ -273,6 +273,7 @@ ops! {
     sgd,
     sigmoid,
     silu,
+    slice,
     softmax,
     sum,
     tanh,

@@ -74,6 +74,10 @@ def concat(a, b, axis):
     return torch.cat((a, b), axis)
 
 
+def slice_(input, axis, start, length):
+    return torch.narrow(input, axis, start, length)
+
+
 def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
 
@@ -111,6 +115,7 @@ OPS = {
     "reshape": torch.reshape,
     "permute": permute,
     "concat": concat,
+    "slice": slice_,
     "upsample_nearest2d": upsample_nearest2d,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),
