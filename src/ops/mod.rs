@@ -11,6 +11,7 @@ mod dispatch;
 mod elementwise;
 mod gemm;
 mod mask;
+mod philox;
 mod pool;
 mod real;
 mod reduce;
@@ -243,6 +244,7 @@ macro_rules! ops {
 }
 
 ops! {
+    abs,
     accumulate,
     accuracy,
     adam,
@@ -250,15 +252,23 @@ ops! {
     avg_pool2d,
     bce_with_logits,
     bias_add,
+    clamp,
     clip,
     concat,
     conv2d,
     copy,
     cross_entropy,
+    dropout,
+    elu,
+    embedding,
+    exp,
     fill,
+    gather,
     gelu,
+    hard_sigmoid,
     hard_swish,
     leaky_relu,
+    log,
     log_softmax,
     lstm,
     matmul,
@@ -267,6 +277,8 @@ ops! {
     mse,
     mul,
     permute,
+    pow,
+    prelu,
     relu,
     reshape,
     scale,
@@ -275,6 +287,8 @@ ops! {
     silu,
     slice,
     softmax,
+    softplus,
+    sqrt,
     sum,
     tanh,
     upsample_nearest2d,
