@@ -10,8 +10,8 @@ fn power(x: Accum4, exponent: f32) -> Accum4 {
     let size = abs(exponent);
     var result = Accum4(1.0);
     if size > 1048576.0 || floor(size) != size {
-        // Also 0 of 0, whose logarithm is minus infinity, and NaN below it.
-        result = exp2(size * log2(x));
+        // NaN below 0; of 0, not every device knows that the logarithm is minus infinity.
+        result = select(exp2(size * log2(x)), Accum4(0.0), x == Accum4(0.0));
     } else {
         var factor = x;
         for (var left = u32(size); left > 0u; left = left >> 1u) {
