@@ -260,6 +260,7 @@ ops! {
     cross_entropy,
     dropout,
     elu,
+    ema,
     embedding,
     exp,
     fill,
