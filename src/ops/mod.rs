@@ -12,6 +12,7 @@ mod elementwise;
 mod gemm;
 mod mask;
 mod norm;
+mod philox;
 mod pool;
 mod real;
 mod reduce;
@@ -245,6 +246,7 @@ macro_rules! ops {
 }
 
 ops! {
+    abs,
     accumulate,
     accuracy,
     adam,
@@ -254,18 +256,26 @@ ops! {
     batch_norm_eval,
     bce_with_logits,
     bias_add,
+    clamp,
     clip,
     concat,
     conv2d,
     copy,
     cross_entropy,
+    dropout,
+    elu,
     ema,
+    embedding,
+    exp,
     fill,
+    gather,
     gelu,
     group_norm,
+    hard_sigmoid,
     hard_swish,
     layer_norm,
     leaky_relu,
+    log,
     log_softmax,
     lstm,
     matmul,
@@ -274,6 +284,8 @@ ops! {
     mse,
     mul,
     permute,
+    pow,
+    prelu,
     relu,
     reshape,
     rms_norm,
@@ -281,7 +293,10 @@ ops! {
     sgd,
     sigmoid,
     silu,
+    slice,
     softmax,
+    softplus,
+    sqrt,
     sum,
     tanh,
     upsample_nearest2d,
