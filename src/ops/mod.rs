@@ -146,6 +146,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// The op that computes this one and then, of its only output or of output 0, the op of the name `next`, if there is one:
+    /// it saves a pass over memory. Inputs stay the same.
+    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
+        let _ = next;
+        None
+    }
+
     /// Flops and bytes of one run. The default is an elementwise pass.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let bytes = |t: &[TensorDesc]| t.iter().map(TensorDesc::size_bytes).sum::<u64>();
@@ -166,6 +173,11 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     /// What the planner must respect beyond data flow.
     fn flags(&self) -> Flags {
         Flags::default()
+    }
+
+    /// What to do, besides leaving the batch whole, where the op mixes samples and a batch shall be split.
+    fn split_advice(&self) -> Option<&'static str> {
+        None
     }
 
     /// Pairs (input, output): the output may take the input's place in memory when the input dies here. The kernel
