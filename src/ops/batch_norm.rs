@@ -1,7 +1,7 @@
 //! Batch normalization by the statistics of the batch at hand, with or without a rectified linear unit after it.
 
 use super::norm::{Grouping, Normalization, normalization_op};
-use super::{Affine, Call, Case, Dispatch, Real, activation};
+use super::{Affine, Call, Case, Dispatch, Fill, Real, activation};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -91,6 +91,9 @@ pub fn cases() -> Vec<Case> {
         case("plain_relu_", Affine::None, true, &[4, 3, 2, 3]),
         case("weight_", Affine::Weight, false, &[4, 3, 5]),
         relu(&[2, 2, 3, 4, 4]).large(),
+        // Means far from 0.
+        full(&[41, 9]).fill(0, Fill::Uniform(100.0, 101.0)).large(),
+        full(&[4, 2, 31, 29]).fill(0, Fill::Uniform(-101.0, -100.0)).large(),
         full(&[65, 8]).large(),
         full(&[257, 3]).large(),
         full(&[1031, 70]).large(),
