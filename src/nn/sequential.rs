@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{
-    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
-    Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
+    Add, AvgPool2d, BatchNorm, Concat, Conv2d, Flatten, Gelu, GroupNorm, HardSwish, InstanceNorm, Layer, LayerNorm,
+    LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute, Relu, Reshape, RmsNorm, Sigmoid, Silu, Skip,
+    Softmax, Tanh, Upsample,
 };
 use super::model::{Built, Input, Mode, Model};
 use crate::error::GraphError;
@@ -139,6 +140,16 @@ shorthands! {
     log_softmax() => LogSoftmax::default();
     /// Adds [`Lstm`] whose output is its last hidden state.
     lstm(hidden: usize) => Lstm::new(hidden);
+    /// Adds [`BatchNorm`] with weight, bias and running statistics.
+    batch_norm() => BatchNorm::new();
+    /// Adds [`LayerNorm`] over the last axis.
+    layer_norm() => LayerNorm::new();
+    /// Adds [`GroupNorm`].
+    group_norm(groups: usize) => GroupNorm::new(groups);
+    /// Adds [`InstanceNorm`] without weight and bias.
+    instance_norm() => InstanceNorm::new();
+    /// Adds [`RmsNorm`] over the last axis.
+    rms_norm() => RmsNorm::new();
     /// Adds [`Upsample`].
     upsample(scale: impl Into<Pair>) => Upsample::new(scale);
     /// Adds [`Skip`]: remembers what the layer before it made.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::norm::{Grouping, Normalization, normalization_op};
 use super::{Affine, Call, Case, Dispatch, Op, Real, activation};
+use super::{Affine, Call, Case, Dispatch, Fill, Real, activation};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -101,6 +102,9 @@ pub fn cases() -> Vec<Case> {
         case("plain_relu_", Affine::None, true, &[4, 3, 2, 3]),
         case("weight_", Affine::Weight, false, &[4, 3, 5]),
         relu(&[2, 2, 3, 4, 4]).large(),
+        // Means far from 0.
+        full(&[41, 9]).fill(0, Fill::Uniform(100.0, 101.0)).large(),
+        full(&[4, 2, 31, 29]).fill(0, Fill::Uniform(-101.0, -100.0)).large(),
         full(&[65, 8]).large(),
         full(&[257, 3]).large(),
         full(&[1031, 70]).large(),

@@ -105,7 +105,8 @@ impl Search<'_> {
         self.request.budget_bytes.is_none_or(|budget_bytes| *peak_bytes <= budget_bytes)
     }
 
-    /// The programs for so many micro-batches; none where a tensor would be too large for the device.
+    /// The programs for so many micro-batches; none where a tensor would be too large for the device, or a layer cannot take
+    /// so few samples.
     fn draft(&mut self, count: usize, stash: Stash) -> Result<Option<Rc<Draft>>, PlanError> {
         if let Some(known) = self.drafts.get(&(count, stash)) {
             return Ok(Some(known.clone()));
@@ -117,7 +118,7 @@ impl Search<'_> {
                 self.drafts.insert((count, stash), draft.clone());
                 Ok(Some(draft))
             }
-            Err(refused @ PlanError::Binding { .. }) => {
+            Err(refused @ (PlanError::Binding { .. } | PlanError::Graph(_))) => {
                 self.refused = Some(refused);
                 Ok(None)
             }

@@ -4,6 +4,7 @@ mod activation;
 mod conv;
 mod linear;
 mod lstm;
+mod norm;
 mod pool;
 mod shape;
 mod skip;
@@ -15,6 +16,7 @@ pub use activation::{Gelu, HardSwish, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu
 pub use conv::Conv2d;
 pub use linear::Linear;
 pub use lstm::Lstm;
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
 pub use pool::{AvgPool2d, MaxPool2d};
 pub use shape::{Flatten, Permute, Reshape};
 pub(super) use skip::Skips;
@@ -94,6 +96,11 @@ layers! {
     Softmax = "softmax", "softmax";
     LogSoftmax = "log_softmax", "log_softmax";
     Lstm = "lstm", "lstm";
+    BatchNorm = "batch_norm", "bn";
+    LayerNorm = "layer_norm", "norm";
+    GroupNorm = "group_norm", "norm";
+    InstanceNorm = "instance_norm", "norm";
+    RmsNorm = "rms_norm", "norm";
     Upsample = "upsample", "upsample";
     Skip = "skip", "skip";
     Concat = "concat", "concat";

@@ -191,8 +191,9 @@ pub(super) fn row_cases<O: Op>(affine: Affine, kinds: &[RowCases], op: impl Fn(u
                 vec![case(1, &[1, 1], 0.1), small(1, &[3, 2, 7]), small(3, &[2, 3, 2, 2]), small(1, &[2, 66])]
             }
             RowCases::Large => {
-                let shapes: [(usize, &[usize]); 6] = [
+                let shapes: [(usize, &[usize]); 7] = [
                     (1, &[1031, 3]),
+                    (1, &[1031, 12]),
                     (1, &[130, 17]),
                     (1, &[33, 256]),
                     (1, &[3, 257]),
