@@ -289,6 +289,7 @@ ops! {
     slice,
     softmax,
     softplus,
+    split,
     sqrt,
     sum,
     tanh,
