@@ -8,6 +8,9 @@ use super::layers::{
     Add, AvgPool2d, BatchNorm, Concat, Conv2d, Flatten, Gelu, GroupNorm, HardSwish, InstanceNorm, Layer, LayerNorm,
     LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute, Relu, Reshape, RmsNorm, Sigmoid, Silu, Skip,
     Softmax, Tanh, Upsample,
+    Add, AvgPool2d, Concat, Conv2d, Dropout, Dropout2d, Elu, Embedding, Flatten, Gelu, HardSigmoid, HardSwish, Layer,
+    LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, MultiheadAttention, Pair, Permute, PositionalEmbedding, Prelu,
+    Relu, Relu6, Reshape, Sigmoid, Silu, Skip, Softmax, Softplus, StochasticDepth, Tanh, Upsample,
 };
 use super::model::{Built, Input, Mode, Model};
 use crate::error::GraphError;
@@ -124,6 +127,16 @@ shorthands! {
     relu() => Relu;
     /// Adds [`LeakyRelu`].
     leaky_relu(slope: f32) => LeakyRelu::new(slope);
+    /// Adds [`Relu6`].
+    relu6() => Relu6;
+    /// Adds [`Prelu`] with one weight.
+    prelu() => Prelu::new();
+    /// Adds [`Elu`].
+    elu(alpha: f32) => Elu::new(alpha);
+    /// Adds [`Softplus`] with PyTorch's settings.
+    softplus() => Softplus::default();
+    /// Adds [`HardSigmoid`].
+    hard_sigmoid() => HardSigmoid;
     /// Adds [`Sigmoid`].
     sigmoid() => Sigmoid;
     /// Adds [`Tanh`].
@@ -138,6 +151,18 @@ shorthands! {
     softmax() => Softmax::default();
     /// Adds [`LogSoftmax`] over the last axis.
     log_softmax() => LogSoftmax::default();
+    /// Adds [`Dropout`] with the probability `p` of a zero.
+    dropout(p: f32) => Dropout::new(p);
+    /// Adds [`Dropout2d`] with the probability `p` of a channel of zeros.
+    dropout2d(p: f32) => Dropout2d::new(p);
+    /// Adds [`StochasticDepth`] with the probability `p` of a sample of zeros.
+    stochastic_depth(p: f32) => StochasticDepth::new(p);
+    /// Adds [`Embedding`] of tokens below `num_embeddings`.
+    embedding(num_embeddings: usize, embedding_dim: usize) => Embedding::new(num_embeddings, embedding_dim);
+    /// Adds [`PositionalEmbedding`] for sequences up to this length.
+    positional_embedding(max_length: usize) => PositionalEmbedding::new(max_length);
+    /// Adds [`MultiheadAttention`] in which every place sees all.
+    multihead_attention(num_heads: usize) => MultiheadAttention::new(num_heads);
     /// Adds [`Lstm`] whose output is its last hidden state.
     lstm(hidden: usize) => Lstm::new(hidden);
     /// Adds [`BatchNorm`] with weight, bias and running statistics.

@@ -308,6 +308,7 @@ ops! {
     slice,
     softmax,
     softplus,
+    split,
     sqrt,
     sum,
     tanh,

@@ -313,6 +313,14 @@ for name, shape, axis, start, length in (
 ):
     add("slice", name, {"input": shape}, {"axis": axis, "start": start, "length": length})
 
+# split: parts of these lengths along an axis.
+for name, shape, axis, lengths, grads in (
+    ("one_axis_7_in_2_5", (7,), 0, (2, 5), None),
+    ("axis1_2x6x4_in_thirds", (2, 6, 4), 1, (2, 2, 2), None),
+    ("last_axis_3x7_in_1_4_2", (3, 7), 1, (1, 4, 2), (1,)),
+):
+    add("split", name, {"input": shape}, {"axis": axis, "lengths": lengths}, grad_outputs=grads)
+
 # upsample_nearest2d
 for name, shape, scale in (
     ("scale2_2x3x4x5", (2, 3, 4, 5), (2, 2)),
@@ -436,6 +444,10 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 """
 
 
+def output_name(op, i):
+    return ("output", "h_n", "c_n")[i] if op == "lstm" else f"output {i}"
+
+
 def main():
     print(NOTES)
     print("| op | case | settings | inputs | grads |")
@@ -443,7 +455,7 @@ def main():
     for case in CASES:
         settings = ", ".join(f"{key}={value}" for key, value in case.settings.items())
         inputs = ", ".join(f"{key} {list(shape)}" for key, shape in case.inputs.items())
-        grads = "" if case.grad_outputs is None else ", ".join(("output", "h_n", "c_n")[i] for i in case.grad_outputs) or "none"
+        grads = "" if case.grad_outputs is None else ", ".join(output_name(case.op, i) for i in case.grad_outputs) or "none"
         print(f"| {case.op} | `{case.name}` | {settings} | {inputs} | {grads} |")
 
 

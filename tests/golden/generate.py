@@ -134,6 +134,10 @@ def slice_(input, axis, start, length):
     return torch.narrow(input, axis, start, length)
 
 
+def split(input, axis, lengths):
+    return torch.split(input, lengths, axis)
+
+
 def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
 
@@ -187,6 +191,7 @@ OPS = {
     "permute": permute,
     "concat": concat,
     "slice": slice_,
+    "split": split,
     "upsample_nearest2d": upsample_nearest2d,
     "embedding": embedding,
     "gather": gather,
