@@ -4,14 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::layers::{
-    Add, AvgPool2d, BatchNorm, Concat, Conv2d, Flatten, Gelu, GroupNorm, HardSwish, InstanceNorm, Layer, LayerNorm,
-    LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pair, Permute, Relu, Reshape, RmsNorm, Sigmoid, Silu, Skip,
-    Softmax, Tanh, Upsample,
-    Add, AvgPool2d, Concat, Conv2d, Dropout, Dropout2d, Elu, Embedding, Flatten, Gelu, HardSigmoid, HardSwish, Layer,
-    LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, MultiheadAttention, Pair, Permute, PositionalEmbedding, Prelu,
-    Relu, Relu6, Reshape, Sigmoid, Silu, Skip, Softmax, Softplus, StochasticDepth, Tanh, Upsample,
-};
+use super::layers::*;
 use super::model::{Built, Input, Mode, Model};
 use crate::error::GraphError;
 use crate::tensor::Shape;

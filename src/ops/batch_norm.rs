@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::norm::{Grouping, Normalization, normalization_op};
-use super::{Affine, Call, Case, Dispatch, Op, Real, activation};
-use super::{Affine, Call, Case, Dispatch, Fill, Real, activation};
+use super::{Affine, Call, Case, Dispatch, Fill, Op, Real, activation};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
