@@ -10,8 +10,8 @@
 //
 // bindings   squares: gradient, partials [outputs, splits]; moment: state [outputs] (changed), partials, hyper [4], guard [1];
 //            means: row [matrices, rows], means [matrices];
-//            norms, apply: parameter (changed by apply), gradient, hyper, guard, row and col, or variance (changed by norms), partials
-//            [2, splits] (norms) or sums [2] (apply) of squares, means where FACTORED
+//            norms, apply: parameter (changed by apply), gradient, guard, row and col, or variance (changed by norms), partials
+//            [2, splits] (norms) or sums [2] (apply) of squares, means where FACTORED, hyper (not for norms where FACTORED)
 // dispatch   squares: one invocation per output and split; moment: one per output; means: LANES per matrix; norms: one per split;
 //            apply: one per element; 64 per workgroup, folded
 // workgroup  256 bytes (means, LANES = 64)
@@ -127,13 +127,13 @@ fn moment(
 #else
 @group(0) @binding(0) var<storage, read_write> parameter: array<f32>;
 @group(0) @binding(1) var<storage, read> gradient: array<Storage>;
-@group(0) @binding(2) var<storage, read> hyper: array<f32>;
-@group(0) @binding(3) var<storage, read> guard: array<f32>;
+@group(0) @binding(2) var<storage, read> guard: array<f32>;
 #ifdef FACTORED
-@group(0) @binding(4) var<storage, read_write> row_var: array<f32>;
-@group(0) @binding(5) var<storage, read_write> col_var: array<f32>;
-@group(0) @binding(6) var<storage, read_write> sums: array<f32>;
-@group(0) @binding(7) var<storage, read> means_: array<f32>;
+@group(0) @binding(3) var<storage, read_write> row_var: array<f32>;
+@group(0) @binding(4) var<storage, read_write> col_var: array<f32>;
+@group(0) @binding(5) var<storage, read_write> sums: array<f32>;
+@group(0) @binding(6) var<storage, read> means_: array<f32>;
+@group(0) @binding(7) var<storage, read> hyper: array<f32>;
 
 fn second_moment(i: u32) -> f32 {
     let row = i / params.columns;
@@ -142,8 +142,9 @@ fn second_moment(i: u32) -> f32 {
     return row_var[row] * col_var[column] / max(means_[matrix], params.eps1);
 }
 #else
-@group(0) @binding(4) var<storage, read_write> variance: array<f32>;
-@group(0) @binding(5) var<storage, read_write> sums: array<f32>;
+@group(0) @binding(3) var<storage, read_write> variance: array<f32>;
+@group(0) @binding(4) var<storage, read_write> sums: array<f32>;
+@group(0) @binding(5) var<storage, read> hyper: array<f32>;
 
 fn second_moment(i: u32) -> f32 {
     return variance[i];

@@ -169,9 +169,8 @@ impl Step {
         update::splits(parameter.numel().div_ceil(4))
     }
 
-    /// A kernel over elements. It binds parameter, gradient, hyper and guard, the states, what is given, and the means of the
-    /// rows' moments.
-    fn launch(self, entry: &'static str, inputs: &[TensorDesc], partials: Slot) -> Dispatch {
+    /// A kernel over elements, which reads or writes these sums.
+    fn launch(self, entry: &'static str, inputs: &[TensorDesc], sums: Slot) -> Dispatch {
         let matrices = Matrices::of(&inputs[0]);
         let params = Params {
             elements: inputs[0].numel() as u32,
@@ -181,9 +180,13 @@ impl Step {
             eps: [self.eps.0 as f32, self.eps.1 as f32],
             d: self.d as f32,
         };
-        let mut bindings = update::bindings(self.states());
-        bindings.push(partials);
+        let (hyper, guard) = (Slot::Input(2 + self.states()), Slot::Input(3 + self.states()));
+        let mut bindings = vec![Slot::Input(0), Slot::Input(1), guard];
+        bindings.extend((2..2 + self.states()).map(Slot::Input));
+        bindings.push(sums);
         bindings.extend(self.factored.then_some(MEANS));
+        // The moments of rows and columns were moved before.
+        bindings.extend((entry == "apply" || !self.factored).then_some(hyper));
         let dispatch = Dispatch::new("adafactor", entry, bindings).params(&params);
         if self.factored { dispatch.constant("FACTORED", 1) } else { dispatch }
     }

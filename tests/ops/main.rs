@@ -62,6 +62,7 @@ fn main() -> ExitCode {
     let mut trials = vec![
         Trial::test("golden::every_file_is_used", golden::every_file_is_used),
         Trial::test("golden::clip", updates::clip),
+        Trial::test("golden::ema", updates::ema),
         Trial::test("golden::weight_recipe", golden::weight_recipe),
     ];
     for &(name, rule) in updates::OPTIMIZERS {
