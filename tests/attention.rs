@@ -82,9 +82,9 @@ fn no_budget_changes_one_bit_of_what_is_dropped() {
                 ("offload", Levers { recompute: false, compact: false, ..all }),
                 ("all", all),
             ] {
-                let (expected, need, least, _) = run(config.levers(levers));
+                let (expected, need, least, _) = run(config.clone().levers(levers));
                 for budget in [least, least.midpoint(need)] {
-                    let (found, peak, _, reasons) = run(config.levers(levers).budget_bytes(budget));
+                    let (found, peak, _, reasons) = run(config.clone().levers(levers).budget_bytes(budget));
                     assert!(peak <= budget);
                     assert_eq!(found, expected, "on {device}, {way}, {micro_batches} parts, {budget} bytes");
                     println!("{device}, {way}, {micro_batches} parts, {budget} of {need} bytes: {reasons} reasons");
@@ -132,13 +132,13 @@ fn nothing_is_dropped_in_evaluation() {
     let data = sentences(BATCH);
     let config = Config::default().batch(BATCH).seed(1);
     for device in devices() {
-        let [mut dropping, mut plain] = [0.4, 0.0].map(|p| trainer(p, config, &device));
+        let [mut dropping, mut plain] = [0.4, 0.0].map(|p| trainer(p, config.clone(), &device));
         assert_eq!(dropping.predict(&data).unwrap(), plain.predict(&data).unwrap());
         assert_ne!(step(&mut dropping, &data, 0).to_bits(), step(&mut plain, &data, 0).to_bits());
         // Each step draws anew.
         let frozen = Config {
             optimizer: Optimizer::Sgd { lr: 0.0, momentum: 0.0, nesterov: false, weight_decay: 0.0 },
-            ..config
+            ..config.clone()
         };
         let mut frozen = trainer(0.4, frozen, &device);
         assert_ne!(step(&mut frozen, &data, 0).to_bits(), step(&mut frozen, &data, 0).to_bits());

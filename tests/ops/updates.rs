@@ -39,7 +39,7 @@ pub fn checks(name: &str) -> bool {
 }
 
 /// The numbers of `hyper` are f32 whatever the twin computes in.
-const F64: Tolerance = Tolerance { scale: 1e-9, relative: 5e-7, absolute: 0.0 };
+const F64: Tolerance = Tolerance { scale: 1e-8, relative: 5e-7, absolute: 0.0 };
 const F32: Tolerance = Tolerance { scale: 1e-6, relative: 1e-5, absolute: 1e-12 };
 
 fn sgd(s: &UpdateSettings) -> Box<dyn UpdateRule> {
