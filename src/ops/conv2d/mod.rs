@@ -1,5 +1,6 @@
 //! Two-dimensional convolution.
 
+mod direct;
 mod geometry;
 mod grad;
 mod twin;
