@@ -4,7 +4,7 @@ use bytemuck::NoUninit;
 
 use super::super::gemm::{Tiling, reduce};
 use super::super::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
-use super::geometry::{Gather, Geometry};
+use super::geometry::{Gather, Geometry, gcd};
 use crate::shader::Target;
 
 /// Most channels of a block.
@@ -63,10 +63,6 @@ struct Axis {
     taps: usize,
     /// Pixels of the source, `source_step` apart, from one pixel of a block to the next.
     step: usize,
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The largest divisor of `n` up to `most`.

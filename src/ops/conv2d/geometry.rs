@@ -55,6 +55,8 @@ struct Params {
     c_split: u32,
     tiles_m: u32,
     tiles_n: u32,
+    phases: [u32; 2],
+    phase: [u32; 2],
 }
 
 #[repr(C)]
@@ -67,6 +69,11 @@ struct PackParams {
     group_stride: u32,
     row_stride: u32,
     channel_stride: u32,
+}
+
+/// Greatest common divisor.
+pub(super) fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Which way an image is gathered through the kernel.
@@ -192,17 +199,27 @@ impl Geometry {
             return vec![flags(Direct::new(self, gather).gather(entry, bindings))];
         }
         let (rows, channels) = self.rows_and_channels(gather);
-        let columns = self.samples * dest.0 * dest.1;
+        // Pixels that lie whole strides apart are gathered together, since they meet the same kernel positions.
+        let is_strided = gather == Gather::GradInput && self.stride != (1, 1);
+        let steps = if is_strided { self.stride } else { (1, 1) };
+        let phases = [steps.0.min(dest.0), steps.1.min(dest.1)];
+        let phase = [dest.0.div_ceil(steps.0), dest.1.div_ceil(steps.1)];
+        let columns = self.samples * phase[0] * phase[1];
+        let depth = self.groups * phases[0] * phases[1];
         let tiling = Tiling::new(target, rows, self.flops());
         let mut dispatches = Vec::new();
         if self.packed_bytes(gather).is_some() {
             dispatches.push(self.pack(gather, weight));
             bindings[0] = Slot::Workspace(0);
         }
-        let params = Params { columns: columns as u32, ..flat.params(&tiling, rows, columns, channels, dest, source) };
+        let params = Params {
+            phases: phases.map(|n| n as u32),
+            phase: phase.map(|n| n as u32),
+            ..flat.params(&tiling, rows, columns, channels, dest, source)
+        };
         let mut dispatch = Dispatch::new("conv2d", entry, bindings)
             .params(&params)
-            .loops(self.taps() * (channels / 4 + 4))
+            .loops(self.taps() * (channels / 4 + 4) + self.kernel.0 + self.kernel.1)
             .constant("GEMM", 1)
             .constant("VEC_A", 1);
         if !channels.is_multiple_of(4) {
@@ -211,11 +228,17 @@ impl Geometry {
         if self.is_pointwise() && source.1.is_multiple_of(4) {
             dispatch = dispatch.constant("VEC_B", 1);
         }
-        if (dest.0 * dest.1).is_multiple_of(4) {
+        if is_strided {
+            let step = |stride: usize, dilation: usize| (stride / gcd(stride, dilation)) as u32;
+            dispatch = dispatch
+                .constant("PHASES", 1)
+                .constant("TAP_STEP_H", step(self.stride.0, self.dilation.0))
+                .constant("TAP_STEP_W", step(self.stride.1, self.dilation.1));
+        } else if (dest.0 * dest.1).is_multiple_of(4) {
             dispatch = dispatch.constant("VEC_C", 1);
         }
         let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * self.taps(), channels));
-        dispatches.push(tiling.apply(flags(self.strides(dispatch)), rows, columns, self.groups));
+        dispatches.push(tiling.apply(flags(self.strides(dispatch)), rows, columns, depth));
         dispatches
     }
 
@@ -307,6 +330,8 @@ impl Geometry {
             c_split: 0,
             tiles_m: rows.div_ceil(tiling.tile_m) as u32,
             tiles_n: columns.div_ceil(tiling.tile_n) as u32,
+            phases: [1; 2],
+            phase: [0; 2],
         }
     }
 }

@@ -125,9 +125,9 @@ impl Op for Conv2d {
         if self.bias {
             expect_shape(OP, "bias", &inputs[2], [out_channels])?;
         }
-        let taps = weight.shape[2] * weight.shape[3];
-        let longest = weight.shape[1].max(out_channels / self.groups);
-        if taps as u64 * (longest as u64 / 4 + 4) > MAX_LOOP_ITERATIONS {
+        let (high, wide) = (weight.shape[2] as u64, weight.shape[3] as u64);
+        let longest = weight.shape[1].max(out_channels / self.groups) as u64;
+        if high * wide * (longest / 4 + 4) + high + wide > MAX_LOOP_ITERATIONS {
             return refuse("weight", "smaller: a sum over one kernel and all channels is too long".to_owned(), weight);
         }
         let extent = |axis: usize, stride: usize, padding: usize, dilation: usize| {
@@ -199,6 +199,9 @@ pub fn cases() -> Vec<Case> {
     let uneven = Conv2d { stride: (1, 2), dilation: (1, 3), ..Conv2d::default() };
     let stride2_no_bias = Conv2d { stride: (2, 2), ..plain };
     let all = Conv2d { stride: (2, 3), padding: (2, 1), dilation: (2, 1), ..Conv2d::default() };
+    let common = Conv2d { stride: (2, 2), padding: (2, 3), dilation: (4, 2), ..Conv2d::default() };
+    let gaps = Conv2d { stride: (3, 5), padding: (1, 1), ..Conv2d::default() };
+    let wide = Conv2d { padding: (0, 3), ..Conv2d::default() };
     vec![
         case("basic", Conv2d::default(), [2, 3, 8, 8], [4, 3, 3, 3]),
         case("no_bias", plain, [2, 3, 6, 7], [5, 3, 3, 3]),
@@ -226,6 +229,26 @@ pub fn cases() -> Vec<Case> {
         case("kernel1x1_pad1", same, [1, 5, 3, 3], [4, 5, 1, 1]),
         case("all_settings", groups(all, 2), [2, 6, 11, 13], [8, 3, 3, 2]),
         case("depthwise_stride2_pad2", groups(Conv2d { padding: (2, 2), ..stride2 }, 5), [3, 5, 9, 11], [5, 1, 5, 3]),
+        // Few channels in a group: blocks in place of matrix products.
+        case("depthwise_two_per_channel_pad1", groups(same, 3), [2, 3, 6, 7], [6, 1, 3, 3]),
+        case("depthwise_5x5_stride2", groups(Conv2d { padding: (2, 2), ..stride2 }, 3), [2, 3, 9, 10], [3, 1, 5, 5]),
+        case("depthwise_dilation2", groups(dilated, 3), [1, 3, 9, 11], [3, 1, 3, 3]),
+        case("depthwise_all_settings", groups(all, 2), [2, 2, 11, 13], [6, 1, 3, 2]),
+        case("depthwise_stride2_dilation4", groups(common, 2), [1, 2, 13, 12], [4, 1, 2, 3]),
+        case("depthwise_gaps", groups(gaps, 2), [1, 2, 13, 19], [2, 1, 2, 2]),
+        case("depthwise_long_kernel", groups(wide, 2), [1, 2, 5, 29], [2, 1, 1, 17]),
+        case("depthwise_7x7_primes", groups(Conv2d { padding: (3, 3), ..plain }, 7), [3, 7, 17, 19], [7, 1, 7, 7]),
+        case("depthwise_kernel1x1", groups(plain, 3), [2, 3, 5, 4], [3, 1, 1, 1]),
+        case("depthwise_one_pixel", groups(same, 2), [1, 2, 1, 1], [2, 1, 3, 3]),
+        case("groups3_channels5to3", groups(stride2, 3), [2, 15, 7, 9], [9, 5, 3, 3]),
+        case("groups4_channels4", groups(same, 4), [2, 16, 9, 13], [16, 4, 3, 3]),
+        case("groups2_channels8to7", groups(same, 2), [1, 16, 5, 6], [14, 8, 3, 3]),
+        case("groups2_channels9", groups(stride2, 2), [1, 18, 7, 5], [18, 9, 3, 3]),
+        // Gradients of strided convolutions: parts of the input meet different parts of the kernel, or nothing.
+        case("patches", Conv2d { stride: (4, 4), ..Conv2d::default() }, [2, 3, 8, 12], [5, 3, 4, 4]),
+        case("stride2_dilation4", common, [1, 3, 13, 12], [4, 3, 2, 3]),
+        case("stride_beyond_input", Conv2d { stride: (9, 7), ..same }, [2, 3, 5, 6], [4, 3, 3, 3]),
+        case("stride2_channels36to33", stride2, [2, 36, 13, 11], [33, 36, 3, 3]),
         // The sum of the gradient of weight is split.
         case("split_weight", Conv2d::default(), [20, 1, 12, 12], [3, 1, 3, 3]),
         case("split_pointwise", plain, [9, 3, 16, 15], [5, 3, 1, 1]),
