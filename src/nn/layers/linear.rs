@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Init, Module, Scope};
+use super::{Module, Scheme, Scope};
 use crate::error::GraphError;
 use crate::ops::bias_add::BiasAdd;
 use crate::ops::matmul::MatMul;
@@ -9,13 +9,15 @@ use crate::tensor::ValueId;
 
 /// `output = input · weightᵀ + bias`, for samples `[features]` or, at each time step alike, `[time, features]`.
 ///
-/// Parameters: `weight [out_features, in_features]`, `bias [out_features]`, both uniform over ±1/√in_features.
+/// Parameters: `weight [out_features, in_features]`, `bias [out_features]`. How they start is said by [`Scheme`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
     out_features: usize,
     #[serde(default = "yes")]
     bias: bool,
+    #[serde(default)]
+    init: Scheme,
 }
 
 pub(super) fn yes() -> bool {
@@ -25,7 +27,7 @@ pub(super) fn yes() -> bool {
 impl Linear {
     /// A layer with this many outputs; the number of inputs follows from the layer before.
     pub fn new(out_features: usize) -> Self {
-        Linear { out_features, bias: true }
+        Linear { out_features, bias: true, init: Scheme::default() }
     }
 
     /// Whether a bias is added (yes by default).
@@ -34,15 +36,21 @@ impl Linear {
         self.bias = bias;
         self
     }
+
+    /// How weights and bias start.
+    #[must_use]
+    pub fn init(mut self, init: Scheme) -> Self {
+        self.init = init;
+        self
+    }
 }
 
 impl Module for Linear {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
         scope.check_setting("out_features", self.out_features, 1)?;
         let shape = scope.shape(input);
-        let (rows, in_features) = match shape[..] {
-            [batch, features] => (batch, features),
-            [batch, time, features] => (batch * time, features),
+        let in_features = match shape[..] {
+            [_, features] | [_, _, features] => features,
             _ => {
                 return Err(scope.wrong_input(
                     "a sample of shape [features] or [time, features]",
@@ -51,22 +59,34 @@ impl Module for Linear {
                 ));
             }
         };
-        let init = Init::fan_in(in_features);
-        let weight = scope.parameter("weight", [self.out_features, in_features], init)?;
-        let bias = if self.bias { Some(scope.parameter("bias", [self.out_features], init)?) } else { None };
+        let (weight_init, bias_init) = self.init.init(in_features, self.out_features);
+        let weight = scope.parameter("weight", [self.out_features, in_features], weight_init)?;
+        let bias = if self.bias { Some(scope.parameter("bias", [self.out_features], bias_init)?) } else { None };
 
-        let flat = shape.len() == 2;
-        let mut value = input;
-        if !flat {
-            value = scope.apply(Reshape { shape: [rows, in_features].into() }, &[value])?;
-        }
-        value = scope.apply(MatMul { trans_a: false, trans_b: true }, &[value, weight])?;
-        if let Some(bias) = bias {
-            value = scope.apply(BiasAdd, &[value, bias])?;
-        }
-        if !flat {
-            value = scope.apply(Reshape { shape: [shape[0], shape[1], self.out_features].into() }, &[value])?;
-        }
-        Ok(value)
+        project(scope, input, weight, bias)
     }
+}
+
+/// `input · weightᵀ + bias` along the last axis of `[…, in_features]`.
+pub(super) fn project(
+    scope: &mut Scope<'_>,
+    input: ValueId,
+    weight: ValueId,
+    bias: Option<ValueId>,
+) -> Result<ValueId, GraphError> {
+    let mut shape = scope.shape(input);
+    let in_features = shape.pop().expect("bug: a tensor without axes");
+    let mut value = input;
+    if shape.len() > 1 {
+        value = scope.apply(Reshape { shape: [shape.iter().product(), in_features].into() }, &[value])?;
+    }
+    value = scope.apply(MatMul { trans_a: false, trans_b: true }, &[value, weight])?;
+    if let Some(bias) = bias {
+        value = scope.apply(BiasAdd, &[value, bias])?;
+    }
+    if shape.len() > 1 {
+        shape.push(scope.shape(weight)[0]);
+        value = scope.apply(Reshape { shape: shape.into() }, &[value])?;
+    }
+    Ok(value)
 }

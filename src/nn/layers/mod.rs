@@ -1,9 +1,13 @@
 //! Layers: each is a struct of settings that creates its parameters and calls its ops.
 
 mod activation;
+mod attention;
 mod conv;
+mod dropout;
+mod embedding;
 mod linear;
 mod lstm;
+mod norm;
 mod pool;
 mod shape;
 mod skip;
@@ -11,10 +15,18 @@ mod upsample;
 
 use serde::{Deserialize, Serialize};
 
-pub use activation::{Gelu, HardSwish, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
+pub use activation::{
+    Elu, Gelu, HardSigmoid, HardSwish, Hardtanh, LeakyRelu, LogSoftmax, Prelu, Relu, Relu6, Sigmoid, Silu, Softmax,
+    Softplus, Tanh,
+};
+pub use attention::MultiheadAttention;
+pub(super) use attention::attention;
 pub use conv::Conv2d;
+pub use dropout::{Dropout, Dropout2d, StochasticDepth};
+pub use embedding::{Embedding, PositionalEmbedding};
 pub use linear::Linear;
 pub use lstm::Lstm;
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
 pub use pool::{AvgPool2d, MaxPool2d};
 pub use shape::{Flatten, Permute, Reshape};
 pub(super) use skip::Skips;
@@ -22,21 +34,16 @@ pub use skip::{Add, Concat, Skip};
 pub use upsample::Upsample;
 
 use super::init::{Init, Scheme};
-use super::sequential::Parameter;
+use super::scope::Scope;
 use crate::error::GraphError;
-use crate::graph::Graph;
-use crate::ops::Op;
-use crate::tensor::{Shape, TensorDesc, ValueId};
-
-/// Largest number that a layer's setting may have. Keeps products of a few of them inside 64 bits.
-const MAX_SETTING: usize = 1 << 24;
-
-/// Kernels count elements in 32 bits.
-const MAX_ELEMENTS: usize = u32::MAX as usize;
+use crate::tensor::ValueId;
 
 /// What every layer does.
-pub(super) trait Module {
+pub trait Module {
     /// Adds the layer to the graph; returns its output.
+    ///
+    /// # Errors
+    /// Where the layer cannot take its input, or a setting makes no sense.
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError>;
 }
 
@@ -65,7 +72,10 @@ macro_rules! layers {
                 match self { $(Layer::$variant(_) => $prefix,)* }
             }
 
-            pub(super) fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+        }
+
+        impl Module for Layer {
+            fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
                 match self { $(Layer::$variant(layer) => layer.build(scope, input),)* }
             }
         }
@@ -87,6 +97,12 @@ layers! {
     Reshape = "reshape", "reshape";
     Permute = "permute", "permute";
     Relu = "relu", "relu";
+    Relu6 = "relu6", "relu6";
+    Prelu = "prelu", "prelu";
+    Elu = "elu", "elu";
+    Softplus = "softplus", "softplus";
+    Hardtanh = "hardtanh", "hardtanh";
+    HardSigmoid = "hard_sigmoid", "hard_sigmoid";
     LeakyRelu = "leaky_relu", "leaky_relu";
     Sigmoid = "sigmoid", "sigmoid";
     Tanh = "tanh", "tanh";
@@ -95,7 +111,18 @@ layers! {
     HardSwish = "hard_swish", "hard_swish";
     Softmax = "softmax", "softmax";
     LogSoftmax = "log_softmax", "log_softmax";
+    Dropout = "dropout", "dropout";
+    Dropout2d = "dropout2d", "dropout";
+    StochasticDepth = "stochastic_depth", "stochastic_depth";
+    Embedding = "embedding", "embedding";
+    PositionalEmbedding = "positional_embedding", "positions";
+    MultiheadAttention = "multihead_attention", "attention";
     Lstm = "lstm", "lstm";
+    BatchNorm = "batch_norm", "bn";
+    LayerNorm = "layer_norm", "norm";
+    GroupNorm = "group_norm", "norm";
+    InstanceNorm = "instance_norm", "norm";
+    RmsNorm = "rms_norm", "norm";
     Upsample = "upsample", "upsample";
     Skip = "skip", "skip";
     Concat = "concat", "concat";
@@ -150,99 +177,5 @@ impl From<Pair> for (usize, usize) {
 impl From<Pair> for [usize; 2] {
     fn from(Pair(h, w): Pair) -> Self {
         [h, w]
-    }
-}
-
-/// The layer under construction: its name, and where its parameters and nodes go.
-pub(super) struct Scope<'a> {
-    graph: &'a mut Graph,
-    parameters: &'a mut Vec<Parameter>,
-    skips: &'a mut Skips,
-    layer: &'a str,
-}
-
-impl<'a> Scope<'a> {
-    pub(super) fn new(
-        graph: &'a mut Graph,
-        parameters: &'a mut Vec<Parameter>,
-        skips: &'a mut Skips,
-        layer: &'a str,
-    ) -> Self {
-        graph.set_scope(layer);
-        Scope { graph, parameters, skips, layer }
-    }
-
-    /// Creates the parameter `<layer>.<name>`.
-    fn parameter(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, GraphError> {
-        let shape = shape.into();
-        let name = format!("{}.{name}", self.layer);
-        self.check_elements(&name, &shape)?;
-        let value = self.graph.parameter(name.clone(), TensorDesc::f32(shape));
-        self.parameters.push(Parameter { name, value, init });
-        Ok(value)
-    }
-
-    fn apply(&mut self, op: impl Op, inputs: &[ValueId]) -> Result<ValueId, GraphError> {
-        Ok(self.apply_all(op, inputs)?[0])
-    }
-
-    fn apply_all(&mut self, op: impl Op, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
-        let outputs = self.graph.apply_all(op, inputs)?;
-        for &output in &outputs {
-            self.check_elements("the output", &self.graph.value(output).desc.shape)?;
-        }
-        Ok(outputs)
-    }
-
-    /// Extents, batch first.
-    fn shape(&self, value: ValueId) -> Vec<usize> {
-        self.graph.value(value).desc.shape.to_vec()
-    }
-
-    fn error(&self, reason: impl Into<String>) -> GraphError {
-        GraphError::Layer { layer: self.layer.to_owned(), reason: reason.into() }
-    }
-
-    /// The layer cannot take a sample of this shape.
-    fn wrong_input(&self, expected: &str, shape: &[usize], advice: &str) -> GraphError {
-        let sample = Shape::from(&shape[1..]);
-        let advice = if advice.is_empty() { String::new() } else { format!("; {advice}") };
-        self.error(format!("expects {expected}, found {sample}{advice}"))
-    }
-
-    /// A setting that counts something is at least `least`.
-    fn check_setting(&self, name: &str, value: usize, least: usize) -> Result<(), GraphError> {
-        if value < least {
-            Err(self.error(format!("{name} must be at least {least}, found {value}")))
-        } else if value > MAX_SETTING {
-            Err(self.error(format!("{name} must be at most {MAX_SETTING}, found {value}")))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn check_pair(&self, name: &str, Pair(h, w): Pair, least: usize) -> Result<(), GraphError> {
-        self.check_setting(name, h, least)?;
-        self.check_setting(name, w, least)
-    }
-
-    /// Turns an axis of the sample (negative: from the end) into an axis of the batched tensor.
-    fn axis(&self, axis: isize, shape: &[usize]) -> Result<usize, GraphError> {
-        let rank = shape.len() - 1;
-        let index = if axis < 0 { axis + rank as isize } else { axis };
-        usize::try_from(index).ok().filter(|&index| index < rank).map(|index| index + 1).ok_or_else(|| {
-            let sample = Shape::from(&shape[1..]);
-            self.error(format!(
-                "axis {axis} does not exist in a sample of shape {sample} (the batch axis is not counted)"
-            ))
-        })
-    }
-
-    fn check_elements(&self, what: &str, shape: &Shape) -> Result<(), GraphError> {
-        let numel = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim)).unwrap_or(usize::MAX);
-        if numel > MAX_ELEMENTS {
-            return Err(self.error(format!("{what} of shape {shape} has more than {MAX_ELEMENTS} elements")));
-        }
-        Ok(())
     }
 }

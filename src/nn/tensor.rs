@@ -1,0 +1,265 @@
+//! Models as functions: layers and operators applied to tensors.
+
+use std::cell::RefCell;
+use std::ops;
+
+use super::layers::{self, Module, Pair};
+use super::model::Input;
+use super::scope::{Building, Scope};
+use crate::error::GraphError;
+use crate::ops::Op;
+use crate::tensor::{Shape, ValueId};
+
+/// A tensor of a model that is being described: what a layer takes and makes. Its first axis is the batch.
+///
+/// Each method applies a layer and gives its output. The first error is kept and ends the model: what is applied after it
+/// changes nothing, and [`Model::build`](super::Model::build) returns it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor<'a> {
+    net: &'a Net,
+    value: ValueId,
+}
+
+/// The model that tensors belong to.
+#[derive(Debug)]
+pub(super) struct Net(RefCell<State>);
+
+#[derive(Debug)]
+struct State {
+    building: Building,
+    error: Option<GraphError>,
+}
+
+impl Net {
+    pub(super) fn new(building: Building) -> Self {
+        Net(RefCell::new(State { building, error: None }))
+    }
+
+    pub(super) fn tensor(&self, value: ValueId) -> Tensor<'_> {
+        Tensor { net: self, value }
+    }
+
+    pub(super) fn finish(self, output: ValueId) -> Result<(Building, ValueId), GraphError> {
+        let State { building, error } = self.0.into_inner();
+        error.map_or(Ok((building, output)), Err)
+    }
+
+    /// Adds something, unless something before it failed: then, and where it fails itself, gives `input`.
+    fn add(&self, input: ValueId, add: impl FnOnce(&mut Building) -> Result<ValueId, GraphError>) -> ValueId {
+        let mut state = self.0.borrow_mut();
+        if state.error.is_some() {
+            return input;
+        }
+        match add(&mut state.building) {
+            Ok(value) => value,
+            Err(error) => {
+                state.error = Some(error);
+                input
+            }
+        }
+    }
+}
+
+impl<'a> Tensor<'a> {
+    /// Applies a layer of this name: its parameters are `name.weight` and so on, after the names of what it is
+    /// [`within`](Tensor::within).
+    #[must_use]
+    pub fn layer(self, name: &str, layer: impl Module) -> Tensor<'a> {
+        self.with(self.net.add(self.value, |building| building.layer(name, &layer, self.value)))
+    }
+
+    /// Applies layers whose names all begin with `name` and a dot.
+    #[must_use]
+    pub fn within(self, name: &str, layers: impl FnOnce(Tensor<'a>) -> Tensor<'a>) -> Tensor<'a> {
+        self.net.0.borrow_mut().building.enter(name);
+        let output = layers(self);
+        self.net.0.borrow_mut().building.leave();
+        output
+    }
+
+    /// Applies a layer that needs no name because it has no parameters: it is named by its kind.
+    #[must_use]
+    pub fn apply(self, layer: impl Into<layers::Layer>) -> Tensor<'a> {
+        let layer = layer.into();
+        self.layer(layer.prefix(), layer)
+    }
+
+    /// Computes with several tensors: `function` adds ops through the scope, which carries the name.
+    #[must_use]
+    pub fn with_ops(
+        self,
+        name: &str,
+        function: impl FnOnce(&mut Scope<'_>, ValueId) -> Result<ValueId, GraphError>,
+    ) -> Tensor<'a> {
+        self.with(self.net.add(self.value, |building| building.scope(name, |scope| function(scope, self.value))))
+    }
+
+    /// Another input of the model besides the samples: `name` is what the dataset calls it.
+    #[must_use]
+    pub fn input(self, name: &str, input: impl Into<Input>) -> Tensor<'a> {
+        let batch = self.extent(0);
+        self.with(self.net.add(self.value, |building| building.input(name, &input.into().batched(batch))))
+    }
+
+    /// Concatenates along an axis (the batch is axis 0).
+    #[must_use]
+    pub fn concat(self, other: Tensor<'a>, axis: usize) -> Tensor<'a> {
+        self.with_ops("concat", |scope, value| scope.apply(crate::ops::concat::Concat { axis }, &[value, other.value]))
+    }
+
+    /// The part from `start` to `start + length` along an axis (the batch is axis 0).
+    #[must_use]
+    pub fn slice(self, axis: usize, start: usize, length: usize) -> Tensor<'a> {
+        self.with_op("slice", crate::ops::slice::Slice { axis, start, length })
+    }
+
+    /// Parts of these lengths along an axis (the batch is axis 0).
+    pub fn split(self, axis: usize, lengths: &[usize]) -> Vec<Tensor<'a>> {
+        let op = crate::ops::split::Split { axis, lengths: lengths.to_vec() };
+        let mut parts = Vec::new();
+        let first = self.with_ops("split", |scope, value| {
+            parts = scope.apply_all(op, &[value])?;
+            Ok(parts[0])
+        });
+        // After an error any tensor will do.
+        (0..lengths.len()).map(|i| parts.get(i).map_or(first, |&part| self.with(part))).collect()
+    }
+
+    /// `min(max(x, min), max)`
+    #[must_use]
+    pub fn clamp(self, min: f32, max: f32) -> Tensor<'a> {
+        self.with_op("clamp", crate::ops::clamp::Clamp { min, max })
+    }
+
+    /// `e^x`
+    #[must_use]
+    pub fn exp(self) -> Tensor<'a> {
+        self.with_op("exp", crate::ops::exp::Exp)
+    }
+
+    /// The natural logarithm.
+    #[must_use]
+    pub fn log(self) -> Tensor<'a> {
+        self.with_op("log", crate::ops::log::Log)
+    }
+
+    /// `√x`
+    #[must_use]
+    pub fn sqrt(self) -> Tensor<'a> {
+        self.with_op("sqrt", crate::ops::sqrt::Sqrt)
+    }
+
+    /// `|x|`
+    #[must_use]
+    pub fn abs(self) -> Tensor<'a> {
+        self.with_op("abs", crate::ops::abs::Abs)
+    }
+
+    /// `x^exponent`
+    #[must_use]
+    pub fn pow(self, exponent: f32) -> Tensor<'a> {
+        self.with_op("pow", crate::ops::pow::Pow { exponent })
+    }
+
+    fn with_op(self, name: &str, op: impl Op) -> Tensor<'a> {
+        self.with_ops(name, |scope, value| scope.apply(op, &[value]))
+    }
+
+    /// Extents, batch first.
+    pub fn shape(self) -> Shape {
+        self.net.0.borrow().building.graph.value(self.value).desc.shape.clone()
+    }
+
+    /// One extent; 1 where there is no such axis.
+    pub fn extent(self, axis: usize) -> usize {
+        self.shape().get(axis).copied().unwrap_or(1)
+    }
+
+    /// Channels: extent 1.
+    pub fn channels(self) -> usize {
+        self.extent(1)
+    }
+
+    /// Where it is in the graph.
+    pub fn value(self) -> ValueId {
+        self.value
+    }
+
+    fn with(self, value: ValueId) -> Tensor<'a> {
+        Tensor { value, ..self }
+    }
+}
+
+/// `softmax(query · keyᵀ / √D) · value` for each sample and head, with dropout on what the softmax makes.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | query | `[batch, heads, queries, D]` |
+/// | key | `[batch, heads, keys, D]` |
+/// | value | `[batch, heads, keys, E]` |
+/// | output | `[batch, heads, queries, E]` |
+///
+/// With `causal`, query i sees the keys up to `i + keys − queries`. `dropout` is the probability of a zero in training.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html>
+#[must_use]
+pub fn scaled_dot_product_attention<'a>(
+    query: Tensor<'a>,
+    key: Tensor<'a>,
+    value: Tensor<'a>,
+    causal: bool,
+    dropout: f32,
+) -> Tensor<'a> {
+    query.with_ops("attention", |scope, query| layers::attention(scope, query, key.value, value.value, causal, dropout))
+}
+
+macro_rules! layers {
+    ($($name:ident($($arg:ident: $ty:ty),*) => $layer:expr;)*) => {
+        impl<'a> Tensor<'a> {
+            $(
+                #[doc = concat!("Applies [`", stringify!($layer), "`].")]
+                #[must_use]
+                pub fn $name(self, $($arg: $ty),*) -> Tensor<'a> {
+                    self.apply($layer)
+                }
+            )*
+        }
+    };
+}
+
+layers! {
+    relu() => layers::Relu;
+    relu6() => layers::Relu6;
+    hard_sigmoid() => layers::HardSigmoid;
+    sigmoid() => layers::Sigmoid;
+    tanh() => layers::Tanh;
+    silu() => layers::Silu;
+    hard_swish() => layers::HardSwish;
+    flatten() => layers::Flatten;
+    reshape(shape: impl Into<Shape>) => layers::Reshape::new(shape);
+    permute(axes: impl Into<Vec<usize>>) => layers::Permute::new(axes);
+    dropout(p: f32) => layers::Dropout::new(p);
+    dropout2d(p: f32) => layers::Dropout2d::new(p);
+    stochastic_depth(p: f32) => layers::StochasticDepth::new(p);
+    max_pool2d(kernel: impl Into<Pair>) => layers::MaxPool2d::new(kernel);
+    avg_pool2d(kernel: impl Into<Pair>) => layers::AvgPool2d::new(kernel);
+    upsample(scale: impl Into<Pair>) => layers::Upsample::new(scale);
+}
+
+/// Element by element; both have one shape.
+impl<'a> ops::Add for Tensor<'a> {
+    type Output = Tensor<'a>;
+
+    fn add(self, other: Tensor<'a>) -> Tensor<'a> {
+        self.with_ops("add", |scope, value| scope.apply(crate::ops::add::Add, &[value, other.value]))
+    }
+}
+
+/// Element by element; both have one shape.
+impl<'a> ops::Mul for Tensor<'a> {
+    type Output = Tensor<'a>;
+
+    fn mul(self, other: Tensor<'a>) -> Tensor<'a> {
+        self.with_ops("mul", |scope, value| scope.apply(crate::ops::mul::Mul, &[value, other.value]))
+    }
+}
