@@ -2,6 +2,7 @@
 //
 //   forward      output[n, o, y, x] = bias[o] + sum over c, ky, kx of weight[o, c, ky, kx] * input[n, c, sy, sx]
 //                with sy = y * stride - padding + ky * dilation, sx likewise
+//                with RELU then max(output, 0)
 //   grad_input   grad_input[n, c, y, x] = sum over o, ky, kx of weight[o, c, ky, kx] * grad_output[n, o, sy, sx]
 //                with sy = (y + padding - ky * dilation) / stride where that is a whole number
 //   grad_weight  grad_weight[o, c, ky, kx] = sum over n, y, x of grad_output[n, o, y, x] * input[n, c, sy, sx]
@@ -17,6 +18,7 @@
 // workgroup  without subgroups 8 KiB, grad_bias 256 bytes; else and pack_weight 0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html
 #import "shared/index.wgsl"
+#import "shared/epilogue.wgsl"
 
 #ifdef GEMM
 #import "shared/gemm.wgsl"
@@ -382,7 +384,8 @@ fn row_start(row: u32, z: u32) -> Accum4 {
 }
 #endif
 
-fn store_c(row: u32, columns: Columns, value: Accum4) {
+fn store_c(row: u32, columns: Columns, sums: Accum4) {
+    let value = epilogue(sums);
     let i = columns.c_at + row * (params.dest_h * params.dest_w);
 #ifdef VEC_C
     if columns.column < params.columns {

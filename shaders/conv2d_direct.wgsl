@@ -19,6 +19,7 @@
 // workgroup  grad_weight without subgroups 256 bytes for each weight, at most 16 KiB; else 0
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html
 #import "shared/index.wgsl"
+#import "shared/epilogue.wgsl"
 
 struct Params {
     samples: u32,
@@ -378,9 +379,10 @@ fn convolve(i: u32) {
         let dest_y = y + #ru * params.dest_step_h;
         let at = ((image * params.dest_channels + o#o) * params.dest_h + dest_y) * params.dest_w;
         if o + #ou < params.dest_channels && dest_y < params.dest_h {
+            let value = epilogue(sum[#ou * ROWS + #ru]);
             #for j in 0..4
             if x + #ju * params.dest_step_w < params.dest_w {
-                dest[at + x + #ju * params.dest_step_w] = Storage(sum[#ou * ROWS + #ru][#j]);
+                dest[at + x + #ju * params.dest_step_w] = Storage(value[#j]);
             }
             #end
         }

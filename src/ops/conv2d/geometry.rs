@@ -182,14 +182,17 @@ impl Geometry {
     }
 
     /// The launches of forward (inputs `input, weight, bias`) and grad_input (inputs `weight, grad_output`).
-    pub(super) fn gather(&self, gather: Gather, target: &Target, bias: bool) -> Vec<Dispatch> {
+    pub(super) fn gather(&self, gather: Gather, target: &Target, bias: bool, relu: bool) -> Vec<Dispatch> {
         let (weight, source, entry) = match gather {
             Gather::Forward => (Slot::Input(1), Slot::Input(0), "forward"),
             Gather::GradInput => (Slot::Input(0), Slot::Input(1), "grad_input"),
         };
         let mut bindings = vec![weight, source, Slot::Output(0)];
         bindings.extend(bias.then_some(Slot::Input(2)));
-        let flags = |dispatch: Dispatch| if bias { dispatch.constant("ROW_START", 1) } else { dispatch };
+        let flags = |dispatch: Dispatch| {
+            let set = [("ROW_START", bias), ("RELU", relu)].into_iter().filter(|(_, set)| *set);
+            set.fold(dispatch, |dispatch, (name, _)| dispatch.constant(name, 1))
+        };
         let flat = self.flattened();
         let (dest, source) = match gather {
             Gather::Forward => (flat.output, flat.input),

@@ -55,7 +55,7 @@ impl Op for Conv2dGradInput {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
-        self.geometry(inputs, outputs).gather(Gather::GradInput, target, false)
+        self.geometry(inputs, outputs).gather(Gather::GradInput, target, false, false)
     }
 
     twin!();
