@@ -262,6 +262,7 @@ ops! {
     accumulate,
     accuracy,
     adam,
+    adaptive_avg_pool2d,
     add,
     avg_pool2d,
     batch_norm,
@@ -296,6 +297,8 @@ ops! {
     mean,
     mse,
     mul,
+    mul_channels,
+    pad,
     permute,
     pow,
     prelu,
@@ -313,5 +316,6 @@ ops! {
     sqrt,
     sum,
     tanh,
+    upsample_bilinear2d,
     upsample_nearest2d,
 }
