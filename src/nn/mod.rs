@@ -41,12 +41,7 @@ mod tensor;
 mod tests;
 
 pub use init::{Init, Scheme};
-pub use layers::{
-    Add, AvgPool2d, Concat, Conv2d, Dropout, Dropout2d, Elu, Embedding, Flatten, Gelu, HardSigmoid, HardSwish,
-    Hardtanh, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Module, MultiheadAttention, Pair, Permute,
-    PositionalEmbedding, Prelu, Relu, Relu6, Reshape, Sigmoid, Silu, Skip, Softmax, Softplus, StochasticDepth, Tanh,
-    Upsample,
-};
+pub use layers::*;
 pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
 #[allow(unused_imports)]
 pub(crate) use model::{LayerInfo, sample_shape, thousands};

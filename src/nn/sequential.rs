@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::layers::{
-    Add, AvgPool2d, Concat, Conv2d, Dropout, Dropout2d, Elu, Embedding, Flatten, Gelu, HardSigmoid, HardSwish, Layer,
-    LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, MultiheadAttention, Pair, Permute, PositionalEmbedding, Prelu,
-    Relu, Relu6, Reshape, Sigmoid, Silu, Skip, Softmax, Softplus, StochasticDepth, Tanh, Upsample,
-};
+use super::layers::*;
 use super::model::{Built, Input, Mode, Model};
 use crate::error::GraphError;
 use crate::tensor::Shape;
@@ -162,6 +158,16 @@ shorthands! {
     multihead_attention(num_heads: usize) => MultiheadAttention::new(num_heads);
     /// Adds [`Lstm`] whose output is its last hidden state.
     lstm(hidden: usize) => Lstm::new(hidden);
+    /// Adds [`BatchNorm`] with weight, bias and running statistics.
+    batch_norm() => BatchNorm::new();
+    /// Adds [`LayerNorm`] over the last axis.
+    layer_norm() => LayerNorm::new();
+    /// Adds [`GroupNorm`].
+    group_norm(groups: usize) => GroupNorm::new(groups);
+    /// Adds [`InstanceNorm`] without weight and bias.
+    instance_norm() => InstanceNorm::new();
+    /// Adds [`RmsNorm`] over the last axis.
+    rms_norm() => RmsNorm::new();
     /// Adds [`Upsample`].
     upsample(scale: impl Into<Pair>) => Upsample::new(scale);
     /// Adds [`Skip`]: remembers what the layer before it made.
