@@ -13,6 +13,7 @@ mod gemm;
 mod mask;
 mod pool;
 mod real;
+mod recurrent;
 mod reduce;
 mod softmax_rows;
 mod strided;
@@ -29,6 +30,7 @@ pub use case::{Case, Fill};
 pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use real::Real;
+pub use recurrent::{Cell, Recurrent};
 
 use crate::error::OpError;
 pub use crate::shader::Target;
@@ -257,6 +259,7 @@ ops! {
     cross_entropy,
     fill,
     gelu,
+    gru,
     hard_swish,
     leaky_relu,
     log_softmax,

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Init, Module, Scope};
 use crate::error::GraphError;
-use crate::ops::{Stash, lstm};
+use crate::ops::lstm;
 use crate::tensor::ValueId;
 
 /// Long short-term memory over samples `[time, features]`, starting from a state of zeros.
@@ -46,7 +46,7 @@ impl Module for Lstm {
         let weight_hh = scope.parameter("weight_hh_l0", [gates, self.hidden], init)?;
         let bias_ih = scope.parameter("bias_ih_l0", [gates], init)?;
         let bias_hh = scope.parameter("bias_hh_l0", [gates], init)?;
-        let op = lstm::Lstm { hidden: self.hidden, has_initial: false, stash: Stash::Full };
+        let op = lstm::Lstm::new(self.hidden);
         let outputs = scope.apply_all(op, &[input, weight_ih, weight_hh, bias_ih, bias_hh])?;
         Ok(outputs[usize::from(!self.return_sequences)])
     }
