@@ -156,6 +156,20 @@ for name, a, b, axis in (
 ):
     add("concat", name, {"a": a, "b": b}, {"axis": axis})
 
+# flip: with lengths, samples are turned round within them.
+for name, shape, axis, lengths in (
+    ("axis0_7", (7,), 0, False),
+    ("axis1_3x5x2", (3, 5, 2), 1, False),
+    ("axis2_2x3x5", (2, 3, 5), 2, False),
+    ("one", (1,), 0, False),
+    ("lengths_5x7x3", (5, 7, 3), 1, True),
+    ("lengths_4x5x8", (4, 5, 8), 1, True),
+    ("lengths_axis2_7x2x5", (7, 2, 5), 2, True),
+):
+    given = {"lengths": (shape[0],)} if lengths else {}
+    fill = {"lengths": ("lengths", shape[axis])} if lengths else {}
+    add("flip", name, {"input": shape} | given, {"axis": axis}, fill=fill, no_grad=("lengths",))
+
 # upsample_nearest2d
 for name, shape, scale in (
     ("scale2_2x3x4x5", (2, 3, 4, 5), (2, 2)),

@@ -75,6 +75,14 @@ def concat(a, b, axis):
     return torch.cat((a, b), axis)
 
 
+def flip(input, lengths=None, axis=1):
+    if lengths is None:
+        return input.flip(axis)
+    indices = torch.arange(input.shape[axis])
+    orders = [torch.where(indices < length, length - 1 - indices, indices) for length in lengths]
+    return torch.stack([x.index_select(axis - 1, order) for x, order in zip(input, orders)])
+
+
 def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
 
@@ -125,6 +133,7 @@ OPS = {
     "reshape": torch.reshape,
     "permute": permute,
     "concat": concat,
+    "flip": flip,
     "upsample_nearest2d": upsample_nearest2d,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),

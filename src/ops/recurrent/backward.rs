@@ -123,7 +123,8 @@ impl<C: Cell> RecurrentBackward<C> {
 
     /// Bytes for the parts of split sums, of which there is one at a time.
     fn split_bytes(sizes: Sizes) -> Option<u64> {
-        let products = Self::chunks(sizes).flat_map(|chunk| [Self::weight_ih(sizes, chunk), Self::weight_hh(sizes, chunk)]);
+        let products =
+            Self::chunks(sizes).flat_map(|chunk| [Self::weight_ih(sizes, chunk), Self::weight_hh(sizes, chunk)]);
         products.filter_map(|product| product.workspace_bytes()).max()
     }
 
@@ -143,12 +144,16 @@ impl<C: Cell> RecurrentBackward<C> {
             && let Some(initial) = self.initial(0)
         {
             let sums = Self::over_states(sizes, [chunk.steps, 0]);
-            dispatches.push(sizes.over_states().single(target, Matrix::new(Slot::Input(initial), hidden), weight, sums));
+            dispatches.push(sizes.over_states().single(
+                target,
+                Matrix::new(Slot::Input(initial), hidden),
+                weight,
+                sums,
+            ));
         }
         let later = Self::later(chunk);
         if later.steps > 0 {
-            let product =
-                Gemm { trans_b: true, accumulate: !C::APART, ..later.product(sizes.sums(), hidden) };
+            let product = Gemm { trans_b: true, accumulate: !C::APART, ..later.product(sizes.sums(), hidden) };
             let earlier = later.rows(Slot::Input(self.states()), hidden, time, later.begin - 1);
             let sums = later.rows(grads, sizes.grads(), chunk.steps, later.begin - chunk.begin).shifted(sizes.apart());
             dispatches.push(product.single_tiled(tiling, earlier, weight, sums));
@@ -275,7 +280,8 @@ impl<C: Cell> Op for RecurrentBackward<C> {
         let recurrent = (rows * 2 * sizes.sums() * sizes.hidden) as u64;
         let chunks = Self::chunks(sizes).count() as u64;
         // The recurrent weights are read at every step, the gradients of weights changed by every chunk.
-        let again = sizes.time as u64 * inputs[2].size_bytes() + 2 * chunks * (inputs[1].size_bytes() + inputs[2].size_bytes());
+        let again =
+            sizes.time as u64 * inputs[2].size_bytes() + 2 * chunks * (inputs[1].size_bytes() + inputs[2].size_bytes());
         let passes = if self.recomputes() { 9 } else { 4 };
         Cost { flops: products * sizes.flops() + recurrent, bytes_moved: bytes + again + passes * grads }
     }
@@ -283,8 +289,7 @@ impl<C: Cell> Op for RecurrentBackward<C> {
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
         let sizes = self.sizes(&inputs[0]);
         let rows = sizes.batch * chunk::length(sizes.time);
-        let mut workspaces =
-            vec![(rows * sizes.grads() * 4) as u64, (rows.div_ceil(ROWS) * sizes.grads() * 4) as u64];
+        let mut workspaces = vec![(rows * sizes.grads() * 4) as u64, (rows.div_ceil(ROWS) * sizes.grads() * 4) as u64];
         if !self.forward.has_initial {
             workspaces.extend(C::STATES.iter().map(|_| sizes.state_bytes()));
         }
@@ -394,7 +399,15 @@ impl<C: Cell> RecurrentBackward<C> {
         if self.wants_input {
             let grad_input = call.output(0);
             grad_input.fill(T::ZERO);
-            multiply(batch * time, input, width, View::new(&grads[0], width), View::new(weight_ih, input), grad_input, input);
+            multiply(
+                batch * time,
+                input,
+                width,
+                View::new(&grads[0], width),
+                View::new(weight_ih, input),
+                grad_input,
+                input,
+            );
         }
         let grad_weight_ih = call.output(first);
         grad_weight_ih.fill(T::ZERO);

@@ -8,7 +8,8 @@ use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_opti
 use crate::error::OpError;
 use crate::ops::gemm::{Matrix, View};
 use crate::ops::{
-    Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, Stash, expect_count, expect_dtype, expect_rank, expect_shape,
+    Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, Stash, expect_count, expect_dtype, expect_rank,
+    expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -137,7 +138,8 @@ impl<C: Cell> Op for Recurrent<C> {
                 };
                 dispatches.extend(earlier.map(|earlier| sizes.over_states().single(target, earlier, weight, sums)));
                 let mut bindings = vec![Slot::Input(3), Slot::Input(4), gates];
-                bindings.extend(states.clone().flat_map(|state| [Slot::Output(Self::states_output(state)), last(state)]));
+                bindings
+                    .extend(states.clone().flat_map(|state| [Slot::Output(Self::states_output(state)), last(state)]));
                 let step = sizes.launch("forward_step", bindings, 1, At { t, gates: place, grads: [0, 0] });
                 let optional = [
                     ("SUMS", earlier.map(|_| sums.slot).filter(|_| C::APART)),
