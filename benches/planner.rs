@@ -1,7 +1,7 @@
 //! Time to plan the built-in models, without a device: `cargo bench --bench planner`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tightfit::nn::models;
+use tightfit::models;
 use tightfit::plan::Limits;
 use tightfit::train::{Config, plan};
 

@@ -6,7 +6,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tightfit::data::mnist;
 use tightfit::error::{DeviceError, TrainError};
-use tightfit::nn::models;
+use tightfit::models;
 use tightfit::train::{Config, Trainer};
 
 fn training(criterion: &mut Criterion) {

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{GraphError, OpError};
-use crate::graph::{Graph, Pass, Phase, Role};
+use crate::graph::{Carry, Graph, Pass, Phase, Role};
 use crate::ops::accumulate::Accumulate;
 use crate::ops::add::Add;
 use crate::ops::clip::{ClipApply, ClipCoefficient, SquaredNorm};
 use crate::ops::copy::Copy;
+use crate::ops::ema::Ema;
 use crate::ops::fill::Fill;
 use crate::ops::scale::Scale;
 use crate::ops::{Backward, Builder, HYPER_LEN, Stash, UpdateRule};
@@ -31,6 +32,8 @@ pub struct Training<'a> {
     pub weight: f32,
     /// In which form forward values are kept for backward.
     pub stash: Stash,
+    /// What buffers become at the end of the step.
+    pub carries: &'a [Carry],
 }
 
 /// Extends `graph` by the backward nodes of `loss` and, in the step's last pass, the updates of all parameters.
@@ -67,6 +70,7 @@ pub fn joint(
         compact(&mut graph)?;
         kept = kept_anyway(&graph, loss, training)?;
     }
+    let carried = carried(&mut graph, training)?;
     let gradients = backward(&mut graph, loss, training, &kept)?;
     graph.hoist_forward();
     let parameters: Vec<_> = graph.value_ids().filter(|&id| graph.value(id).role == Role::Parameter).collect();
@@ -88,8 +92,33 @@ pub fn joint(
     }
     if matches!(training.pass, Pass::Only | Pass::Last) {
         update(&mut graph, guard, &pairs, training)?;
+        carry(&mut graph, guard, training.carries, &carried)?;
     }
     Ok(graph)
+}
+
+/// What buffers take over, as it is after this pass: of several micro-batches, the mean so far.
+fn carried(graph: &mut Graph, training: &Training<'_>) -> Result<Vec<ValueId>, GraphError> {
+    let of_step = |carry: &Carry| {
+        if training.pass == Pass::Only {
+            return Ok(carry.value);
+        }
+        let buffer = graph.value(carry.buffer).name.clone();
+        graph.set_scope(layer_of(&buffer));
+        let share = graph.apply(Scale { factor: training.weight }, &[carry.value])?;
+        sum_over_step(graph, share, format!("carry.{buffer}"), training.pass)
+    };
+    training.carries.iter().map(of_step).collect()
+}
+
+fn carry(graph: &mut Graph, guard: ValueId, carries: &[Carry], values: &[ValueId]) -> Result<(), GraphError> {
+    graph.set_phase(Phase::Update);
+    for (&Carry { buffer, momentum, factor, .. }, &value) in carries.iter().zip(values) {
+        let name = graph.value(buffer).name.clone();
+        graph.set_scope(layer_of(&name));
+        graph.apply_all(Ema { momentum, factor }, &[buffer, value, guard])?;
+    }
+    Ok(())
 }
 
 /// Replaces ops by those that keep less for their backward, as [`Op::compact`](crate::ops::Op::compact) says: for

@@ -18,6 +18,8 @@ pub enum Role {
     Input,
     /// A trained tensor: lives as long as training.
     Parameter,
+    /// What the model keeps between steps without training it, such as running statistics: lives as long as training.
+    Buffer,
     /// Optimizer state: lives as long as training, starts as zeros.
     State,
     /// A gradient or metric that is summed over the micro-batches of a step: lives for a step.
@@ -31,7 +33,7 @@ pub enum Role {
 impl Role {
     /// Whether the value lives outside a single run of a graph. Such values are matched by name between graphs.
     pub fn is_persistent(self) -> bool {
-        matches!(self, Role::Parameter | Role::State | Role::Accumulator)
+        matches!(self, Role::Parameter | Role::Buffer | Role::State | Role::Accumulator)
     }
 }
 
@@ -72,6 +74,22 @@ pub enum Pass {
     Last,
     /// Forward only, to a prediction that is read back.
     Evaluate,
+}
+
+/// What becomes of a buffer at the end of a training step:
+/// `buffer = (1 − momentum) · buffer + momentum · factor · value`, unless the step's loss is not finite.
+///
+/// Over micro-batches, the mean of `value` counts, weighted by their samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Carry {
+    /// The buffer.
+    pub buffer: ValueId,
+    /// A forward value of its shape.
+    pub value: ValueId,
+    /// How much of the value is taken over.
+    pub momentum: f32,
+    /// Multiplies the value.
+    pub factor: f32,
 }
 
 /// One execution of an op.

@@ -6,6 +6,7 @@ pub mod device;
 pub mod error;
 pub mod exec;
 pub mod graph;
+pub mod models;
 pub mod nn;
 pub mod ops;
 pub mod plan;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may import, besides itself, `error` and `tensor`.
-const ROOMS: [(&str, &[&str]); 12] = [
+const ROOMS: [(&str, &[&str]); 13] = [
     ("error", &[]),
     ("tensor", &[]),
     ("shader", &[]),
@@ -16,8 +16,9 @@ const ROOMS: [(&str, &[&str]); 12] = [
     ("device", &["shader"]),
     ("exec", &["plan", "device", "ops", "shader", "graph"]),
     ("nn", &["graph", "ops"]),
+    ("models", &["nn"]),
     ("data", &[]),
-    ("train", &["autodiff", "data", "device", "exec", "graph", "nn", "ops", "plan", "shader"]),
+    ("train", &["autodiff", "data", "device", "exec", "graph", "models", "nn", "ops", "plan", "shader"]),
 ];
 
 /// Macros of the crate's root, which belong to no room.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tightfit::data::{Batches, Dataset, Order, Samples, Targets, idx, loader, mnist, series};
+use tightfit::data::{Batch, Batches, Dataset, Order, Samples, Targets, idx, loader, mnist, series};
 use tightfit::error::DataError;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -209,13 +209,14 @@ fn bundled_mnist_is_balanced_and_real() {
     let (train, test) = mnist::open(bundled("mnist")).expect("bundled");
     // The last figure is the mean over the full set, training and test.
     for (set, per_class, full_mean) in [(&train, 1000, 0.1307), (&test, 200, 0.1325)] {
-        let Targets::Labels { labels, classes: 10 } = set.targets() else { panic!("ten classes") };
+        let Targets::Labels { labels, classes: 10, .. } = set.targets() else { panic!("ten classes") };
         for class in 0..10 {
             assert_eq!(labels.iter().filter(|label| **label == class).count(), per_class, "digit {class}");
         }
-        let (mut samples, mut targets) = (Vec::new(), Vec::new());
+        let mut batch = Batch::default();
         let all: Vec<usize> = (0..set.len()).collect();
-        set.gather(&all, &mut samples, &mut targets).expect("in range");
+        set.gather(&all, &mut batch).expect("in range");
+        let samples = batch.values("input");
         assert!(samples.iter().all(|value| (0.0..=1.0).contains(value)));
         let mean = samples.iter().map(|value| f64::from(*value)).sum::<f64>() / samples.len() as f64;
         assert!((mean - full_mean).abs() < 0.002, "mean {mean}, full set {full_mean}");
@@ -233,11 +234,12 @@ fn bundled_mnist_comes_from_the_full_set() {
     let subset = mnist::open(bundled("mnist")).expect("bundled");
     assert_eq!((full.0.len(), full.1.len()), (60_000, 10_000));
     let rows = |set: &Dataset| -> Vec<(Vec<u8>, Vec<u8>)> {
-        let (mut samples, mut targets) = (Vec::new(), Vec::new());
+        let mut batch = Batch::default();
         (0..set.len())
             .map(|index| {
-                set.gather(&[index], &mut samples, &mut targets).expect("in range");
-                (samples.iter().map(|value| (value * 255.0).round() as u8).collect(), targets.clone())
+                set.gather(&[index], &mut batch).expect("in range");
+                let pixels = batch.values("input").iter().map(|value| (value * 255.0).round() as u8).collect();
+                (pixels, batch.bytes("target").expect("is there").to_vec())
             })
             .collect()
     };
@@ -249,7 +251,7 @@ fn bundled_mnist_comes_from_the_full_set() {
 
 #[test]
 fn dataset_refuses_what_does_not_fit() {
-    let labels = |labels: &[u32]| Targets::Labels { labels: labels.to_vec(), classes: 3 };
+    let labels = |labels: &[u32]| Targets::labels(labels.to_vec(), 3);
     let make = |count: usize, shape: &[usize], targets| Dataset::new(Samples::F32(vec![0.5; count]), shape, targets);
     assert!(make(4, &[2], labels(&[0, 2])).is_ok());
     assert!(message(make(0, &[2], labels(&[]))).contains("there are no samples"));
@@ -277,12 +279,12 @@ fn dataset_reshapes_subsets_and_gathers() {
 
     let tail = set.subset(1..3).expect("in range");
     assert_eq!(tail.len(), 2);
-    let (mut x, mut y) = (vec![7.0; 3], vec![7; 3]);
-    tail.gather(&[1, 0], &mut x, &mut y).expect("in range");
-    assert_eq!(x, [8.0, 9.0, 10.0, 11.0, 4.0, 5.0, 6.0, 7.0]);
-    assert_eq!(y, [20f32.to_ne_bytes(), 10f32.to_ne_bytes()].concat());
-    assert!(message(tail.gather(&[0, 2], &mut x, &mut y)).contains("sample 2 of a dataset of 2"));
-    assert!(x.is_empty() && y.is_empty());
+    let mut batch = Batch::default();
+    tail.gather(&[1, 0], &mut batch).expect("in range");
+    assert_eq!(batch.values("input"), [8.0, 9.0, 10.0, 11.0, 4.0, 5.0, 6.0, 7.0]);
+    assert_eq!(batch.values("target"), [20.0, 10.0]);
+    assert!(message(tail.gather(&[0, 2], &mut batch)).contains("sample 2 of a dataset of 2"));
+    assert!(batch.values("input").is_empty() && batch.values("target").is_empty());
 
     assert_eq!(set.take(100).expect("all").len(), 3);
     assert!(message(set.take(0)).contains("must not be empty"));
@@ -347,10 +349,10 @@ fn series_reads_a_column_and_names_the_line_of_a_fault() {
 fn windows_hold_inputs_and_what_follows() {
     let set = series::windows(&[1.0, 2.0, 3.0, 4.0, 5.0], 3, 1).expect("long enough");
     assert_eq!((set.len(), &set.sample_shape()[..]), (2, &[3, 1][..]));
-    let (mut x, mut y) = (Vec::new(), Vec::new());
-    set.gather(&[0, 1], &mut x, &mut y).expect("in range");
-    assert_eq!(x, [1.0, 2.0, 3.0, 2.0, 3.0, 4.0]);
-    assert_eq!(y, [4f32.to_ne_bytes(), 5f32.to_ne_bytes()].concat());
+    let mut batch = Batch::default();
+    set.gather(&[0, 1], &mut batch).expect("in range");
+    assert_eq!(batch.values("input"), [1.0, 2.0, 3.0, 2.0, 3.0, 4.0]);
+    assert_eq!(batch.values("target"), [4.0, 5.0]);
     assert!(message(series::windows(&[1.0, 2.0], 2, 1)).contains("no window of 2 inputs"));
     assert!(message(series::windows(&[1.0], 0, 1)).contains("at least 1"));
     assert!(message(series::windows(&[1.0], usize::MAX, usize::MAX)).contains("no window"));

@@ -5,7 +5,7 @@ mod common;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tightfit::data::{Dataset, mnist};
-use tightfit::nn::models;
+use tightfit::models;
 use tightfit::train::{Config, Optimizer, Trainer};
 
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
 //! Evidence link 4: plans of the built-in models as text, at no budget, 75% and 50% of the need, and the minimum.
 
-use tightfit::nn::models;
+use tightfit::models;
 use tightfit::plan::Limits;
 use tightfit::train::{Config, plan};
 

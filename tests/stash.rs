@@ -8,7 +8,8 @@ use tightfit::device::testing::device_or_skip;
 use tightfit::error::GraphError;
 use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::graph::{Graph, Pass, Phase, Role};
-use tightfit::nn::{Conv2d, Lstm, Sequential, models};
+use tightfit::models;
+use tightfit::nn::{Conv2d, Lstm, Mode, Model, Sequential, Statistics};
 use tightfit::ops::cross_entropy::CrossEntropy;
 use tightfit::ops::sgd::Sgd;
 use tightfit::ops::{Stash, UpdateRule};
@@ -16,7 +17,7 @@ use tightfit::plan::{CostModel, Levers, Limits, Planned, Request, Source, plan};
 use tightfit::tensor::{DType, TensorDesc};
 
 struct Classifier {
-    model: Sequential,
+    model: Model,
     stash: Stash,
     rule: Box<dyn UpdateRule>,
 }
@@ -24,22 +25,23 @@ struct Classifier {
 impl Source for Classifier {
     /// The form that is looked at, whichever the planner asks for.
     fn graph(&self, pass: Pass, samples: usize, batch: usize, _stash: Stash) -> Result<Graph, GraphError> {
-        let built = self.model.build(samples)?;
+        let built = self.model.build_part(samples, batch, Mode::Train(Statistics::Exact))?;
         let mut graph = built.graph;
         let labels = graph.input("labels", TensorDesc::u32([samples]));
         let loss = graph.apply(CrossEntropy, &[built.output, labels])?;
         let weight = samples as f32 / batch as f32;
-        let training = Training { rule: &*self.rule, clip_norm: None, pass, weight, stash: self.stash };
+        let training =
+            Training { rule: &*self.rule, clip_norm: None, pass, weight, stash: self.stash, carries: &built.carries };
         autodiff::joint(graph, loss, &[], &training)
     }
 }
 
-fn classifier(model: &Sequential, stash: Stash) -> Classifier {
+fn classifier(model: &Model, stash: Stash) -> Classifier {
     let rule = Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0, lr: 0.1 };
     Classifier { model: model.clone(), stash, rule: Box::new(rule) }
 }
 
-fn planned(model: &Sequential, stash: Stash, batch: usize, micro_batches: usize, limits: Limits) -> Planned {
+fn planned(model: &Model, stash: Stash, batch: usize, micro_batches: usize, limits: Limits) -> Planned {
     let costs = CostModel::default();
     let levers = Levers { compact: false, ..Levers::default() };
     let request = Request { batch, budget_bytes: None, micro_batches: Some(micro_batches), levers, limits, costs };
@@ -52,9 +54,9 @@ fn numbers(salt: usize, count: usize) -> Vec<f32> {
 }
 
 /// Everything that outlives two steps, gradients in the momentum among it.
-fn train(model: &Sequential, planned: &Planned, executor: &mut dyn Executor) -> BTreeMap<String, Vec<u8>> {
+fn train(model: &Model, planned: &Planned, executor: &mut dyn Executor) -> BTreeMap<String, Vec<u8>> {
     let rule = classifier(model, Stash::Full).rule;
-    for parameter in model.build(1).unwrap().parameters {
+    for parameter in model.build(1, Mode::Evaluate).unwrap().parameters {
         let value = planned.plan.persistent.iter().find(|value| value.name == parameter.name).unwrap();
         let mut data = vec![0.0; value.desc.numel()];
         parameter.init.fill(1, &parameter.name, &mut data);
@@ -80,7 +82,7 @@ fn train(model: &Sequential, planned: &Planned, executor: &mut dyn Executor) -> 
     planned.plan.persistent.iter().map(|value| (value.name.clone(), executor.read(&value.name).unwrap())).collect()
 }
 
-fn small_models() -> Vec<Sequential> {
+fn small_models() -> Vec<Model> {
     let image = |name: &str| Sequential::new(name, [2, 9, 9]);
     let cnn = image("cnn").push(Conv2d::new(5, 3).padding(1)).relu().conv2d(3, 3).relu().max_pool2d(3).leaky_relu(0.1);
     let skips = image("skips").conv2d(4, 1).relu().skip("a").max_pool2d((3, 1)).upsample((3, 1)).add("a").concat("a");
@@ -92,11 +94,11 @@ fn small_models() -> Vec<Sequential> {
         .map(Sequential::flatten)
         .into_iter()
         .chain([last, odd, one])
-        .map(|model| model.linear(3))
+        .map(|model| model.linear(3).into())
         .collect()
 }
 
-fn assert_same(model: &Sequential, full: &BTreeMap<String, Vec<u8>>, compact: &BTreeMap<String, Vec<u8>>) {
+fn assert_same(model: &Model, full: &BTreeMap<String, Vec<u8>>, compact: &BTreeMap<String, Vec<u8>>) {
     assert_eq!(full.len(), compact.len());
     for (name, data) in full {
         assert!(bytemuck::pod_collect_to_vec::<u8, f32>(data).iter().all(|x| x.is_finite()), "{name}");
@@ -134,7 +136,7 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
     }
 }
 
-fn joint(model: &Sequential, stash: Stash, samples: usize) -> Graph {
+fn joint(model: &Model, stash: Stash, samples: usize) -> Graph {
     classifier(model, stash).graph(Pass::Only, samples, samples, stash).unwrap()
 }
 
@@ -163,6 +165,7 @@ fn small_forms_stand_in_only_where_nothing_else_keeps_the_value() {
     // Backward of the second convolution reads what the first relu makes, and that of the pooling no forward value.
     let model =
         Sequential::new("m", [1, 8, 8]).conv2d(2, 3).relu().conv2d(2, 3).relu().max_pool2d(2).flatten().linear(3);
+    let model = Model::from(model);
     let graph = joint(&model, Stash::Compact, 2);
     let ops = |name: &str| {
         graph.nodes().iter().filter(|node| node.name == name).map(|node| node.op.name()).collect::<Vec<_>>()

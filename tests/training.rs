@@ -9,17 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tightfit::data::{Dataset, Samples, Targets, mnist};
 use tightfit::error::TrainError;
-use tightfit::nn::{Sequential, models};
+use tightfit::models;
+use tightfit::nn::{Model, Sequential};
 use tightfit::plan::{ArenaRole, Levers};
 use tightfit::train::{Config, FitOptions, Loss, Optimizer, Trainer};
 
-fn data(model: &Sequential) -> (Dataset, Dataset) {
+fn data(model: &Model) -> (Dataset, Dataset) {
     let (train, test) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
     let shape = model.input_shape();
     (train.with_sample_shape(shape.clone()).expect("shape"), test.with_sample_shape(shape.clone()).expect("shape"))
 }
 
-fn builtin(name: &str) -> Sequential {
+fn builtin(name: &str) -> Model {
     models::builtin(name).expect("no such model")
 }
 
@@ -33,7 +34,7 @@ fn steps(count: u64) -> FitOptions<'static> {
 }
 
 /// No budget, and halfway between the smallest one and what the whole batch needs.
-fn budgets(model: &Sequential, config: Config, device: &str) -> [Option<u64>; 2] {
+fn budgets(model: &Model, config: Config, device: &str) -> [Option<u64>; 2] {
     let trainer = Trainer::new(model.clone(), config, Some(device)).expect("trainer");
     let plan = trainer.plan();
     assert!(plan.minimum_budget_bytes < plan.unconstrained_peak_bytes, "there is nothing to save");
@@ -178,7 +179,7 @@ fn a_loss_that_is_not_finite_stops_and_keeps_the_parameters() {
         let model = Sequential::new("tiny", [4]).linear(8).relu().linear(2);
         let mut values = vec![0.5f32; 4 * 64];
         values[4 * 40 + 1] = f32::INFINITY;
-        let labels = Targets::Labels { labels: vec![1; 64], classes: 2 };
+        let labels = Targets::labels(vec![1; 64], 2);
         let bad = Dataset::new(Samples::F32(values), [4], labels).expect("dataset");
         let config = Config::default().batch(32).micro_batches(2);
         let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");

@@ -19,6 +19,7 @@ pub(crate) fn describe(plan: &Plan, unified_memory: bool) -> Map<String, Value> 
         ("minimum_budget_bytes", json!(plan.minimum_budget_bytes)),
         ("planned_peak_bytes", json!(plan.peak_bytes)),
         ("parameters_bytes", json!(plan.arena_bytes(ArenaRole::Parameters))),
+        ("buffers_bytes", json!(plan.arena_bytes(ArenaRole::Buffers))),
         ("state_bytes", json!(plan.arena_bytes(ArenaRole::State))),
         ("accumulators_bytes", json!(plan.arena_bytes(ArenaRole::Accumulators))),
         ("transient_bytes", json!(plan.arena_bytes(ArenaRole::Transient))),
@@ -45,6 +46,7 @@ pub(crate) fn describe(plan: &Plan, unified_memory: bool) -> Map<String, Value> 
 fn name(role: ArenaRole) -> &'static str {
     match role {
         ArenaRole::Parameters => "parameters",
+        ArenaRole::Buffers => "buffers",
         ArenaRole::State => "state",
         ArenaRole::Accumulators => "accumulators",
         ArenaRole::Transient => "transient",

@@ -1,7 +1,7 @@
 //! `tightfit plan --sweep` and `--max-batch`: many plans in a table.
 
 use serde_json::{Value, json};
-use tightfit::nn::Sequential;
+use tightfit::nn::Model;
 use tightfit::plan::{Largest, Lever, Plan, format_bytes, format_ns};
 use tightfit::train::{self, Config, MOST_SAMPLES, Machine};
 
@@ -18,7 +18,7 @@ fn micro_batches(plan: &Plan) -> String {
     format!("{count} × {size}")
 }
 
-pub(crate) fn sweep(model: &Sequential, config: &Config, machine: &Machine, output: &Output) -> Result<u8, Failure> {
+pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &Output) -> Result<u8, Failure> {
     let plans = train::sweep(model, config, machine, POINTS)?;
     let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
     output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
@@ -61,12 +61,7 @@ pub(crate) fn sweep(model: &Sequential, config: &Config, machine: &Machine, outp
     Ok(0)
 }
 
-pub(crate) fn max_batch(
-    model: &Sequential,
-    config: &Config,
-    machine: &Machine,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(crate) fn max_batch(model: &Model, config: &Config, machine: &Machine, output: &Output) -> Result<u8, Failure> {
     let none = |what: &str| format!("{what} of `{}` fits", model.name());
     let budget = config.budget_bytes.map_or_else(String::new, format_bytes);
     let smallest = match config.micro_batches {

@@ -6,16 +6,17 @@ use std::path::Path;
 
 use serde::Deserialize;
 use tightfit::error::DataError;
-use tightfit::nn::{Layer, Sequential, models};
+use tightfit::models;
+use tightfit::nn::{Input, Layer, Model, Sequential};
 use tightfit::train::{Loss, Optimizer};
 use toml::{Spanned, Table};
 
 use super::failure::Failure;
 
 /// A model and the settings that its file gives.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct ModelFile {
-    pub(crate) model: Sequential,
+    pub(crate) model: Model,
     pub(crate) loss: Option<Loss>,
     pub(crate) optimizer: Option<Optimizer>,
 }
@@ -25,6 +26,9 @@ pub(crate) struct ModelFile {
 struct Contents {
     name: String,
     input: Vec<usize>,
+    /// Whether the input is indices, such as words of a vocabulary.
+    #[serde(default)]
+    tokens: bool,
     loss: Option<Loss>,
     optimizer: Option<Optimizer>,
     layers: Vec<Spanned<Table>>,
@@ -55,7 +59,8 @@ pub(crate) fn open(name: &str) -> Result<ModelFile, Failure> {
 /// Reads the text of a model file; an error names the line.
 fn parse(text: &str) -> Result<ModelFile, String> {
     let contents: Contents = toml::from_str(text).map_err(|error| located(text, error.span(), &error))?;
-    let Contents { name, input, loss, optimizer, layers } = contents;
+    let Contents { name, input, tokens, loss, optimizer, layers } = contents;
+    let input = if tokens { Input::tokens(input) } else { Input::values(input) };
     let mut model = Sequential::new(name, input);
     for layer in layers {
         let span = layer.span();
@@ -63,7 +68,7 @@ fn parse(text: &str) -> Result<ModelFile, String> {
         let layer = Layer::deserialize(layer.into_inner()).map_err(|error| located(text, Some(span), &error))?;
         model = model.push(layer);
     }
-    Ok(ModelFile { model, loss, optimizer })
+    Ok(ModelFile { model: model.into(), loss, optimizer })
 }
 
 /// toml's message in one line, and the line of the file where `span` begins.

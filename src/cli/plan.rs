@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use tightfit::device::Device;
-use tightfit::nn::Sequential;
+use tightfit::nn::Model;
 use tightfit::plan::Planned;
 use tightfit::train::{self, Config, Machine, PlanFile, Trainer, write_whole};
 
@@ -99,7 +99,7 @@ fn costs_line(profile: Option<&Path>) -> String {
 }
 
 /// Writes the files that were asked for.
-fn keep(args: &PlanArgs, model: &Sequential, config: &Config, planned: &Planned) -> Result<(), Failure> {
+fn keep(args: &PlanArgs, model: &Model, config: &Config, planned: &Planned) -> Result<(), Failure> {
     let write = |path: &Path, svg: String| write_whole(path, svg.as_bytes());
     args.svg.as_ref().map_or(Ok(()), |path| write(path, planned.to_svg(model.name())))?;
     let file = || PlanFile::new(model, config, planned.plan.clone());

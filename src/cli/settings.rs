@@ -1,8 +1,9 @@
 //! Settings that `plan`, `train` and `eval` share.
 
 use clap::{Args, ValueEnum};
-use tightfit::nn::Sequential;
+use tightfit::nn::{Model, Statistics};
 use tightfit::plan::Levers;
+use tightfit::tensor::Shape;
 use tightfit::train::{Config, Optimizer, PlanFile};
 
 use super::bytes;
@@ -12,9 +13,13 @@ use super::model_file::{self, ModelFile};
 /// The model and how it is trained.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
-    /// Built-in model (mnist-mlp, mnist-cnn, mnist-lstm, mnist-deep, mnist-unet) or a TOML file
+    /// Built-in model, such as mnist-cnn or resnet50 (a wrong name lists them all), or a TOML file
     #[arg(value_name = "MODEL")]
     model: String,
+
+    /// Shape of a sample: 3x512x512 [default: the model's]
+    #[arg(long, value_name = "SHAPE", value_parser = shape)]
+    input: Option<Shape>,
 
     /// Samples of a step [default: 64]
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
@@ -52,6 +57,10 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
     clip_norm: Option<f64>,
 
+    /// Statistics of batch norm: of the whole batch, of each micro-batch, or the running ones as they are [default: exact]
+    #[arg(long, value_name = "STATISTICS")]
+    batch_norm: Option<StatisticsName>,
+
     /// Decides initial parameters and the order of samples
     #[arg(long, value_name = "N", default_value = "0", value_parser = whole, allow_negative_numbers = true)]
     seed: u64,
@@ -72,6 +81,13 @@ enum OptimizerName {
     Adamw,
 }
 
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum StatisticsName {
+    Exact,
+    Ghost,
+    Frozen,
+}
+
 /// What the planner may do to save memory, besides micro-batches (for which there is `--micro-batches 1`).
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum LeverName {
@@ -82,16 +98,20 @@ enum LeverName {
 
 impl ModelArgs {
     /// The model, checked, and the settings: the command line's first, then the file's, then defaults.
-    pub(crate) fn resolve(&self) -> Result<(Sequential, Config), Failure> {
+    pub(crate) fn resolve(&self) -> Result<(Model, Config), Failure> {
         self.resolve_for(None)
     }
 
     /// As `resolve`; what neither the command line nor the model's file says is as it was for the plan.
-    pub(crate) fn resolve_for(&self, plan: Option<&PlanFile>) -> Result<(Sequential, Config), Failure> {
+    pub(crate) fn resolve_for(&self, plan: Option<&PlanFile>) -> Result<(Model, Config), Failure> {
         let ModelFile { model, loss, optimizer } = model_file::open(&self.model)?;
         let optimizer = optimizer.or_else(|| plan.map(PlanFile::optimizer));
-        // A built-in model is fine; in one from a file, the error should say which file.
-        model.build(1).map_err(|error| Failure::bad_input(format!("{}: {error}", self.model)))?;
+        let model = match &self.input {
+            Some(shape) => model.with_input(shape.clone()),
+            None => model,
+        };
+        // The error should say which model, and where it is in a file, which one.
+        model.output_shape().map_err(|error| Failure::bad_input(format!("{}: {error}", self.model)))?;
         let batch = self.batch.or_else(|| plan.map(PlanFile::batch));
         let mut config = Config::default().seed(self.seed);
         config.batch = batch.unwrap_or(config.batch);
@@ -105,6 +125,12 @@ impl ModelArgs {
             compact: !self.without.contains(&LeverName::SmallForms),
         };
         config.clip_norm = self.clip_norm.map(|norm| norm as f32).or_else(|| plan.and_then(PlanFile::clip_norm));
+        config.statistics = match self.batch_norm {
+            Some(StatisticsName::Exact) => Statistics::Exact,
+            Some(StatisticsName::Ghost) => Statistics::Ghost,
+            Some(StatisticsName::Frozen) => Statistics::Frozen,
+            None => plan.map(PlanFile::statistics).unwrap_or_default(),
+        };
         Ok((model, config))
     }
 
@@ -144,6 +170,13 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     number
         .and_then(|number| T::try_from(number).ok())
         .ok_or_else(|| "it must be a whole number of at least 1".to_owned())
+}
+
+/// Extents with an `x` between them.
+fn shape(text: &str) -> Result<Shape, String> {
+    let extents: Result<Vec<usize>, _> = text.split(['x', '×']).map(str::parse).collect();
+    let extents = extents.ok().filter(|extents| extents.iter().all(|&extent| extent > 0));
+    extents.map(Shape::from).ok_or_else(|| "it must be whole numbers of at least 1, like 3x224x224".to_owned())
 }
 
 fn whole(text: &str) -> Result<u64, String> {

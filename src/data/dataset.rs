@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::batch::{Batch, INPUT, TARGET};
 use crate::error::DataError;
-use crate::tensor::Shape;
+use crate::tensor::{DType, Shape};
 
 /// The numbers of all samples, one sample after the other.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,13 +13,43 @@ pub enum Samples {
     F32(Vec<f32>),
     /// Bytes, a quarter of the memory: divided by 255 when a batch is filled, so that 0 is 0.0 and 255 is 1.0.
     U8(Vec<u8>),
+    /// Indices, such as words of a vocabulary.
+    Tokens(Vec<u32>),
 }
 
 impl Samples {
+    /// What a model is given of them.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Samples::F32(_) | Samples::U8(_) => DType::F32,
+            Samples::Tokens(_) => DType::U32,
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Samples::F32(values) => values.len(),
             Samples::U8(values) => values.len(),
+            Samples::Tokens(values) => values.len(),
+        }
+    }
+
+    fn part(&self, range: Range<usize>) -> Samples {
+        match self {
+            Samples::F32(values) => Samples::F32(values[range].to_vec()),
+            Samples::U8(values) => Samples::U8(values[range].to_vec()),
+            Samples::Tokens(values) => Samples::Tokens(values[range].to_vec()),
+        }
+    }
+
+    /// Appends numbers as they are uploaded, four bytes each.
+    fn append(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        match self {
+            Samples::F32(values) => out.extend_from_slice(bytemuck::cast_slice(&values[range])),
+            Samples::U8(values) => {
+                out.extend(values[range].iter().flat_map(|&byte| (f32::from(byte) / 255.0).to_ne_bytes()));
+            }
+            Samples::Tokens(values) => out.extend_from_slice(bytemuck::cast_slice(&values[range])),
         }
     }
 }
@@ -28,10 +59,14 @@ impl Samples {
 pub enum Targets {
     /// Classes, for a cross-entropy loss.
     Labels {
-        /// One class a sample, each below `classes`.
+        /// Classes of all samples, one sample after the other, each below `classes`.
         labels: Vec<u32>,
         /// Number of classes.
         classes: u32,
+        /// Shape of one sample's labels: `[]` for one class a sample, `[height, width]` for one a pixel.
+        shape: Shape,
+        /// A label that is no class: where it stands, nothing is asked of the model.
+        ignored: Option<u32>,
     },
     /// Numbers, for a regression loss.
     Values {
@@ -43,11 +78,62 @@ pub enum Targets {
 }
 
 impl Targets {
-    /// Shape of one sample's target; `[]` (no extents) for labels, which are one number each.
-    pub fn shape(&self) -> Shape {
+    /// One class a sample.
+    pub fn labels(labels: Vec<u32>, classes: u32) -> Self {
+        Targets::label_maps(labels, classes, [])
+    }
+
+    /// One class at each place of a sample, such as each pixel.
+    pub fn label_maps(labels: Vec<u32>, classes: u32, shape: impl Into<Shape>) -> Self {
+        Targets::Labels { labels, classes, shape: shape.into(), ignored: None }
+    }
+
+    /// The same, where `label` says that nothing is asked of the model. The loss must ignore it, too.
+    #[must_use]
+    pub fn ignoring(mut self, label: u32) -> Self {
+        if let Targets::Labels { ignored, .. } = &mut self {
+            *ignored = Some(label);
+        }
+        self
+    }
+
+    /// Shape of one sample's target; `[]` (no extents) for one label a sample.
+    pub fn shape(&self) -> &Shape {
         match self {
-            Targets::Labels { .. } => Shape::from([]),
-            Targets::Values { shape, .. } => shape.clone(),
+            Targets::Labels { shape, .. } | Targets::Values { shape, .. } => shape,
+        }
+    }
+
+    /// How many samples there are targets for.
+    fn count(&self) -> Result<usize, DataError> {
+        let Targets::Labels { labels, classes, shape, ignored } = self else {
+            let Targets::Values { values, shape } = self else { unreachable!("bug: targets of a third kind") };
+            return count("targets", values.len(), shape);
+        };
+        let count = count("targets", labels.len(), shape)?;
+        let wrong = |label: &u32| label >= classes && Some(*label) != *ignored;
+        if let Some(at) = labels.iter().position(wrong) {
+            return Err(DataError::Mismatch(format!(
+                "label {} of sample {} is out of range: with {classes} classes labels go from 0 to {}",
+                labels[at],
+                at / shape.numel().max(1),
+                classes.saturating_sub(1)
+            )));
+        }
+        Ok(count)
+    }
+
+    fn part(&self, range: Range<usize>) -> Targets {
+        match self {
+            Targets::Labels { labels, classes, shape, ignored } => Targets::Labels {
+                labels: labels[range].to_vec(),
+                classes: *classes,
+                shape: shape.clone(),
+                ignored: *ignored,
+            },
+            Targets::Values { values, shape } => {
+                Targets::Values { values: values[range].to_vec(), shape: shape.clone() }
+            }
         }
     }
 }
@@ -55,17 +141,13 @@ impl Targets {
 /// Samples of one shape with their targets. It has at least one sample.
 ///
 /// ```
-/// use tightfit::data::{Dataset, Samples, Targets};
+/// use tightfit::data::{Batch, Dataset, Samples, Targets};
 ///
-/// let data = Dataset::new(
-///     Samples::U8(vec![0, 51, 102, 255]),
-///     [2],
-///     Targets::Labels { labels: vec![1, 0], classes: 2 },
-/// )?;
-/// let (mut samples, mut targets) = (Vec::new(), Vec::new());
-/// data.gather(&[1, 0], &mut samples, &mut targets)?;
-/// assert_eq!(samples, [0.4, 1.0, 0.0, 0.2]);
-/// assert_eq!(targets, [0u32.to_ne_bytes(), 1u32.to_ne_bytes()].concat());
+/// let data = Dataset::new(Samples::U8(vec![0, 51, 102, 255]), [2], Targets::labels(vec![1, 0], 2))?;
+/// let mut batch = Batch::default();
+/// data.gather(&[1, 0], &mut batch)?;
+/// assert_eq!(batch.values("input"), [0.4, 1.0, 0.0, 0.2]);
+/// assert_eq!(batch.ints("target"), [0, 1]);
 /// # Ok::<(), tightfit::error::DataError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +155,16 @@ pub struct Dataset {
     samples: Samples,
     sample_shape: Shape,
     targets: Targets,
+    further: Vec<Further>,
     len: usize,
+}
+
+/// Another input of a model besides the samples.
+#[derive(Clone, Debug, PartialEq)]
+struct Further {
+    name: String,
+    values: Samples,
+    shape: Shape,
 }
 
 impl Dataset {
@@ -85,24 +176,39 @@ impl Dataset {
     pub fn new(samples: Samples, sample_shape: impl Into<Shape>, targets: Targets) -> Result<Self, DataError> {
         let sample_shape = sample_shape.into();
         let len = count("samples", samples.len(), &sample_shape)?;
-        let target_count = match &targets {
-            Targets::Labels { labels, classes } => {
-                if let Some((index, label)) = labels.iter().enumerate().find(|(_, label)| *label >= classes) {
-                    return Err(DataError::Mismatch(format!(
-                        "label {label} of sample {index} is out of range: with {classes} classes labels go from 0 to {}",
-                        classes.saturating_sub(1)
-                    )));
-                }
-                labels.len()
-            }
-            Targets::Values { values, shape } => count("targets", values.len(), shape)?,
-        };
+        let target_count = targets.count()?;
         if target_count != len {
             return Err(DataError::Mismatch(format!(
                 "{len} samples but {target_count} targets: each sample needs one"
             )));
         }
-        Ok(Dataset { samples, sample_shape, targets, len })
+        Ok(Dataset { samples, sample_shape, targets, further: Vec::new(), len })
+    }
+
+    /// Adds what a model takes besides the samples: `name` is what the model calls the input, such as `lengths`, `shape`
+    /// that of one sample, `[]` for one number.
+    ///
+    /// # Errors
+    /// [`DataError::Mismatch`] when there are not as many entries as samples, or the name is taken.
+    pub fn with_input(
+        mut self,
+        name: impl Into<String>,
+        values: Samples,
+        shape: impl Into<Shape>,
+    ) -> Result<Self, DataError> {
+        let (name, shape) = (name.into(), shape.into());
+        let found = count(&name, values.len(), &shape)?;
+        if found != self.len {
+            return Err(DataError::Mismatch(format!(
+                "{} samples but {found} entries of `{name}`: each sample needs one",
+                self.len
+            )));
+        }
+        if [INPUT, TARGET].contains(&&*name) || self.further.iter().any(|further| further.name == name) {
+            return Err(DataError::Mismatch(format!("the dataset has a `{name}` already: use another name")));
+        }
+        self.further.push(Further { name, values, shape });
+        Ok(self)
     }
 
     /// Number of samples.
@@ -123,6 +229,15 @@ impl Dataset {
     /// The targets of all samples.
     pub fn targets(&self) -> &Targets {
         &self.targets
+    }
+
+    /// Element type and shape, without the batch axis, of what a model finds under this name.
+    pub fn input(&self, name: &str) -> Option<(DType, &Shape)> {
+        if name == INPUT {
+            return Some((self.samples.dtype(), &self.sample_shape));
+        }
+        let further = self.further.iter().find(|further| further.name == name)?;
+        Some((further.values.dtype(), &further.shape))
     }
 
     /// Number of classes, if the targets are labels.
@@ -161,22 +276,17 @@ impl Dataset {
                 range.start, range.end, self.len
             )));
         }
-        let part = |numel: usize| range.start * numel..range.end * numel;
-        let sample_part = part(self.sample_shape.numel());
+        let part = |shape: &Shape| range.start * shape.numel()..range.end * shape.numel();
+        let further = |further: &Further| Further {
+            values: further.values.part(part(&further.shape)),
+            name: further.name.clone(),
+            shape: further.shape.clone(),
+        };
         Ok(Dataset {
-            samples: match &self.samples {
-                Samples::F32(values) => Samples::F32(values[sample_part].to_vec()),
-                Samples::U8(values) => Samples::U8(values[sample_part].to_vec()),
-            },
+            samples: self.samples.part(part(&self.sample_shape)),
             sample_shape: self.sample_shape.clone(),
-            targets: match &self.targets {
-                Targets::Labels { labels, classes } => {
-                    Targets::Labels { labels: labels[part(1)].to_vec(), classes: *classes }
-                }
-                Targets::Values { values, shape } => {
-                    Targets::Values { values: values[part(shape.numel())].to_vec(), shape: shape.clone() }
-                }
-            },
+            targets: self.targets.part(part(self.targets.shape())),
+            further: self.further.iter().map(further).collect(),
             len: range.len(),
         })
     }
@@ -189,44 +299,33 @@ impl Dataset {
         self.subset(0..count.min(self.len))
     }
 
-    /// Replaces the contents of `samples` and `targets` by the samples at `indices`, in that order. Targets are bytes in
-    /// the machine's order, ready to be uploaded: u32 labels or f32 values. Nothing is allocated once the two vectors
-    /// have the capacity of a batch.
+    /// Replaces the contents of `batch` by the samples at `indices`, in that order. Nothing is allocated once it has held
+    /// as many.
     ///
     /// # Errors
-    /// [`DataError::Mismatch`] when an index is past the end; the vectors are then empty.
-    pub fn gather(&self, indices: &[usize], samples: &mut Vec<f32>, targets: &mut Vec<u8>) -> Result<(), DataError> {
-        samples.clear();
-        targets.clear();
+    /// [`DataError::Mismatch`] when an index is past the end; the batch is then empty.
+    pub fn gather(&self, indices: &[usize], batch: &mut Batch) -> Result<(), DataError> {
+        batch.clear();
         if let Some(index) = indices.iter().find(|index| **index >= self.len) {
             return Err(DataError::Mismatch(format!("sample {index} of a dataset of {} does not exist", self.len)));
         }
-        let at = |index: usize, numel: usize| index * numel..(index + 1) * numel;
-        let numel = self.sample_shape.numel();
-        samples.reserve(indices.len() * numel);
-        match &self.samples {
-            Samples::F32(values) => {
-                for &index in indices {
-                    samples.extend_from_slice(&values[at(index, numel)]);
-                }
+        let at = |index: usize, shape: &Shape| index * shape.numel()..(index + 1) * shape.numel();
+        let gather = |values: &Samples, shape: &Shape, out: &mut Vec<u8>| {
+            for &index in indices {
+                values.append(at(index, shape), out);
             }
-            Samples::U8(values) => {
-                for &index in indices {
-                    samples.extend(values[at(index, numel)].iter().map(|&byte| f32::from(byte) / 255.0));
-                }
-            }
+        };
+        gather(&self.samples, &self.sample_shape, batch.entry(INPUT));
+        for Further { name, values, shape } in &self.further {
+            gather(values, shape, batch.entry(name));
         }
-        match &self.targets {
-            Targets::Labels { labels, .. } => {
-                for &index in indices {
-                    targets.extend_from_slice(&labels[index].to_ne_bytes());
-                }
-            }
-            Targets::Values { values, shape } => {
-                for &index in indices {
-                    targets.extend_from_slice(bytemuck::cast_slice(&values[at(index, shape.numel())]));
-                }
-            }
+        let out = batch.entry(TARGET);
+        for &index in indices {
+            let range = at(index, self.targets.shape());
+            out.extend_from_slice(match &self.targets {
+                Targets::Labels { labels, .. } => bytemuck::cast_slice(&labels[range]),
+                Targets::Values { values, .. } => bytemuck::cast_slice(&values[range]),
+            });
         }
         Ok(())
     }

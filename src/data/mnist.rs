@@ -85,5 +85,5 @@ fn read_pair(images_path: &Path, labels_path: &Path) -> Result<Dataset, DataErro
         )));
     }
     let labels = labels.data.into_iter().map(u32::from).collect();
-    Dataset::new(Samples::U8(images.data), [1, rows, columns], Targets::Labels { labels, classes: CLASSES })
+    Dataset::new(Samples::U8(images.data), [1, rows, columns], Targets::labels(labels, CLASSES))
 }

@@ -11,6 +11,7 @@
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
 
+mod batch;
 mod dataset;
 pub mod download;
 pub mod idx;
@@ -18,6 +19,7 @@ pub mod loader;
 pub mod mnist;
 pub mod series;
 
+pub use batch::{Batch, INPUT, TARGET};
 pub use dataset::{Dataset, Samples, Targets};
 pub use loader::{Batches, Epoch, Order};
 

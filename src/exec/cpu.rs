@@ -215,7 +215,10 @@ impl Executor for CpuExecutor {
             };
             let node = graph.node(id);
             let lasting = |&input: &usize| {
-                matches!(graph.value(graph.storage_root(node.inputs[input])).role, Role::Parameter | Role::State)
+                matches!(
+                    graph.value(graph.storage_root(node.inputs[input])).role,
+                    Role::Parameter | Role::Buffer | Role::State
+                )
             };
             if node.phase != Phase::Forward || node.op.mutates().iter().any(lasting) {
                 continue;

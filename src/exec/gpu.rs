@@ -262,6 +262,7 @@ fn host_bytes(arenas: &mut [Arena], place: Place, size: usize) -> Result<&mut [u
 fn arena_label(role: ArenaRole) -> &'static str {
     match role {
         ArenaRole::Parameters => "parameters",
+        ArenaRole::Buffers => "buffers",
         ArenaRole::State => "optimizer state",
         ArenaRole::Accumulators => "accumulators",
         ArenaRole::Transient => "transient",

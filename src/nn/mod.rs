@@ -33,14 +33,21 @@
 
 mod init;
 mod layers;
-pub mod models;
+mod model;
+mod scope;
 mod sequential;
+mod tensor;
 #[cfg(test)]
 mod tests;
 
 pub use init::{Init, Scheme};
 pub use layers::{
     Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
-    Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
+    Module, Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
 };
-pub use sequential::{Built, Parameter, Sequential};
+pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
+#[allow(unused_imports)]
+pub(crate) use model::{LayerInfo, sample_shape, thousands};
+pub use scope::{RUN, Scope};
+pub use sequential::Sequential;
+pub use tensor::Tensor;

@@ -1,21 +1,16 @@
 //! A model as a chain of layers.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::init::Init;
 use super::layers::{
     Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
-    Pair, Permute, Relu, Reshape, Scope, Sigmoid, Silu, Skip, Skips, Softmax, Tanh, Upsample,
+    Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
 };
+use super::model::{Built, Input, Mode, Model};
 use crate::error::GraphError;
-use crate::graph::Graph;
-use crate::tensor::{Shape, TensorDesc, ValueId};
-
-/// Samples of a batch and elements of a sample at most: kernels count in 32 bits.
-const MAX_ELEMENTS: usize = u32::MAX as usize;
+use crate::tensor::Shape;
 
 /// Layers one after the other. Connections past layers go through [`Skip`] and [`Concat`] or [`Add`].
 ///
@@ -25,37 +20,13 @@ const MAX_ELEMENTS: usize = u32::MAX as usize;
 #[serde(deny_unknown_fields)]
 pub struct Sequential {
     name: String,
-    input: Shape,
+    input: Input,
     layers: Vec<Layer>,
-}
-
-/// A model as a graph for one size of batch.
-#[derive(Clone, Debug)]
-pub struct Built {
-    /// The forward graph.
-    pub graph: Graph,
-    /// The samples, `[batch, sample…]`: the graph's input named `input`.
-    pub input: ValueId,
-    /// What the last layer makes.
-    pub output: ValueId,
-    /// All parameters in the order of the layers.
-    pub parameters: Vec<Parameter>,
-}
-
-/// A trained tensor.
-#[derive(Clone, Debug)]
-pub struct Parameter {
-    /// `conv1.weight`
-    pub name: String,
-    /// Where it is in the graph.
-    pub value: ValueId,
-    /// How it starts.
-    pub init: Init,
 }
 
 impl Sequential {
     /// A model without layers, for samples of this shape.
-    pub fn new(name: impl Into<String>, input: impl Into<Shape>) -> Self {
+    pub fn new(name: impl Into<String>, input: impl Into<Input>) -> Self {
         Sequential { name: name.into(), input: input.into(), layers: Vec::new() }
     }
 
@@ -71,21 +42,9 @@ impl Sequential {
         &self.name
     }
 
-    /// Shape of a sample.
-    pub fn input_shape(&self) -> &Shape {
+    /// What a sample is.
+    pub fn input(&self) -> &Input {
         &self.input
-    }
-
-    /// The same model on sequences of another length, if it takes sequences `[time, features]` and has the same
-    /// parameters whatever their length.
-    pub fn with_length(&self, length: usize) -> Option<Sequential> {
-        let &[_, features] = &self.input[..] else { return None };
-        let model = Sequential { input: [length, features].into(), ..self.clone() };
-        let parameters = |model: &Sequential| -> Option<Vec<TensorDesc>> {
-            let built = model.build(1).ok()?;
-            Some(built.parameters.iter().map(|parameter| built.graph.value(parameter.value).desc.clone()).collect())
-        };
-        (parameters(self)? == parameters(&model)?).then_some(model)
     }
 
     /// The layers with their names.
@@ -98,12 +57,12 @@ impl Sequential {
         })
     }
 
-    /// The model as a graph for `batch` samples.
+    /// The model as a graph for evaluation on `batch` samples; see [`Model::build`].
     ///
     /// # Errors
     /// Where a layer cannot take what comes before it, or a setting makes no sense; the message names the layer.
     pub fn build(&self, batch: usize) -> Result<Built, GraphError> {
-        self.build_with(batch, |_, _, _, _| {})
+        Model::from(self.clone()).build(batch, Mode::Evaluate)
     }
 
     /// Shape of the output for one sample.
@@ -111,8 +70,7 @@ impl Sequential {
     /// # Errors
     /// As [`Sequential::build`].
     pub fn output_shape(&self) -> Result<Shape, GraphError> {
-        let built = self.build(1)?;
-        Ok(sample_shape(&built.graph, built.output))
+        Model::from(self.clone()).output_shape()
     }
 
     /// Number of trained values.
@@ -120,8 +78,7 @@ impl Sequential {
     /// # Errors
     /// As [`Sequential::build`].
     pub fn parameter_count(&self) -> Result<usize, GraphError> {
-        let built = self.build(1)?;
-        Ok(count(&built.graph, &built.parameters))
+        Model::from(self.clone()).parameter_count()
     }
 
     /// A table of the layers: name, output shape, parameters.
@@ -129,64 +86,7 @@ impl Sequential {
     /// # Errors
     /// As [`Sequential::build`].
     pub fn summary(&self) -> Result<String, GraphError> {
-        let mut rows = vec![("input".to_owned(), self.input.to_string(), String::new())];
-        let built = self.build_with(1, |name, graph, output, parameters| {
-            let numel = count(graph, parameters);
-            let numel = if numel == 0 { String::new() } else { thousands(numel) };
-            rows.push((name.to_owned(), sample_shape(graph, output).to_string(), numel));
-        })?;
-        rows.push(("total".to_owned(), String::new(), thousands(count(&built.graph, &built.parameters))));
-
-        let header = ("layer".to_owned(), "output".to_owned(), "parameters".to_owned());
-        let all = || std::iter::once(&header).chain(&rows);
-        let widths = [
-            all().map(|row| row.0.len()).max().unwrap_or(0),
-            all().map(|row| row.1.len()).max().unwrap_or(0),
-            all().map(|row| row.2.len()).max().unwrap_or(0),
-        ];
-        let mut text = format!("{}\n", self.name);
-        for (name, shape, numel) in all() {
-            let line = format!("  {name:<0$}  {shape:<1$}  {numel:>2$}", widths[0], widths[1], widths[2]);
-            let _ = writeln!(text, "{}", line.trim_end());
-        }
-        Ok(text)
-    }
-
-    /// Builds, showing each layer when it is done: its name, the graph so far, its output and its own parameters.
-    fn build_with(
-        &self,
-        batch: usize,
-        mut visit: impl FnMut(&str, &Graph, ValueId, &[Parameter]),
-    ) -> Result<Built, GraphError> {
-        let error = |reason: String| Err(GraphError::Layer { layer: "input".to_owned(), reason });
-        if batch == 0 {
-            return error("the batch must have at least one sample".to_owned());
-        }
-        if self.input.is_empty() || self.input.contains(&0) {
-            return error(format!("a sample of shape {} has no elements: every extent must be at least 1", self.input));
-        }
-        let numel = self.input.iter().try_fold(batch, |n, &dim| n.checked_mul(dim)).unwrap_or(usize::MAX);
-        if numel > MAX_ELEMENTS {
-            return error(format!(
-                "{batch} samples of shape {} have more than {MAX_ELEMENTS} elements: use a smaller batch",
-                self.input
-            ));
-        }
-
-        let mut graph = Graph::new();
-        let mut shape = vec![batch];
-        shape.extend(self.input.iter());
-        let input = graph.input("input", TensorDesc::f32(shape));
-        let mut parameters = Vec::new();
-        let mut skips = Skips::default();
-        let mut output = input;
-        for (name, layer) in self.layers() {
-            let first = parameters.len();
-            output = layer.build(&mut Scope::new(&mut graph, &mut parameters, &mut skips, &name), output)?;
-            visit(&name, &graph, output, &parameters[first..]);
-        }
-        skips.finish()?;
-        Ok(Built { graph, input, output, parameters })
+        Model::from(self.clone()).summary()
     }
 }
 
@@ -248,25 +148,4 @@ shorthands! {
     /// Adds the layer [`Add`], which adds what a skip remembered.
     #[allow(clippy::should_implement_trait)]
     add(with: impl Into<String>) => Add::new(with);
-}
-
-fn sample_shape(graph: &Graph, value: ValueId) -> Shape {
-    Shape::from(&graph.value(value).desc.shape[1..])
-}
-
-fn count(graph: &Graph, parameters: &[Parameter]) -> usize {
-    parameters.iter().map(|parameter| graph.value(parameter.value).desc.numel()).sum()
-}
-
-/// `1234567` as `1,234,567`.
-fn thousands(n: usize) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -1,8 +1,9 @@
 use super::*;
 use crate::graph::Role;
+use crate::models;
 
-fn names(model: &Sequential) -> Vec<String> {
-    let built = model.build(3).expect("builds");
+fn names(model: impl Into<Model>) -> Vec<String> {
+    let built = model.into().build(3, Mode::Evaluate).expect("builds");
     built.parameters.iter().map(|p| format!("{} {}", p.name, built.graph.value(p.value).desc.shape)).collect()
 }
 
@@ -28,7 +29,8 @@ fn mnist_cnn_has_the_parameters_pytorch_would_give_it() {
     );
     assert_eq!(model.parameter_count().expect("builds"), 1_199_882);
     assert_eq!(model.output_shape().expect("builds")[..], [10]);
-    let layers: Vec<_> = model.layers().map(|(name, _)| name).collect();
+    let layers = model.build_layers(1, 1, Mode::Evaluate).expect("builds").1;
+    let layers: Vec<_> = layers.into_iter().map(|layer| layer.name).collect();
     assert_eq!(layers, ["conv1", "relu1", "conv2", "relu2", "pool1", "flatten1", "linear1", "relu3", "linear2"]);
 }
 
@@ -38,7 +40,7 @@ fn every_builtin_builds_and_ends_in_ten_classes() {
         let model = models::builtin(name).expect("listed");
         assert_eq!(model.name(), name);
         assert_eq!(model.output_shape().expect("builds")[..], [10]);
-        let built = model.build(5).expect("builds");
+        let built = model.build(5, Mode::Evaluate).expect("builds");
         assert_eq!(built.graph.value(built.input).name, "input");
         assert_eq!(built.graph.value(built.input).role, Role::Input);
         assert_eq!(built.graph.value(built.output).desc.shape[..], [5, 10]);
@@ -50,7 +52,7 @@ fn every_builtin_builds_and_ends_in_ten_classes() {
 #[test]
 fn lstm_parameters_are_named_as_in_pytorch() {
     assert_eq!(
-        names(&models::mnist_lstm()),
+        names(models::mnist_lstm()),
         [
             "lstm1.weight_ih_l0 [512, 28]",
             "lstm1.weight_hh_l0 [512, 128]",
@@ -168,8 +170,8 @@ fn a_convolution_starts_as_it_is_told() {
     let conv = || Conv2d::new(4, 3);
     let image = || Sequential::new("m", [6, 8, 8]);
     assert_eq!(bounds(&image().push(conv())), [Init::fan_in(54); 2]);
-    let he = [Init::Uniform { bound: (6.0_f32 / 54.0).sqrt() }, Init::Zeros];
-    assert_eq!(bounds(&image().push(conv().init(Scheme::He))), he);
+    let he = [Init::Uniform { bound: (6.0_f32 / 54.0).sqrt() }, Init::ZEROS];
+    assert_eq!(bounds(&image().push(conv().init(Scheme::KaimingUniform))), he);
 }
 
 #[test]
@@ -201,7 +203,7 @@ tiny
 #[test]
 fn a_model_survives_toml() {
     let model = Sequential::new("all", [2, 8, 8])
-        .push(Conv2d::new(4, (3, 2)).stride(2).padding((1, 0)).bias(false).init(Scheme::He))
+        .push(Conv2d::new(4, (3, 2)).stride(2).padding((1, 0)).bias(false).init(Scheme::KaimingUniform))
         .skip("a")
         .relu()
         .add("a")
@@ -226,9 +228,52 @@ fn sequences_take_another_length_where_parameters_allow_it() {
     let longer = lstm.with_length(500).expect("a longer one");
     assert_eq!(longer.input_shape()[..], [500, 28]);
     assert_eq!(longer.output_shape(), lstm.output_shape());
-    assert_eq!(lstm.with_length(0), None);
-    assert_eq!(models::mnist_mlp().with_length(5), None);
-    assert_eq!(models::mnist_cnn().with_length(5), None);
+    assert!(lstm.with_length(0).is_none());
+    assert!(models::mnist_mlp().with_length(5).is_none());
+    assert!(models::mnist_cnn().with_length(5).is_none());
     let flat = Sequential::new("flat", [4, 3]).flatten().linear(2);
-    assert_eq!(flat.with_length(5), None);
+    assert!(Model::from(flat).with_length(5).is_none());
+}
+
+#[test]
+fn functions_make_the_same_models_as_chains() {
+    let chain = Sequential::new("m", [2, 6, 6]).conv2d(4, 3).relu().flatten().linear(3);
+    let function = Model::new("m", [2, 6, 6], |x| {
+        x.layer("conv1", Conv2d::new(4, 3)).relu().flatten().layer("linear1", Linear::new(3))
+    });
+    assert_eq!(names(&chain), names(&function));
+    let hash = |model: Model| model.build(2, Mode::Evaluate).expect("builds").graph.nodes().len();
+    assert_eq!(hash(chain.into()), hash(function));
+}
+
+#[test]
+fn names_follow_what_layers_are_within() {
+    let model = Model::new("m", [4], |x| {
+        let x =
+            x.within("a", |x| x.layer("1", Linear::new(4)).within("b", |x| x.layer("2", Linear::new(4).bias(false))));
+        x.layer("3", Linear::new(1).bias(false)) + x.layer("4", Linear::new(1).bias(false))
+    });
+    assert_eq!(
+        names(&model),
+        ["a.1.weight [4, 4]", "a.1.bias [4]", "a.b.2.weight [4, 4]", "3.weight [1, 4]", "4.weight [1, 4]"]
+    );
+    let nodes = model.build(1, Mode::Evaluate).expect("builds").graph;
+    assert!(
+        nodes.nodes().iter().any(|node| node.name == "a.b.2") && nodes.nodes().iter().any(|node| node.name == "add")
+    );
+}
+
+#[test]
+fn the_first_error_of_a_function_is_kept() {
+    let model = Model::new("m", [1, 6, 6], |x| {
+        let y = x.layer("conv", Conv2d::new(4, 9)).relu();
+        let y = y.layer("linear", Linear::new(0)) + x;
+        let channels = y.channels() / y.extent(7);
+        y.layer("last", Conv2d::new(channels, 1))
+    });
+    let error = model.build(2, Mode::Evaluate).expect_err("refused").to_string();
+    assert!(error.contains("layer `conv`: a window 9 high does not fit"), "{error}");
+    let twice = Model::new("m", [4], |x| x.layer("a", Linear::new(4)).layer("a", Linear::new(4)));
+    let error = twice.build(1, Mode::Evaluate).expect_err("refused").to_string();
+    assert!(error.contains("`a.weight` is taken"), "{error}");
 }

@@ -258,6 +258,7 @@ ops! {
     copy,
     cross_entropy,
     detach,
+    ema,
     fill,
     flip,
     gelu,

@@ -359,6 +359,7 @@ fn arena_bytes(used_bytes: u64) -> u64 {
 fn arena_role(role: Role) -> ArenaRole {
     match role {
         Role::Parameter => ArenaRole::Parameters,
+        Role::Buffer => ArenaRole::Buffers,
         Role::State => ArenaRole::State,
         Role::Accumulator => ArenaRole::Accumulators,
         Role::Input | Role::Intermediate | Role::Output => ArenaRole::Transient,
@@ -391,7 +392,7 @@ fn place_persistent(
         }
     }
     let mut persistent = Vec::with_capacity(values.len());
-    let tiers = [Role::Parameter, Role::State, Role::Accumulator].map(|role| (role, false));
+    let tiers = [Role::Parameter, Role::Buffer, Role::State, Role::Accumulator].map(|role| (role, false));
     for (role, on_host) in tiers.into_iter().chain(tiers.map(|(role, _)| (role, true))) {
         let mut used_bytes = chunk_bytes;
         let here = |value: &&&Value| value.role == role && hosted.contains(&value.name) == on_host;

@@ -67,7 +67,8 @@ pub(super) fn mixes_samples(graph: &Graph) -> Option<NodeId> {
         let tensor = |value: ValueId| graph.value(value).desc.numel() > 1;
         let statistic = |&input: &usize| {
             let value = node.inputs[input];
-            tensor(value) && matches!(graph.value(graph.storage_root(value)).role, Role::State | Role::Parameter)
+            tensor(value)
+                && matches!(graph.value(graph.storage_root(value)).role, Role::State | Role::Buffer | Role::Parameter)
         };
         let read_back = |&value: &ValueId| tensor(value) && graph.value(value).role == Role::Output;
         let matters = node.outputs.iter().any(|output| goes_on[output.index()] || read_back(output))

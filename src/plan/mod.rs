@@ -159,6 +159,8 @@ pub enum Command {
 pub enum ArenaRole {
     /// Trained tensors.
     Parameters,
+    /// What the model keeps between steps without training it.
+    Buffers,
     /// Optimizer state.
     State,
     /// Gradients and metrics that are summed over micro-batches.

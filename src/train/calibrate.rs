@@ -8,7 +8,8 @@ use crate::device::Device;
 use crate::error::{GraphError, TrainError};
 use crate::exec::measure::{CopyTime, Effort, Stopwatch};
 use crate::graph::{Graph, Pass};
-use crate::nn::{Built, Conv2d, Layer, LeakyRelu, Sequential, models};
+use crate::models;
+use crate::nn::{Built, Conv2d, Layer, LeakyRelu, Mode, Model, Sequential, Statistics};
 use crate::ops::Stash;
 use crate::ops::add::Add;
 use crate::ops::concat::Concat;
@@ -126,11 +127,6 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     let adam = Config::default();
     let sgd =
         Config { optimizer: Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.0 }, ..adam };
-    let joint = |model: &Sequential, config: Config, pass: Pass, samples: usize| {
-        let source = ModelSource::new(model, &config, Purpose::Training).expect("bug: settings that make no sense");
-        // Half a batch, so that losses are weighted as in micro-batches.
-        source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples }, Stash::Full)
-    };
     let small = Sequential::new("small", [4, 12, 12]).conv2d(8, 3).relu().max_pool2d(2).flatten().linear(10);
     let mut graphs = vec![
         joint(&small, adam, Pass::Only, 2)?,
@@ -181,6 +177,14 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     Ok(graphs)
 }
 
+/// The graph of one pass.
+fn joint(model: impl Into<Model>, config: Config, pass: Pass, samples: usize) -> Result<Graph, GraphError> {
+    let model = model.into();
+    let source = ModelSource::new(&model, &config, Purpose::Training).expect("bug: settings that make no sense");
+    // Half a batch, so that losses are weighted as in micro-batches.
+    source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples }, Stash::Full)
+}
+
 /// Layers that the built-in models lack.
 fn assorted() -> Sequential {
     let mut model = Sequential::new("assorted", [16, 16, 16]).conv2d(16, 1);
@@ -212,8 +216,8 @@ fn residual(samples: usize) -> Result<Graph, GraphError> {
 }
 
 /// A model whose forward values are kept in small forms.
-fn compact(model: &Sequential, samples: usize) -> Result<Graph, GraphError> {
-    let Built { graph, output, .. } = model.build(samples)?;
+fn compact(model: &Model, samples: usize) -> Result<Graph, GraphError> {
+    let Built { graph, output, .. } = model.build(samples, Mode::Train(Statistics::Exact))?;
     finish(graph, output, Loss::CrossEntropy, Stash::Compact)
 }
 
@@ -221,7 +225,7 @@ fn finish(mut graph: Graph, output: ValueId, loss: Loss, stash: Stash) -> Result
     let target = graph.input("target", loss.target(&graph.value(output).desc));
     let loss = loss.apply(&mut graph, output, target)?;
     let rule = Optimizer::default().rule().expect("bug: settings that make no sense");
-    let training = Training { rule: &*rule, clip_norm: None, pass: Pass::Only, weight: 1.0, stash };
+    let training = Training { rule: &*rule, clip_norm: None, pass: Pass::Only, weight: 1.0, stash, carries: &[] };
     autodiff::joint(graph, loss, &[], &training)
 }
 
@@ -231,15 +235,19 @@ mod tests {
 
     use super::*;
     use crate::device::testing::device_or_skip;
-    use crate::ops;
 
     #[test]
-    fn every_op_is_measured() {
-        let graphs = graphs(Extent::Full).expect("builds");
-        let nodes = graphs.iter().flat_map(Graph::nodes);
-        let measured: BTreeSet<_> = nodes.map(|node| node.op.name().split('.').next().unwrap_or_default()).collect();
-        let missing: Vec<_> = ops::all().iter().map(|entry| entry.name).filter(|op| !measured.contains(op)).collect();
-        assert!(missing.is_empty(), "add them to the graphs above: {missing:?}");
+    fn the_ops_of_every_model_are_measured() {
+        let ops = |graphs: &[Graph]| -> BTreeSet<_> {
+            graphs.iter().flat_map(Graph::nodes).map(|node| node.op.name()).collect()
+        };
+        let measured = ops(&graphs(Extent::Full).expect("builds"));
+        for name in models::NAMES {
+            let model = models::builtin(name).expect("listed");
+            let used = ops(&[joint(model, Config::default(), Pass::Only, 4).expect("builds")]);
+            let missing: Vec<_> = used.difference(&measured).collect();
+            assert!(missing.is_empty(), "add what {name} runs to the graphs above: {missing:?}");
+        }
     }
 
     #[test]

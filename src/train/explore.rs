@@ -4,7 +4,7 @@ use super::machine::Machine;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose, request};
 use crate::error::TrainError;
-use crate::nn::Sequential;
+use crate::nn::Model;
 use crate::plan::{self, Largest, Plan, Request};
 
 /// Batches and sequences beyond this are not tried.
@@ -14,8 +14,14 @@ pub const MOST_SAMPLES: usize = 1 << 16;
 ///
 /// # Errors
 /// As [`plan`](super::plan()).
-pub fn sweep(model: &Sequential, config: &Config, machine: &Machine, points: usize) -> Result<Vec<Plan>, TrainError> {
-    let source = ModelSource::new(model, config, Purpose::Training)?;
+pub fn sweep(
+    model: impl Into<Model>,
+    config: &Config,
+    machine: &Machine,
+    points: usize,
+) -> Result<Vec<Plan>, TrainError> {
+    let model = model.into();
+    let source = ModelSource::new(&model, config, Purpose::Training)?;
     Ok(plan::sweep(&source, &request(config, machine), points)?)
 }
 
@@ -24,8 +30,9 @@ pub fn sweep(model: &Sequential, config: &Config, machine: &Machine, points: usi
 ///
 /// # Errors
 /// Where not even the smallest batch fits.
-pub fn max_batch(model: &Sequential, config: &Config, machine: &Machine) -> Result<Largest, TrainError> {
-    let source = ModelSource::new(model, config, Purpose::Training)?;
+pub fn max_batch(model: impl Into<Model>, config: &Config, machine: &Machine) -> Result<Largest, TrainError> {
+    let model = model.into();
+    let source = ModelSource::new(&model, config, Purpose::Training)?;
     let request = request(config, machine);
     let least = config.micro_batches.unwrap_or(1);
     let most = MOST_SAMPLES.max(least);
@@ -44,13 +51,14 @@ pub fn max_batch(model: &Sequential, config: &Config, machine: &Machine) -> Resu
 ///
 /// # Errors
 /// Where not even sequences of length 1 fit.
-pub fn max_length(model: &Sequential, config: &Config, machine: &Machine) -> Result<Option<Largest>, TrainError> {
+pub fn max_length(model: impl Into<Model>, config: &Config, machine: &Machine) -> Result<Option<Largest>, TrainError> {
+    let model = model.into();
     if model.with_length(1).is_none() {
         return Ok(None);
     }
     let request = request(config, machine);
     // Settings are looked at before lengths are.
-    ModelSource::new(model, config, Purpose::Training)?;
+    ModelSource::new(&model, config, Purpose::Training)?;
     let found = plan::largest(1, MOST_SAMPLES, &mut |length| {
         let Some(model) = model.with_length(length) else {
             return Err(crate::error::PlanError::Request(format!("the model takes no sequences of length {length}")));

@@ -8,6 +8,7 @@ mod plan_file;
 mod report;
 mod settings;
 mod source;
+mod state;
 mod trainer;
 mod weights;
 

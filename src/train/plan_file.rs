@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::settings::{Config, Loss, Optimizer};
 use super::weights;
 use crate::error::{DataError, PlanError, TrainError};
-use crate::nn::Sequential;
+use crate::nn::{Model, Statistics};
 use crate::plan::Plan;
 
 const FORMAT: &str = "tightfit-plan";
@@ -26,6 +26,8 @@ pub struct PlanFile {
     loss: Loss,
     optimizer: Optimizer,
     clip_norm: Option<f32>,
+    #[serde(default)]
+    statistics: Statistics,
     plan: Plan,
 }
 
@@ -38,7 +40,7 @@ struct Header {
 
 impl PlanFile {
     /// A plan for this model and these settings.
-    pub fn new(model: &Sequential, config: &Config, plan: Plan) -> Self {
+    pub fn new(model: &Model, config: &Config, plan: Plan) -> Self {
         PlanFile {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -46,6 +48,7 @@ impl PlanFile {
             loss: config.loss,
             optimizer: config.optimizer,
             clip_norm: config.clip_norm,
+            statistics: config.statistics,
             plan,
         }
     }
@@ -103,6 +106,11 @@ impl PlanFile {
         self.clip_norm
     }
 
+    /// Which statistics batch norm uses.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -113,7 +121,7 @@ impl PlanFile {
     ///
     /// # Errors
     /// [`PlanError::Unusable`] with what differs.
-    pub fn into_plan(self, model: &Sequential, config: &Config) -> Result<Plan, TrainError> {
+    pub fn into_plan(self, model: &Model, config: &Config) -> Result<Plan, TrainError> {
         let other = |what: &str, planned: String, now: String| {
             Err(PlanError::Unusable(format!("it is for {what} {planned}, not {now}")).into())
         };
@@ -129,6 +137,13 @@ impl PlanFile {
         if self.clip_norm != config.clip_norm {
             let word = |norm: Option<f32>| norm.map_or_else(|| "none".to_owned(), |norm| norm.to_string());
             return other("the clipping norm", word(self.clip_norm), word(config.clip_norm));
+        }
+        if self.statistics != config.statistics {
+            return other(
+                "batch norm with statistics that are",
+                self.statistics.to_string(),
+                config.statistics.to_string(),
+            );
         }
         if without_rate(self.optimizer) != without_rate(config.optimizer) {
             return other("the optimizer", describe(self.optimizer), describe(config.optimizer));

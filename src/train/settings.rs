@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{GraphError, TrainError};
 use crate::graph::Graph;
+use crate::nn::Statistics;
 use crate::ops::UpdateRule;
 use crate::ops::adam::Adam;
 use crate::ops::bce_with_logits::BceWithLogits;
@@ -251,6 +252,8 @@ pub struct Config {
     pub seed: u64,
     /// Scales gradients so that their global norm is at most this.
     pub clip_norm: Option<f32>,
+    /// Which statistics batch norm uses.
+    pub statistics: Statistics,
 }
 
 impl Default for Config {
@@ -264,6 +267,7 @@ impl Default for Config {
             levers: Levers::default(),
             seed: 0,
             clip_norm: None,
+            statistics: Statistics::default(),
         }
     }
 }
@@ -298,4 +302,6 @@ setters! {
     seed: u64 => seed = seed;
     /// Turns on gradient clipping by global norm.
     clip_norm: f32 => clip_norm = Some(clip_norm);
+    /// Sets which statistics batch norm uses: `ghost` or `frozen` allow micro-batches.
+    statistics: Statistics => statistics = statistics;
 }

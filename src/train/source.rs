@@ -5,17 +5,14 @@ use std::sync::Arc;
 use super::machine::Machine;
 use super::settings::{Config, Loss};
 use crate::autodiff::{self, Training};
+use crate::data::TARGET;
 use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
-use crate::nn::{Built, Sequential};
+use crate::nn::{Built, Mode, Model, Statistics};
 use crate::ops::accuracy::Accuracy;
 use crate::ops::{Stash, UpdateRule};
 use crate::plan::{self, Limits, Planned, Request, Source};
 
-/// Name of the input that holds the samples.
-pub(crate) const INPUT: &str = "input";
-/// Name of the input that holds labels or target values.
-pub(crate) const TARGET: &str = "target";
 /// Name of the metric that counts samples predicted right.
 pub(crate) const CORRECT: &str = "correct";
 
@@ -29,29 +26,33 @@ pub(crate) enum Purpose {
 
 /// A model in training.
 pub(crate) struct ModelSource<'a> {
-    pub(crate) model: &'a Sequential,
+    pub(crate) model: &'a Model,
     pub(crate) loss: Loss,
     pub(crate) rule: Arc<dyn UpdateRule>,
     pub(crate) clip_norm: Option<f32>,
+    pub(crate) statistics: Statistics,
     pub(crate) purpose: Purpose,
 }
 
 impl<'a> ModelSource<'a> {
-    pub(crate) fn new(model: &'a Sequential, config: &Config, purpose: Purpose) -> Result<Self, TrainError> {
+    pub(crate) fn new(model: &'a Model, config: &Config, purpose: Purpose) -> Result<Self, TrainError> {
         if let Some(norm) = config.clip_norm
             && !(norm.is_finite() && norm > 0.0)
         {
             return Err(TrainError::Setting(format!("clip_norm = {norm} is not possible: it must be above 0")));
         }
         let rule = config.optimizer.rule()?;
-        Ok(ModelSource { model, loss: config.loss, rule, clip_norm: config.clip_norm, purpose })
+        let Config { loss, clip_norm, statistics, .. } = *config;
+        Ok(ModelSource { model, loss, rule, clip_norm, statistics, purpose })
     }
 }
 
 impl Source for ModelSource<'_> {
     fn graph(&self, pass: Pass, samples: usize, batch: usize, stash: Stash) -> Result<Graph, GraphError> {
-        let Built { mut graph, output, .. } = self.model.build(samples)?;
-        if pass == Pass::Evaluate || self.purpose == Purpose::Evaluation {
+        let evaluates = pass == Pass::Evaluate || self.purpose == Purpose::Evaluation;
+        let mode = if evaluates { Mode::Evaluate } else { Mode::Train(self.statistics) };
+        let Built { mut graph, output, carries, .. } = self.model.build_part(samples, batch, mode)?;
+        if evaluates {
             graph.mark_output(output);
             autodiff::compact(&mut graph)?;
             return Ok(graph);
@@ -65,7 +66,8 @@ impl Source for ModelSource<'_> {
             metrics.push((CORRECT, graph.apply(Accuracy, &[output, target])?));
         }
         let weight = samples as f32 / batch as f32;
-        let training = Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight, stash };
+        let training =
+            Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight, stash, carries: &carries };
         autodiff::joint(graph, loss, &metrics, &training)
     }
 }
@@ -74,7 +76,7 @@ impl Source for ModelSource<'_> {
 ///
 /// # Errors
 /// As [`plan_for`].
-pub fn plan(model: &Sequential, config: &Config, limits: &Limits) -> Result<Planned, TrainError> {
+pub fn plan(model: impl Into<Model>, config: &Config, limits: &Limits) -> Result<Planned, TrainError> {
     plan_for(model, config, &Machine::with_limits(*limits))
 }
 
@@ -82,13 +84,13 @@ pub fn plan(model: &Sequential, config: &Config, limits: &Limits) -> Result<Plan
 ///
 /// # Errors
 /// Where a setting makes no sense, the model does not fit together, or no plan meets the budget.
-pub fn plan_for(model: &Sequential, config: &Config, machine: &Machine) -> Result<Planned, TrainError> {
-    plan_with(Purpose::Training, model, config, machine)
+pub fn plan_for(model: impl Into<Model>, config: &Config, machine: &Machine) -> Result<Planned, TrainError> {
+    plan_with(Purpose::Training, &model.into(), config, machine)
 }
 
 pub(crate) fn plan_with(
     purpose: Purpose,
-    model: &Sequential,
+    model: &Model,
     config: &Config,
     machine: &Machine,
 ) -> Result<Planned, TrainError> {

@@ -1,41 +1,42 @@
 //! The trainer: a model, a plan and an executor, fed with batches.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use bytemuck::bytes_of;
+
+use super::diagnose;
 use super::machine::Machine;
 use super::report::{Evaluation, FitOptions, FitReport, StepReport};
 use super::settings::{Config, Loss, Target};
-use super::source::{CORRECT, INPUT, ModelSource, Purpose, TARGET, input_names, plan_with};
-use super::{diagnose, weights};
+use super::source::{CORRECT, ModelSource, Purpose, input_names, plan_with};
 use crate::autodiff::{HYPER, LOSS};
-use crate::data::{Batches, Dataset, Order, Targets};
+use crate::data::{Batch, Batches, Dataset, INPUT, Order, Targets};
 use crate::device::Device;
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::{CpuExecutor, Executor, GpuExecutor};
 use crate::graph::Role;
-use crate::nn::Sequential;
+use crate::nn::{Mode, Model, RUN};
 use crate::ops::UpdateRule;
 use crate::plan::{Plan, Planned, restore};
-use crate::tensor::TensorDesc;
+use crate::tensor::Shape;
 
 /// Trains one model under one plan.
 pub struct Trainer {
-    model: Sequential,
-    config: Config,
+    pub(super) model: Model,
+    pub(super) config: Config,
     rule: Arc<dyn UpdateRule>,
-    planned: Planned,
-    executor: Box<dyn Executor>,
+    pub(super) planned: Planned,
+    pub(super) executor: Box<dyn Executor>,
     /// Updates made so far, over all fits.
-    steps: u64,
+    pub(super) steps: u64,
     /// Epochs begun so far, over all fits: each has its own order of samples.
     epochs: u64,
-    samples: Vec<f32>,
-    targets: Vec<u8>,
+    /// The micro-batch at hand.
+    batch: Batch,
     /// Whether the device has no memory of its own.
     unified_memory: bool,
     /// Where the costs come from that the plan reckons with.
@@ -56,19 +57,19 @@ impl Trainer {
     ///
     /// # Errors
     /// Where a setting makes no sense, the model does not fit together, no plan meets the budget, or the device fails.
-    pub fn new(model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
-        Trainer::open(Purpose::Training, model, config, device)
+    pub fn new(model: impl Into<Model>, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
+        Trainer::open(Purpose::Training, model.into(), config, device)
     }
 
     /// As [`Trainer::new`], but only to evaluate and predict: the plan holds no gradients and no optimizer state.
     ///
     /// # Errors
     /// As [`Trainer::new`].
-    pub fn for_evaluation(model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
-        Trainer::open(Purpose::Evaluation, model, config, device)
+    pub fn for_evaluation(model: impl Into<Model>, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
+        Trainer::open(Purpose::Evaluation, model.into(), config, device)
     }
 
-    fn open(purpose: Purpose, model: Sequential, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
+    fn open(purpose: Purpose, model: Model, config: Config, device: Option<&str>) -> Result<Self, TrainError> {
         Trainer::start(model, config, device, |model, config, machine| plan_with(purpose, model, config, machine))
     }
 
@@ -78,20 +79,25 @@ impl Trainer {
     /// # Errors
     /// Where the plan is not one for this model, these settings or this device; see [`restore`]. Else as
     /// [`Trainer::new`].
-    pub fn with_plan(model: Sequential, config: Config, plan: Plan, device: Option<&str>) -> Result<Self, TrainError> {
+    pub fn with_plan(
+        model: impl Into<Model>,
+        config: Config,
+        plan: Plan,
+        device: Option<&str>,
+    ) -> Result<Self, TrainError> {
         let config =
             Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
-        Trainer::start(model, config, device, |model, config, machine| {
+        Trainer::start(model.into(), config, device, |model, config, machine| {
             let source = ModelSource::new(model, config, Purpose::Training)?;
             Ok(restore(plan, &source, config.batch, &machine.limits)?)
         })
     }
 
     fn start(
-        model: Sequential,
+        model: Model,
         config: Config,
         device: Option<&str>,
-        plan: impl FnOnce(&Sequential, &Config, &Machine) -> Result<Planned, TrainError>,
+        plan: impl FnOnce(&Model, &Config, &Machine) -> Result<Planned, TrainError>,
     ) -> Result<Self, TrainError> {
         let device = match device {
             Some("cpu") => None,
@@ -115,13 +121,13 @@ impl Trainer {
     /// # Errors
     /// Where a setting makes no sense or the device fails.
     pub fn with_executor(
-        model: Sequential,
+        model: impl Into<Model>,
         config: Config,
         planned: Planned,
         executor: Box<dyn Executor>,
     ) -> Result<Self, TrainError> {
+        let model = model.into();
         let rule = ModelSource::new(&model, &config, Purpose::Training)?.rule;
-        let (samples, targets) = (Vec::new(), Vec::new());
         let mut trainer = Trainer {
             model,
             config,
@@ -130,22 +136,16 @@ impl Trainer {
             executor,
             steps: 0,
             epochs: 0,
-            samples,
-            targets,
+            batch: Batch::default(),
             unified_memory: false,
             profile: None,
         };
-        for parameter in trainer.model.build(1)?.parameters {
-            let desc = trainer.parameter_desc(&parameter.name).expect("bug: the plan lacks a parameter of the model");
-            let mut data = vec![0.0; desc.numel()];
-            parameter.init.fill(trainer.config.seed, &parameter.name, &mut data);
-            trainer.executor.write(&parameter.name, bytemuck::cast_slice(&data))?;
-        }
+        trainer.initialise()?;
         Ok(trainer)
     }
 
     /// The model.
-    pub fn model(&self) -> &Sequential {
+    pub fn model(&self) -> &Model {
         &self.model
     }
 
@@ -197,6 +197,7 @@ impl Trainer {
             let (mut loss_sum, mut accuracy_sum) = (0.0, None);
             let order = batches.epoch(self.epochs);
             self.epochs += 1;
+            self.reset_state()?;
             for (i, indices) in order.iter().enumerate() {
                 if options.max_steps.is_some_and(|most| report.steps >= most) {
                     break 'epochs;
@@ -259,13 +260,16 @@ impl Trainer {
             return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
         }
         let hyper = self.rule.hyper(self.steps + 1);
-        let mut rest = indices;
+        let (mut rest, mut first) = (indices, 0);
         for i in 0..self.planned.plan.schedule.len() {
             let (micro_batch, later) = rest.split_at(self.planned.plan.micro_batches[i]);
             rest = later;
-            data.gather(micro_batch, &mut self.samples, &mut self.targets)?;
+            data.gather(micro_batch, &mut self.batch)?;
             let program = self.planned.plan.schedule[i];
-            let inputs = gather_inputs(&self.planned, program, &self.samples, &self.targets, &hyper);
+            let run = run_words(self.config.seed, self.steps + 1, first);
+            first += micro_batch.len();
+            let inputs =
+                inputs(&self.planned, program, &self.batch, &[(HYPER, bytes_of(&hyper)), (RUN, bytes_of(&run))]);
             self.executor.run(program, &inputs)?;
         }
         let loss = self.read_scalar(LOSS)?;
@@ -308,89 +312,6 @@ impl Trainer {
         Ok(predictions)
     }
 
-    /// All parameters by name.
-    ///
-    /// # Errors
-    /// Where the device fails.
-    pub fn parameters(&mut self) -> Result<BTreeMap<String, (TensorDesc, Vec<f32>)>, TrainError> {
-        let mut parameters = BTreeMap::new();
-        for persistent in self.planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter) {
-            let data = self.executor.read(&persistent.name)?;
-            parameters
-                .insert(persistent.name.clone(), (persistent.desc.clone(), bytemuck::pod_collect_to_vec(&data[..])));
-        }
-        Ok(parameters)
-    }
-
-    /// Overwrites one parameter.
-    ///
-    /// # Errors
-    /// Where there is no such parameter, the length differs, or the device fails.
-    pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<(), TrainError> {
-        let Some(desc) = self.parameter_desc(name) else {
-            return Err(TrainError::Setting(format!("the model has no parameter `{name}`")));
-        };
-        if desc.numel() != data.len() {
-            return Err(TrainError::Setting(format!("`{name}` is {desc}: got {} elements", data.len())));
-        }
-        Ok(self.executor.write(name, bytemuck::cast_slice(data))?)
-    }
-
-    /// The optimizer's state of one parameter (`momentum`, `exp_avg`, …), if it has one of that name.
-    ///
-    /// # Errors
-    /// Where the device fails.
-    pub fn optimizer_state(&mut self, parameter: &str, state: &str) -> Result<Option<Vec<f32>>, TrainError> {
-        let name = format!("{parameter}.{state}");
-        if !self.planned.plan.persistent.iter().any(|p| p.role == Role::State && p.name == name) {
-            return Ok(None);
-        }
-        Ok(Some(bytemuck::pod_collect_to_vec(&self.executor.read(&name)?[..])))
-    }
-
-    /// SHA-256 over the bytes of all parameters in the order of their names, in hex.
-    ///
-    /// # Errors
-    /// Where the device fails.
-    pub fn parameters_sha256(&mut self) -> Result<String, TrainError> {
-        Ok(weights::sha256(&self.parameters()?))
-    }
-
-    /// Writes all parameters to a safetensors file. The file appears whole or not at all. Optimizer state is not saved.
-    ///
-    /// # Errors
-    /// Where the device fails or the file cannot be written.
-    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<(), TrainError> {
-        Ok(weights::save(path.as_ref(), &self.parameters()?)?)
-    }
-
-    /// Makes sure that [`Trainer::save`] can write at `path`, so that it does not fail after hours of training.
-    ///
-    /// # Errors
-    /// Where it cannot: the folder is missing or read-only, or `path` names something that is not a regular file.
-    pub fn check_save(path: impl AsRef<Path>) -> Result<(), TrainError> {
-        Ok(weights::check_writable(path.as_ref())?)
-    }
-
-    /// Reads all parameters from a safetensors file.
-    ///
-    /// # Errors
-    /// Where the file is missing or corrupt, lacks a parameter, holds another shape or a tensor that the model does not
-    /// have, or the device fails. The model then keeps the parameters that it had.
-    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<(), TrainError> {
-        let expected = self.planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter);
-        let loaded = weights::load(path.as_ref(), expected.map(|p| (p.name.as_str(), &p.desc)))?;
-        for (name, data) in loaded {
-            self.executor.write(&name, bytemuck::cast_slice(&data))?;
-        }
-        Ok(())
-    }
-
-    fn parameter_desc(&self, name: &str) -> Option<&TensorDesc> {
-        let mut parameters = self.planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter);
-        parameters.find(|p| p.name == name).map(|p| &p.desc)
-    }
-
     fn read_scalar(&mut self, name: &str) -> Result<f32, DeviceError> {
         Ok(bytemuck::pod_read_unaligned(&self.executor.read(name)?[..4]))
     }
@@ -400,9 +321,10 @@ impl Trainer {
         let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, |i, program| {
             let start: usize = self.planned.plan.micro_batches[..i].iter().sum();
             let micro_batch = &indices[start..start + self.planned.plan.micro_batches[i]];
-            data.gather(micro_batch, &mut self.samples, &mut self.targets)?;
-            let hyper = self.rule.hyper(step);
-            let inputs = gather_inputs(&self.planned, program, &self.samples, &self.targets, &hyper);
+            data.gather(micro_batch, &mut self.batch)?;
+            let (hyper, run) = (self.rule.hyper(step), run_words(self.config.seed, step, start));
+            let inputs =
+                inputs(&self.planned, program, &self.batch, &[(HYPER, bytes_of(&hyper)), (RUN, bytes_of(&run))]);
             Ok(inputs.into_iter().map(|(name, data)| (name.to_owned(), data.to_vec())).collect())
         });
         match place {
@@ -421,9 +343,11 @@ impl Trainer {
         let size = self.planned.plan.programs[program].samples;
         let indices: Vec<usize> = (0..data.len()).collect();
         for micro_batch in indices.chunks(size) {
-            data.gather(micro_batch, &mut self.samples, &mut self.targets)?;
-            self.samples.resize(size * data.sample_shape().numel(), 0.0);
-            self.executor.run(program, &[(INPUT, bytemuck::cast_slice(&self.samples))])?;
+            data.gather(micro_batch, &mut self.batch)?;
+            self.batch.pad(micro_batch.len(), size);
+            let run = run_words(self.config.seed, self.steps, 0);
+            let inputs = inputs(&self.planned, program, &self.batch, &[(RUN, bytes_of(&run))]);
+            self.executor.run(program, &inputs)?;
             let output: Vec<f32> = bytemuck::pod_collect_to_vec(&self.executor.outputs(program)?[0][..]);
             let numel = output.len() / size;
             for (prediction, &sample) in output.chunks(numel).zip(micro_batch) {
@@ -439,13 +363,30 @@ impl Trainer {
         Ok(())
     }
 
-    fn check_samples(&self, data: &Dataset) -> Result<(), DataError> {
-        let expected = self.model.input_shape();
-        if data.sample_shape() != expected {
-            return Err(DataError::Mismatch(format!(
-                "the model takes samples of shape {expected}, the data has {}: reshape one of them",
-                data.sample_shape()
-            )));
+    fn check_samples(&self, data: &Dataset) -> Result<(), TrainError> {
+        let built = self.model.build(1, Mode::Evaluate)?;
+        for value in built.graph.values().iter().filter(|value| value.role == Role::Input && value.name != RUN) {
+            let (name, expected) = (&*value.name, Shape::from(&value.desc.shape[1..]));
+            let Some((dtype, shape)) = data.input(name) else {
+                return Err(DataError::Mismatch(format!(
+                    "the model takes an input `{name}`, which the data lacks: add it with Dataset::with_input"
+                ))
+                .into());
+            };
+            if *shape != expected {
+                let what = if name == INPUT { "samples".to_owned() } else { format!("`{name}`") };
+                return Err(DataError::Mismatch(format!(
+                    "the model takes {what} of shape {expected}, the data has {shape}: reshape one of them"
+                ))
+                .into());
+            }
+            if dtype != value.desc.dtype {
+                return Err(DataError::Mismatch(format!(
+                    "the model takes `{name}` as {}, the data has {dtype}: tokens are u32, all else is f32",
+                    value.desc.dtype
+                ))
+                .into());
+            }
         }
         Ok(())
     }
@@ -477,20 +418,21 @@ impl Trainer {
     }
 }
 
-/// The inputs of a program's graph, by name.
-fn gather_inputs<'a>(
+/// The inputs of a program's graph, by name: from the batch, or from what does not depend on samples.
+fn inputs<'a>(
     planned: &'a Planned,
     program: usize,
-    samples: &'a [f32],
-    targets: &'a [u8],
-    hyper: &'a [f32],
+    batch: &'a Batch,
+    others: &[(&str, &'a [u8])],
 ) -> Vec<(&'a str, &'a [u8])> {
-    input_names(&planned.graphs[program])
-        .map(|name| match name {
-            INPUT => (name, bytemuck::cast_slice(samples)),
-            TARGET => (name, targets),
-            HYPER => (name, bytemuck::cast_slice(hyper)),
-            _ => panic!("bug: a graph with an unknown input `{name}`"),
-        })
-        .collect()
+    let named = |name: &'a str| {
+        let other = others.iter().find(|(other, _)| *other == name).map(|&(_, bytes)| bytes);
+        (name, other.or_else(|| batch.bytes(name)).unwrap_or_else(|| panic!("bug: nothing to upload as `{name}`")))
+    };
+    input_names(&planned.graphs[program]).map(named).collect()
+}
+
+/// The contents of the input [`RUN`].
+fn run_words(seed: u64, step: u64, first_sample: usize) -> [u32; 4] {
+    [seed as u32, (seed >> 32) as u32, step as u32, first_sample as u32]
 }

@@ -1,6 +1,5 @@
 //! Parameters in safetensors files.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -9,16 +8,21 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use sha2::{Digest, Sha256};
 
+use super::state::Tensors;
 use crate::error::DataError;
 use crate::tensor::TensorDesc;
 
 /// A header of names and shapes is never longer.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 
-type Parameters = BTreeMap<String, (TensorDesc, Vec<f32>)>;
+/// Numbers of steps, as PyTorch keeps them beside running statistics.
+pub(super) struct Counters<'a> {
+    pub(super) names: &'a [String],
+    pub(super) steps: u64,
+}
 
 /// SHA-256 over the bytes of all parameters in the order of their names, in hex.
-pub(super) fn sha256(parameters: &Parameters) -> String {
+pub(super) fn sha256(parameters: &Tensors) -> String {
     let mut hasher = Sha256::new();
     for (_, data) in parameters.values() {
         hasher.update(bytemuck::cast_slice::<f32, u8>(data));
@@ -37,7 +41,7 @@ pub(super) fn check_writable(path: &Path) -> Result<(), DataError> {
 }
 
 /// Writes parameters that are finite; no reader ever sees half a file.
-pub(super) fn save(path: &Path, parameters: &Parameters) -> Result<(), DataError> {
+pub(super) fn save(path: &Path, parameters: &Tensors, counters: &Counters<'_>) -> Result<(), DataError> {
     for (name, (_, data)) in parameters {
         if data.iter().any(|x| !x.is_finite()) {
             return Err(DataError::Mismatch(format!(
@@ -53,6 +57,9 @@ pub(super) fn save(path: &Path, parameters: &Parameters) -> Result<(), DataError
             (name, view.expect("bug: a parameter's data does not have its shape's size"))
         })
         .collect();
+    let steps = counters.steps.to_le_bytes();
+    let counter = || TensorView::new(Dtype::I64, Vec::new(), &steps).expect("bug: eight bytes are one number");
+    let views = views.into_iter().chain(counters.names.iter().map(|name| (name, counter())));
     let bytes = safetensors::serialize(views, None).expect("bug: parameters that safetensors cannot hold");
     write_whole(path, &bytes)
 }
@@ -112,10 +119,11 @@ fn create_temporary(target: &Path) -> Result<(PathBuf, File), DataError> {
     unreachable!("bug: four billion temporary files")
 }
 
-/// Reads exactly the `expected` parameters.
+/// Reads exactly the `expected` tensors; those of the names in `counters` may be there too.
 pub(super) fn load<'a>(
     path: &Path,
     expected: impl Iterator<Item = (&'a str, &'a TensorDesc)>,
+    counters: &[String],
 ) -> Result<Vec<(String, Vec<f32>)>, DataError> {
     let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
     let expected: Vec<_> = expected.collect();
@@ -150,11 +158,11 @@ pub(super) fn load<'a>(
         }
         loaded.push((name.to_owned(), data));
     }
-    if tensors.len() != loaded.len() {
+    let known = |name: &str| counters.iter().any(|counter| counter == name) || loaded.iter().any(|(n, _)| n == name);
+    if let Some(stray) = tensors.names().into_iter().find(|name| !known(name)) {
         return Err(corrupt(format!(
-            "it holds {} tensors, the model has {} parameters: it belongs to another model",
-            tensors.len(),
-            loaded.len()
+            "it holds `{}`, which the model does not have: it belongs to another model",
+            stray.escape_debug()
         )));
     }
     Ok(loaded)

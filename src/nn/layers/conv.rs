@@ -136,7 +136,8 @@ impl Module for Conv2d {
         }
         let per_group = in_channels / self.groups;
         let Pair(kernel_h, kernel_w) = self.kernel;
-        let (weight_init, bias_init) = self.init.init(per_group * kernel_h * kernel_w);
+        let taps = kernel_h * kernel_w;
+        let (weight_init, bias_init) = self.init.init(per_group * taps, self.out_channels * taps);
         let weight = scope.parameter("weight", [self.out_channels, per_group, kernel_h, kernel_w], weight_init)?;
         let mut inputs = vec![input, weight];
         if self.bias {

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Init, Module, Scope};
+use super::{Module, Scheme, Scope};
 use crate::error::GraphError;
 use crate::ops::bias_add::BiasAdd;
 use crate::ops::matmul::MatMul;
@@ -9,13 +9,15 @@ use crate::tensor::ValueId;
 
 /// `output = input · weightᵀ + bias`, for samples `[features]` or, at each time step alike, `[time, features]`.
 ///
-/// Parameters: `weight [out_features, in_features]`, `bias [out_features]`, both uniform over ±1/√in_features.
+/// Parameters: `weight [out_features, in_features]`, `bias [out_features]`. How they start is said by [`Scheme`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
     out_features: usize,
     #[serde(default = "yes")]
     bias: bool,
+    #[serde(default)]
+    init: Scheme,
 }
 
 pub(super) fn yes() -> bool {
@@ -25,13 +27,20 @@ pub(super) fn yes() -> bool {
 impl Linear {
     /// A layer with this many outputs; the number of inputs follows from the layer before.
     pub fn new(out_features: usize) -> Self {
-        Linear { out_features, bias: true }
+        Linear { out_features, bias: true, init: Scheme::default() }
     }
 
     /// Whether a bias is added (yes by default).
     #[must_use]
     pub fn bias(mut self, bias: bool) -> Self {
         self.bias = bias;
+        self
+    }
+
+    /// How weights and bias start.
+    #[must_use]
+    pub fn init(mut self, init: Scheme) -> Self {
+        self.init = init;
         self
     }
 }
@@ -51,9 +60,9 @@ impl Module for Linear {
                 ));
             }
         };
-        let init = Init::fan_in(in_features);
-        let weight = scope.parameter("weight", [self.out_features, in_features], init)?;
-        let bias = if self.bias { Some(scope.parameter("bias", [self.out_features], init)?) } else { None };
+        let (weight_init, bias_init) = self.init.init(in_features, self.out_features);
+        let weight = scope.parameter("weight", [self.out_features, in_features], weight_init)?;
+        let bias = if self.bias { Some(scope.parameter("bias", [self.out_features], bias_init)?) } else { None };
 
         let flat = shape.len() == 2;
         let mut value = input;

@@ -81,9 +81,10 @@ impl Module for Add {
 }
 
 /// What the skips of a model remember while it is built, by their names.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(in super::super) struct Skips(BTreeMap<String, Remembered>);
 
+#[derive(Debug)]
 struct Remembered {
     value: ValueId,
     /// Name of the skip's layer.
@@ -106,21 +107,21 @@ impl Skips {
 
 impl Scope<'_> {
     fn remember(&mut self, name: &str, value: ValueId) -> Result<(), GraphError> {
-        if let Some(earlier) = self.skips.0.get(name) {
+        if let Some(earlier) = self.skips().0.get(name) {
             let reason = format!("the name `{name}` is already that of layer `{}`: choose another", earlier.layer);
             return Err(self.error(reason));
         }
-        let skip = Remembered { value, layer: self.layer.to_owned(), used: false };
-        self.skips.0.insert(name.to_owned(), skip);
+        let skip = Remembered { value, layer: self.name().to_owned(), used: false };
+        self.skips().0.insert(name.to_owned(), skip);
         Ok(())
     }
 
     fn recall(&mut self, name: &str) -> Result<ValueId, GraphError> {
-        if let Some(skip) = self.skips.0.get_mut(name) {
+        if let Some(skip) = self.skips().0.get_mut(name) {
             skip.used = true;
             return Ok(skip.value);
         }
-        let known: Vec<_> = self.skips.0.keys().map(|name| format!("`{name}`")).collect();
+        let known: Vec<_> = self.skips().0.keys().map(|name| format!("`{name}`")).collect();
         let known =
             if known.is_empty() { "there is none".to_owned() } else { format!("there is {}", known.join(", ")) };
         Err(self.error(format!("no skip before it is named `{name}`: {known}")))

@@ -117,6 +117,7 @@ fn overlap(a: Place, b: Place) -> bool {
 fn role_arena(role: Role) -> ArenaRole {
     match role {
         Role::Parameter => ArenaRole::Parameters,
+        Role::Buffer => ArenaRole::Buffers,
         Role::State => ArenaRole::State,
         Role::Accumulator => ArenaRole::Accumulators,
         _ => ArenaRole::Transient,

@@ -91,6 +91,7 @@ impl fmt::Display for ArenaRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             ArenaRole::Parameters => "parameters",
+            ArenaRole::Buffers => "buffers",
             ArenaRole::State => "optimizer state",
             ArenaRole::Accumulators => "accumulators",
             ArenaRole::Transient => "transient",
@@ -151,8 +152,13 @@ impl Table<'_> {
         writeln!(f, "{:<20} {budget:>12}", "budget")?;
         let mut bytes = |name: &str, bytes: u64| writeln!(f, "{name:<20} {:>12}", format_bytes(bytes));
         bytes("planned peak", plan.peak_bytes)?;
-        for role in [ArenaRole::Parameters, ArenaRole::State, ArenaRole::Accumulators, ArenaRole::Transient] {
-            bytes(&format!("  {role}"), plan.arena_bytes(role))?;
+        for role in
+            [ArenaRole::Parameters, ArenaRole::Buffers, ArenaRole::State, ArenaRole::Accumulators, ArenaRole::Transient]
+        {
+            // Few models keep anything but parameters.
+            if role != ArenaRole::Buffers || plan.arena_bytes(role) > 0 {
+                bytes(&format!("  {role}"), plan.arena_bytes(role))?;
+            }
         }
         bytes("  staging", plan.staging.total_bytes())?;
         bytes("  device", plan.baseline_bytes)?;

@@ -348,7 +348,7 @@ impl<'a> Drawing<'a> {
             "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{FIXED_HEIGHT}\" fill=\"#dee2e6\"><title>on the device \
              from the first step to the last</title></rect>"
         );
-        let roles = [ArenaRole::Parameters, ArenaRole::State, ArenaRole::Accumulators];
+        let roles = [ArenaRole::Parameters, ArenaRole::Buffers, ArenaRole::State, ArenaRole::Accumulators];
         let mut parts: Vec<(String, u64)> =
             roles.iter().map(|&role| (role.to_string(), plan.arena_bytes(role))).collect();
         parts.push(("staging".to_owned(), plan.staging.total_bytes()));

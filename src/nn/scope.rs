@@ -1,0 +1,315 @@
+//! A model under construction, and the layer that is being added to it.
+
+use std::collections::BTreeSet;
+
+use sha2::{Digest, Sha256};
+
+use super::init::Init;
+use super::layers::{Module, Pair, Skips};
+use super::model::{LayerInfo, Mode, Parameter, Statistics};
+use crate::error::GraphError;
+use crate::graph::{Carry, Graph, Role};
+use crate::ops::Op;
+use crate::tensor::{DType, Shape, TensorDesc, ValueId};
+
+/// Largest number that a layer's setting may have. Keeps products of a few of them inside 64 bits.
+const MAX_SETTING: usize = 1 << 24;
+
+/// Kernels count elements in 32 bits.
+const MAX_ELEMENTS: usize = u32::MAX as usize;
+
+/// Name of the input that tells one run of a graph from another: `u32 [4]` of the seed's low and high word, the number of
+/// the step, and the place in the step's batch of the first sample.
+pub const RUN: &str = "run";
+
+/// A model under construction.
+#[derive(Debug)]
+pub(super) struct Building {
+    pub(super) graph: Graph,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) buffers: Vec<Parameter>,
+    pub(super) states: Vec<Parameter>,
+    pub(super) counters: Vec<String>,
+    pub(super) carries: Vec<Carry>,
+    pub(super) skips: Skips,
+    pub(super) layers: Vec<LayerInfo>,
+    names: BTreeSet<String>,
+    mode: Mode,
+    /// Samples of a step.
+    batch: usize,
+    /// Names of what the next layer is within.
+    path: Vec<String>,
+}
+
+impl Building {
+    pub(super) fn new(batch: usize, mode: Mode) -> Self {
+        Building {
+            graph: Graph::new(),
+            parameters: Vec::new(),
+            buffers: Vec::new(),
+            states: Vec::new(),
+            counters: Vec::new(),
+            carries: Vec::new(),
+            skips: Skips::default(),
+            layers: Vec::new(),
+            names: BTreeSet::new(),
+            mode,
+            batch,
+            path: Vec::new(),
+        }
+    }
+
+    pub(super) fn enter(&mut self, name: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.path.pop();
+    }
+
+    /// Adds a layer.
+    pub(super) fn layer(&mut self, name: &str, layer: &dyn Module, input: ValueId) -> Result<ValueId, GraphError> {
+        self.scope(name, |scope| layer.build(scope, input))
+    }
+
+    /// Adds what `function` adds, as a layer of this name.
+    pub(super) fn scope(
+        &mut self,
+        name: &str,
+        function: impl FnOnce(&mut Scope<'_>) -> Result<ValueId, GraphError>,
+    ) -> Result<ValueId, GraphError> {
+        let first = self.parameters.len();
+        self.enter(name);
+        let layer = self.path.join(".");
+        self.graph.set_scope(layer.clone());
+        let output = function(&mut Scope { building: self, layer: layer.clone() });
+        self.leave();
+        self.graph.set_scope(self.path.join("."));
+        let output = output?;
+        let new = &self.parameters[first..];
+        let parameters = new.iter().map(|parameter| self.graph.value(parameter.value).desc.numel()).sum();
+        self.layers.push(LayerInfo { name: layer, output, parameters });
+        Ok(output)
+    }
+
+    /// The input of this name, which is made where there is none.
+    pub(super) fn input(&mut self, name: &str, desc: &TensorDesc) -> Result<ValueId, GraphError> {
+        match self.graph.find(name) {
+            None => Ok(self.graph.input(name, desc.clone())),
+            Some(value) if self.graph.value(value).role == Role::Input && self.graph.value(value).desc == *desc => {
+                Ok(value)
+            }
+            Some(value) => Err(GraphError::Layer {
+                layer: self.path.join("."),
+                reason: format!(
+                    "the input `{name}` cannot be {desc}, because there is a `{name}` that is {}: use another name",
+                    self.graph.value(value).desc
+                ),
+            }),
+        }
+    }
+}
+
+/// The layer under construction: its name, and where its parameters and nodes go.
+#[derive(Debug)]
+pub struct Scope<'a> {
+    building: &'a mut Building,
+    layer: String,
+}
+
+impl Scope<'_> {
+    /// Full name of the layer.
+    pub fn name(&self) -> &str {
+        &self.layer
+    }
+
+    /// Whether the graph is one for training: dropout drops.
+    pub fn is_training(&self) -> bool {
+        self.building.mode != Mode::Evaluate
+    }
+
+    /// Which statistics batch norm uses in training; `None` where the graph is one for evaluation.
+    pub fn statistics(&self) -> Option<Statistics> {
+        match self.building.mode {
+            Mode::Train(statistics) => Some(statistics),
+            Mode::Evaluate => None,
+        }
+    }
+
+    /// Creates the parameter `<layer>.<name>`.
+    ///
+    /// # Errors
+    /// Where it is too large or the name is taken.
+    pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, GraphError> {
+        let parameter = self.lasting(name, shape.into(), init, Role::Parameter)?;
+        let value = parameter.value;
+        self.building.parameters.push(parameter);
+        Ok(value)
+    }
+
+    /// Creates the buffer `<layer>.<name>`: kept between steps like a parameter, but not trained. [`Scope::carry`] changes
+    /// it.
+    ///
+    /// # Errors
+    /// Where it is too large or the name is taken.
+    pub fn buffer(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, GraphError> {
+        let buffer = self.lasting(name, shape.into(), init, Role::Buffer)?;
+        let value = buffer.value;
+        self.building.buffers.push(buffer);
+        Ok(value)
+    }
+
+    /// Creates the buffer `<layer>.<name>` for what is carried from one batch to the next: it starts as zeros, and no file
+    /// holds it.
+    ///
+    /// # Errors
+    /// As [`Scope::buffer`].
+    pub fn state(&mut self, name: &str, shape: impl Into<Shape>) -> Result<ValueId, GraphError> {
+        let state = self.lasting(name, shape.into(), Init::ZEROS, Role::Buffer)?;
+        let value = state.value;
+        self.building.states.push(state);
+        Ok(value)
+    }
+
+    /// Samples of a whole step, of which the graph may hold a part.
+    pub fn step_batch(&self) -> usize {
+        self.building.batch
+    }
+
+    /// Says that files of weights hold the number of steps under the name `<layer>.<name>`, as PyTorch's do.
+    pub fn counter(&mut self, name: &str) {
+        self.building.counters.push(format!("{}.{name}", self.layer));
+    }
+
+    /// At the end of a training step whose loss is finite, changes a buffer as [`Carry`] says.
+    pub fn carry(&mut self, carry: Carry) {
+        self.building.carries.push(carry);
+    }
+
+    /// The input that tells runs apart: see [`RUN`].
+    ///
+    /// # Errors
+    /// Where the model has another input of that name.
+    pub fn run_input(&mut self) -> Result<ValueId, GraphError> {
+        self.building.input(RUN, &TensorDesc { shape: [4].into(), dtype: DType::U32 })
+    }
+
+    /// Another input of the model: `name` is what the dataset calls it, `desc` has the batch axis.
+    ///
+    /// # Errors
+    /// Where the model has another input of that name.
+    pub fn input(&mut self, name: &str, desc: &TensorDesc) -> Result<ValueId, GraphError> {
+        self.building.input(name, desc)
+    }
+
+    /// A number that depends on the layer's name: which stream of random numbers is its own.
+    pub fn stream(&self) -> u32 {
+        let digest = Sha256::digest(&self.layer);
+        u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])
+    }
+
+    /// Adds a layer that is a part of this one, under `<layer>.<name>`.
+    ///
+    /// # Errors
+    /// Those of the layer.
+    pub fn layer(&mut self, name: &str, layer: &dyn Module, input: ValueId) -> Result<ValueId, GraphError> {
+        let first = self.building.layers.len();
+        let output = self.building.layer(name, layer, input);
+        // It is a part of this one in lists of layers too.
+        self.building.layers.truncate(first);
+        self.building.graph.set_scope(self.layer.clone());
+        output
+    }
+
+    /// Adds an op that has one output.
+    ///
+    /// # Errors
+    /// Where the op refuses its inputs, or makes more elements than kernels can count.
+    pub fn apply(&mut self, op: impl Op, inputs: &[ValueId]) -> Result<ValueId, GraphError> {
+        Ok(self.apply_all(op, inputs)?[0])
+    }
+
+    /// Adds an op; returns its outputs.
+    ///
+    /// # Errors
+    /// As [`Scope::apply`].
+    pub fn apply_all(&mut self, op: impl Op, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+        let outputs = self.building.graph.apply_all(op, inputs)?;
+        for &output in &outputs {
+            self.check_elements("the output", &self.building.graph.value(output).desc.shape)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Extents, batch first.
+    pub fn shape(&self, value: ValueId) -> Vec<usize> {
+        self.building.graph.value(value).desc.shape.to_vec()
+    }
+
+    /// Shape and element type.
+    pub fn desc(&self, value: ValueId) -> &TensorDesc {
+        &self.building.graph.value(value).desc
+    }
+
+    /// An error of this layer.
+    pub fn error(&self, reason: impl Into<String>) -> GraphError {
+        GraphError::Layer { layer: self.layer.clone(), reason: reason.into() }
+    }
+
+    pub(super) fn skips(&mut self) -> &mut Skips {
+        &mut self.building.skips
+    }
+
+    /// The layer cannot take a sample of this shape.
+    pub(super) fn wrong_input(&self, expected: &str, shape: &[usize], advice: &str) -> GraphError {
+        let sample = Shape::from(&shape[1..]);
+        let advice = if advice.is_empty() { String::new() } else { format!("; {advice}") };
+        self.error(format!("expects {expected}, found {sample}{advice}"))
+    }
+
+    /// A setting that counts something is at least `least`.
+    pub(super) fn check_setting(&self, name: &str, value: usize, least: usize) -> Result<(), GraphError> {
+        if value < least {
+            Err(self.error(format!("{name} must be at least {least}, found {value}")))
+        } else if value > MAX_SETTING {
+            Err(self.error(format!("{name} must be at most {MAX_SETTING}, found {value}")))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn check_pair(&self, name: &str, Pair(h, w): Pair, least: usize) -> Result<(), GraphError> {
+        self.check_setting(name, h, least)?;
+        self.check_setting(name, w, least)
+    }
+
+    /// Turns an axis of the sample (negative: from the end) into an axis of the batched tensor.
+    pub(super) fn axis(&self, axis: isize, shape: &[usize]) -> Result<usize, GraphError> {
+        let rank = shape.len() - 1;
+        let index = if axis < 0 { axis + rank as isize } else { axis };
+        usize::try_from(index).ok().filter(|&index| index < rank).map(|index| index + 1).ok_or_else(|| {
+            let sample = Shape::from(&shape[1..]);
+            self.error(format!(
+                "axis {axis} does not exist in a sample of shape {sample} (the batch axis is not counted)"
+            ))
+        })
+    }
+
+    fn lasting(&mut self, name: &str, shape: Shape, init: Init, role: Role) -> Result<Parameter, GraphError> {
+        let name = format!("{}.{name}", self.layer);
+        self.check_elements(&name, &shape)?;
+        if !self.building.names.insert(name.clone()) {
+            return Err(self.error(format!("the name `{name}` is taken: give layers different names")));
+        }
+        let value = self.building.graph.source(name.clone(), TensorDesc::f32(shape), role);
+        Ok(Parameter { name, value, init })
+    }
+
+    fn check_elements(&self, what: &str, shape: &Shape) -> Result<(), GraphError> {
+        let numel = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim)).unwrap_or(usize::MAX);
+        if numel > MAX_ELEMENTS {
+            return Err(self.error(format!("{what} of shape {shape} has more than {MAX_ELEMENTS} elements")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Models as functions: layers and operators applied to tensors.
+
+use std::cell::RefCell;
+use std::ops;
+
+use super::layers::{self, Module, Pair};
+use super::model::Input;
+use super::scope::{Building, Scope};
+use crate::error::GraphError;
+use crate::tensor::{Shape, ValueId};
+
+/// A tensor of a model that is being described: what a layer takes and makes. Its first axis is the batch.
+///
+/// Each method applies a layer and gives its output. The first error is kept and ends the model: what is applied after it
+/// changes nothing, and [`Model::build`](super::Model::build) returns it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor<'a> {
+    net: &'a Net,
+    value: ValueId,
+}
+
+/// The model that tensors belong to.
+#[derive(Debug)]
+pub(super) struct Net(RefCell<State>);
+
+#[derive(Debug)]
+struct State {
+    building: Building,
+    error: Option<GraphError>,
+}
+
+impl Net {
+    pub(super) fn new(building: Building) -> Self {
+        Net(RefCell::new(State { building, error: None }))
+    }
+
+    pub(super) fn tensor(&self, value: ValueId) -> Tensor<'_> {
+        Tensor { net: self, value }
+    }
+
+    pub(super) fn finish(self, output: ValueId) -> Result<(Building, ValueId), GraphError> {
+        let State { building, error } = self.0.into_inner();
+        error.map_or(Ok((building, output)), Err)
+    }
+
+    /// Adds something, unless something before it failed: then, and where it fails itself, gives `input`.
+    fn add(&self, input: ValueId, add: impl FnOnce(&mut Building) -> Result<ValueId, GraphError>) -> ValueId {
+        let mut state = self.0.borrow_mut();
+        if state.error.is_some() {
+            return input;
+        }
+        match add(&mut state.building) {
+            Ok(value) => value,
+            Err(error) => {
+                state.error = Some(error);
+                input
+            }
+        }
+    }
+}
+
+impl<'a> Tensor<'a> {
+    /// Applies a layer of this name: its parameters are `name.weight` and so on, after the names of what it is
+    /// [`within`](Tensor::within).
+    #[must_use]
+    pub fn layer(self, name: &str, layer: impl Module) -> Tensor<'a> {
+        self.with(self.net.add(self.value, |building| building.layer(name, &layer, self.value)))
+    }
+
+    /// Applies layers whose names all begin with `name` and a dot.
+    #[must_use]
+    pub fn within(self, name: &str, layers: impl FnOnce(Tensor<'a>) -> Tensor<'a>) -> Tensor<'a> {
+        self.net.0.borrow_mut().building.enter(name);
+        let output = layers(self);
+        self.net.0.borrow_mut().building.leave();
+        output
+    }
+
+    /// Applies a layer that needs no name because it has no parameters: it is named by its kind.
+    #[must_use]
+    pub fn apply(self, layer: impl Into<layers::Layer>) -> Tensor<'a> {
+        let layer = layer.into();
+        self.layer(layer.prefix(), layer)
+    }
+
+    /// Computes with several tensors: `function` adds ops through the scope, which carries the name.
+    #[must_use]
+    pub fn with_ops(
+        self,
+        name: &str,
+        function: impl FnOnce(&mut Scope<'_>, ValueId) -> Result<ValueId, GraphError>,
+    ) -> Tensor<'a> {
+        self.with(self.net.add(self.value, |building| building.scope(name, |scope| function(scope, self.value))))
+    }
+
+    /// Another input of the model besides the samples: `name` is what the dataset calls it.
+    #[must_use]
+    pub fn input(self, name: &str, input: impl Into<Input>) -> Tensor<'a> {
+        let batch = self.extent(0);
+        self.with(self.net.add(self.value, |building| building.input(name, &input.into().batched(batch))))
+    }
+
+    /// Concatenates along an axis (the batch is axis 0).
+    #[must_use]
+    pub fn concat(self, other: Tensor<'a>, axis: usize) -> Tensor<'a> {
+        self.with_ops("concat", |scope, value| scope.apply(crate::ops::concat::Concat { axis }, &[value, other.value]))
+    }
+
+    /// Extents, batch first.
+    pub fn shape(self) -> Shape {
+        self.net.0.borrow().building.graph.value(self.value).desc.shape.clone()
+    }
+
+    /// One extent; 1 where there is no such axis.
+    pub fn extent(self, axis: usize) -> usize {
+        self.shape().get(axis).copied().unwrap_or(1)
+    }
+
+    /// Channels: extent 1.
+    pub fn channels(self) -> usize {
+        self.extent(1)
+    }
+
+    /// Where it is in the graph.
+    pub fn value(self) -> ValueId {
+        self.value
+    }
+
+    fn with(self, value: ValueId) -> Tensor<'a> {
+        Tensor { value, ..self }
+    }
+}
+
+macro_rules! layers {
+    ($($name:ident($($arg:ident: $ty:ty),*) => $layer:expr;)*) => {
+        impl<'a> Tensor<'a> {
+            $(
+                #[doc = concat!("Applies [`", stringify!($layer), "`].")]
+                #[must_use]
+                pub fn $name(self, $($arg: $ty),*) -> Tensor<'a> {
+                    self.apply($layer)
+                }
+            )*
+        }
+    };
+}
+
+layers! {
+    relu() => layers::Relu;
+    sigmoid() => layers::Sigmoid;
+    tanh() => layers::Tanh;
+    silu() => layers::Silu;
+    hard_swish() => layers::HardSwish;
+    flatten() => layers::Flatten;
+    reshape(shape: impl Into<Shape>) => layers::Reshape::new(shape);
+    permute(axes: impl Into<Vec<usize>>) => layers::Permute::new(axes);
+    max_pool2d(kernel: impl Into<Pair>) => layers::MaxPool2d::new(kernel);
+    avg_pool2d(kernel: impl Into<Pair>) => layers::AvgPool2d::new(kernel);
+    upsample(scale: impl Into<Pair>) => layers::Upsample::new(scale);
+}
+
+/// Element by element; both have one shape.
+impl<'a> ops::Add for Tensor<'a> {
+    type Output = Tensor<'a>;
+
+    fn add(self, other: Tensor<'a>) -> Tensor<'a> {
+        self.with_ops("add", |scope, value| scope.apply(crate::ops::add::Add, &[value, other.value]))
+    }
+}
+
+/// Element by element; both have one shape.
+impl<'a> ops::Mul for Tensor<'a> {
+    type Output = Tensor<'a>;
+
+    fn mul(self, other: Tensor<'a>) -> Tensor<'a> {
+        self.with_ops("mul", |scope, value| scope.apply(crate::ops::mul::Mul, &[value, other.value]))
+    }
+}
