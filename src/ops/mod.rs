@@ -279,6 +279,7 @@ ops! {
     sgd,
     sigmoid,
     silu,
+    slice,
     softmax,
     state,
     sum,

@@ -170,6 +170,16 @@ for name, shape, axis, lengths in (
     fill = {"lengths": ("lengths", shape[axis])} if lengths else {}
     add("flip", name, {"input": shape} | given, {"axis": axis}, fill=fill, no_grad=("lengths",))
 
+# slice: from `start` on, `length` along an axis.
+for name, shape, axis, start, length in (
+    ("one_axis_7_from_2_to_5", (7,), 0, 2, 3),
+    ("first_of_axis0_5x3", (5, 3), 0, 0, 1),
+    ("last_axis_2x3x5_from_4_to_5", (2, 3, 5), 2, 4, 1),
+    ("last_axis_vectors_3x12_from_4_to_12", (3, 12), 1, 4, 8),
+    ("channels_2x5x3x7_from_1_to_4", (2, 5, 3, 7), 1, 1, 3),
+):
+    add("slice", name, {"input": shape}, {"axis": axis, "start": start, "length": length})
+
 # upsample_nearest2d
 for name, shape, scale in (
     ("scale2_2x3x4x5", (2, 3, 4, 5), (2, 2)),

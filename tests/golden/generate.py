@@ -83,6 +83,10 @@ def flip(input, lengths=None, axis=1):
     return torch.stack([x.index_select(axis - 1, order) for x, order in zip(input, orders)])
 
 
+def slice_(input, axis, start, length):
+    return torch.narrow(input, axis, start, length)
+
+
 def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
 
@@ -134,6 +138,7 @@ OPS = {
     "permute": permute,
     "concat": concat,
     "flip": flip,
+    "slice": slice_,
     "upsample_nearest2d": upsample_nearest2d,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),
