@@ -246,6 +246,11 @@ impl Scope<'_> {
         self.building.graph.value(value).desc.shape.to_vec()
     }
 
+    /// Whether the value is an input of the model, which has no gradient.
+    pub fn is_given(&self, value: ValueId) -> bool {
+        self.building.graph.value(value).role == Role::Input
+    }
+
     /// Shape and element type.
     pub fn desc(&self, value: ValueId) -> &TensorDesc {
         &self.building.graph.value(value).desc

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{
-    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
+    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, Gru, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
     Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
 };
 use super::model::{Built, Input, Mode, Model};
@@ -139,6 +139,8 @@ shorthands! {
     log_softmax() => LogSoftmax::default();
     /// Adds [`Lstm`] whose output is its last hidden state.
     lstm(hidden: usize) => Lstm::new(hidden);
+    /// Adds [`Gru`] whose output is its last hidden state.
+    gru(hidden: usize) => Gru::new(hidden);
     /// Adds [`Upsample`].
     upsample(scale: impl Into<Pair>) => Upsample::new(scale);
     /// Adds [`Skip`]: remembers what the layer before it made.

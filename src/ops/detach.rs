@@ -44,6 +44,10 @@ impl Op for Detach {
         true
     }
 
+    fn stops_gradients(&self) -> bool {
+        true
+    }
+
     fn dispatches(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         Vec::new()
     }

@@ -39,6 +39,7 @@ impl Cell for GruCell {
     const BACKWARD: &'static str = "gru.backward";
     const INNER: &'static str = "gru (for its gates)";
     const GATES: usize = 3;
+    const FORGET_GATE: Option<usize> = None;
     const STATES: &'static [&'static str] = &["h0"];
     const APART: bool = true;
 

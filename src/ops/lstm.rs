@@ -39,6 +39,7 @@ impl Cell for LstmCell {
     const BACKWARD: &'static str = "lstm.backward";
     const INNER: &'static str = "lstm (for its cell states and gates)";
     const GATES: usize = 4;
+    const FORGET_GATE: Option<usize> = Some(1);
     const STATES: &'static [&'static str] = &["h0", "c0"];
     const APART: bool = false;
 

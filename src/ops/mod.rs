@@ -183,6 +183,11 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// True where nothing that depends on the op's outputs gives its inputs a gradient: to backward they are as if given.
+    fn stops_gradients(&self) -> bool {
+        false
+    }
+
     /// The kernels to run, in order.
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch>;
 

@@ -72,6 +72,10 @@ impl Op for ReadRows {
         Ok(vec![TensorDesc::f32(rows_of(self.name(), &inputs[0], &inputs[1], self.rows)?)])
     }
 
+    fn stops_gradients(&self) -> bool {
+        true
+    }
+
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         vec![launch("read_rows", [Slot::Input(0), Slot::Input(1), Slot::Output(0)], &outputs[0], &inputs[0])]
     }

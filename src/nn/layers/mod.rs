@@ -3,8 +3,8 @@
 mod activation;
 mod conv;
 mod linear;
-mod lstm;
 mod pool;
+mod recurrent;
 mod shape;
 mod skip;
 mod upsample;
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 pub use activation::{Gelu, HardSwish, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
 pub use conv::Conv2d;
 pub use linear::Linear;
-pub use lstm::Lstm;
 pub use pool::{AvgPool2d, MaxPool2d};
+pub use recurrent::{Gru, Lstm, Recurrent};
 pub use shape::{Flatten, Permute, Reshape};
 pub(super) use skip::Skips;
 pub use skip::{Add, Concat, Skip};
@@ -94,6 +94,7 @@ layers! {
     Softmax = "softmax", "softmax";
     LogSoftmax = "log_softmax", "log_softmax";
     Lstm = "lstm", "lstm";
+    Gru = "gru", "gru";
     Upsample = "upsample", "upsample";
     Skip = "skip", "skip";
     Concat = "concat", "concat";

@@ -34,6 +34,8 @@ pub trait Cell: Copy + Default + Debug + Send + Sync + 'static {
     const INNER: &'static str;
     /// Gates of a unit: `weight_ih` is `[GATES·H, I]`.
     const GATES: usize;
+    /// The gate that keeps what the cell has, if one does: its bias may start at 1.
+    const FORGET_GATE: Option<usize>;
     /// Names of the initial states, the hidden state's first.
     const STATES: &'static [&'static str];
     /// Whether sums over inputs and over states are kept apart, because the cell does more with them than to add them.
