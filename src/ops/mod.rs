@@ -11,6 +11,7 @@ mod dispatch;
 mod elementwise;
 mod gemm;
 mod mask;
+mod philox;
 mod pool;
 mod real;
 mod recurrent;
@@ -250,6 +251,7 @@ macro_rules! ops {
 }
 
 ops! {
+    abs,
     accumulate,
     accuracy,
     adam,
@@ -257,19 +259,27 @@ ops! {
     avg_pool2d,
     bce_with_logits,
     bias_add,
+    clamp,
     clip,
     concat,
     conv2d,
     copy,
     cross_entropy,
     detach,
+    dropout,
+    elu,
     ema,
+    embedding,
+    exp,
     fill,
     flip,
+    gather,
     gelu,
     gru,
+    hard_sigmoid,
     hard_swish,
     leaky_relu,
+    log,
     log_softmax,
     lstm,
     matmul,
@@ -278,6 +288,8 @@ ops! {
     mse,
     mul,
     permute,
+    pow,
+    prelu,
     relu,
     reshape,
     scale,
@@ -286,6 +298,8 @@ ops! {
     silu,
     slice,
     softmax,
+    softplus,
+    sqrt,
     state,
     sum,
     tanh,

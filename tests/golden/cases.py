@@ -15,7 +15,8 @@ class Case:
     name: str
     inputs: dict
     settings: dict = field(default_factory=dict)
-    # How inputs are drawn where it is not N(0, 1): ("uniform", low, high), ("labels", n), ("away", distance).
+    # How inputs are drawn where it is not N(0, 1): ("uniform", low, high), ("labels", n), ("away", distance),
+    # ("constant", value).
     fill: dict = field(default_factory=dict)
     # Inputs without a gradient.
     no_grad: tuple = ()
@@ -114,11 +115,81 @@ for approximate in ("none", "tanh"):
         add("gelu", f"{prefix}_{dims(shape)}", {"input": shape}, {"approximate": approximate})
     add("gelu", f"{prefix}_extreme", {"input": (13,)}, {"approximate": approximate}, fill={"input": ("uniform", -100.0, 100.0)})
 
+for op, fill in (("abs", ("away", 0.05)), ("exp", None), ("log", ("uniform", 0.1, 5.0)), ("sqrt", ("uniform", 0.1, 5.0)), ("hard_sigmoid", None)):
+    for shape in ((1,), (7,), (2, 3, 5), (257,)):
+        add(op, dims(shape), {"input": shape}, fill={"input": fill} if fill else {})
+add("hard_sigmoid", "extreme", {"input": (13,)}, fill={"input": ("uniform", -100.0, 100.0)})
+# On the kinks.
+add("abs", "zeros_5", {"input": (5,)}, fill={"input": ("constant", 0.0)})
+add("hard_sigmoid", "at_3", {"input": (5,)}, fill={"input": ("constant", 3.0)})
+add("hard_sigmoid", "at_minus_3", {"input": (5,)}, fill={"input": ("constant", -3.0)})
+for shape in ((7,), (2, 3, 5), (257,)):
+    add("clamp", dims(shape), {"input": shape}, {"min": -1.0, "max": 1.0})
+    add("clamp", f"below_{dims(shape)}", {"input": shape}, {"min": 0.25, "max": None})
+    add("clamp", f"relu6_{dims(shape)}", {"input": shape}, {"min": 0.0, "max": 6.0}, fill={"input": ("uniform", -3.0, 9.0)})
+for prefix, low, high in (("", -1, 1), ("relu6_", 0, 6)):
+    for limit in (low, high):
+        add("clamp", f"{prefix}at_{limit}", {"input": (5,)}, {"min": float(low), "max": float(high)}, fill={"input": ("constant", float(limit))})
+for exponent in (2, 3, 0, -1, -2):
+    fill = {"input": ("away", 0.5)} if exponent < 0 else {}
+    for shape in ((7,), (2, 3, 5)):
+        add("pow", f"exponent{exponent}_{dims(shape)}", {"input": shape}, {"exponent": float(exponent)}, fill=fill)
+for exponent in (0.5, 1.7, -0.3):
+    for shape in ((7,), (257,)):
+        add("pow", f"exponent{exponent}_{dims(shape)}", {"input": shape}, {"exponent": exponent}, fill={"input": ("uniform", 0.1, 4.0)})
+add("pow", "zero_to_2_5", {"input": (5,)}, {"exponent": 2.0}, fill={"input": ("constant", 0.0)})
+add("pow", "zero_to_0_5", {"input": (5,)}, {"exponent": 0.0}, fill={"input": ("constant", 0.0)})
+for alpha in (1, 0.3, -0.5):
+    for shape in ((7,), (2, 3, 5), (257,)):
+        add("elu", f"alpha{alpha}_{dims(shape)}", {"input": shape}, {"alpha": float(alpha)}, fill={"input": ("away", 0.01)})
+    add("elu", f"alpha{alpha}_extreme", {"input": (13,)}, {"alpha": float(alpha)}, fill={"input": ("uniform", -100.0, 100.0)})
+for prefix, beta, threshold in (("", 1.0, 20.0), ("beta0.5_threshold0.75_", 0.5, 0.75), ("beta-2_", -2.0, 20.0)):
+    for shape in ((7,), (2, 3, 5), (257,)):
+        add("softplus", prefix + dims(shape), {"input": shape}, {"beta": beta, "threshold": threshold})
+add("softplus", "extreme", {"input": (13,)}, {"beta": 1.0, "threshold": 20.0}, fill={"input": ("uniform", -100.0, 100.0)})
+
+# prelu: one weight per channel, or one for all.
+for prefix, weights, shape in (
+    ("", 1, (1, 1)),
+    ("", 7, (4, 7)),
+    ("", 5, (2, 5, 3)),
+    ("", 3, (2, 3, 4, 5)),
+    ("shared_", 1, (7,)),
+    ("shared_", 1, (2, 3, 5)),
+):
+    add("prelu", prefix + dims(shape), {"input": shape, "weight": (weights,)}, fill={"input": ("away", 0.05)})
+add("prelu", "zeros_2x3", {"input": (2, 3), "weight": (3,)}, fill={"input": ("constant", 0.0)})
+
 # softmax, log_softmax
 for op in ("softmax", "log_softmax"):
     for shape, axis in (((1, 1), 1), ((4, 10), 1), ((5, 3), 0), ((2, 3, 4), 1), ((2, 3, 5), 2), ((2, 300), 1)):
         add(op, f"axis{axis}_{dims(shape)}", {"input": shape}, {"axis": axis})
     add(op, "extreme_axis1_3x5", {"input": (3, 5)}, {"axis": 1}, fill={"input": ("uniform", -100.0, 100.0)})
+
+for shape in ((1, 1, 1), (2, 5, 5), (2, 3, 7), (3, 2, 4, 9)):
+    add("softmax", f"causal_{dims(shape)}", {"input": shape}, {"axis": len(shape) - 1, "causal": True})
+
+# embedding: inputs are indices, weight.
+for name, shape, vocabulary, width, padding in (
+    ("4_of_7x5", (4,), 7, 5, None),
+    ("2x3_of_5x4", (2, 3), 5, 4, None),
+    ("2x3x2_of_3x1", (2, 3, 2), 3, 1, None),
+    ("padding2_3x7_of_5x8", (3, 7), 5, 8, 2),
+    ("one_row_9_of_1x3", (9,), 1, 3, None),
+):
+    inputs = {"indices": shape, "weight": (vocabulary, width)}
+    fill = {"indices": ("labels", vocabulary)}
+    add("embedding", name, inputs, {"padding_idx": padding}, fill=fill, no_grad=("indices",))
+
+# gather
+for name, shape, axis, length in (
+    ("axis0_3_of_5", (5,), 0, 3),
+    ("axis1_4x3_of_4x7", (4, 7), 1, 3),
+    ("axis1_2x5x3_of_2x4x3", (2, 4, 3), 1, 5),
+    ("axis2_2x3x1_of_2x3x5", (2, 3, 5), 2, 1),
+):
+    index = shape[:axis] + (length,) + shape[axis + 1 :]
+    add("gather", name, {"input": shape, "index": index}, {"axis": axis}, fill={"index": ("labels", shape[axis])}, no_grad=("index",))
 
 # Elementwise, two inputs of one shape
 for op in ("add", "mul"):

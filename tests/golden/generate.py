@@ -46,13 +46,38 @@ def avg_pool2d(input, kernel, stride, padding):
     return F.avg_pool2d(input, kernel, stride, padding)
 
 
+def single(x):
+    """A setting as the op has it: an f32."""
+    return torch.tensor(x, dtype=torch.float32).item()
+
+
 def leaky_relu(input, slope):
-    # The op's setting is an f32.
-    return F.leaky_relu(input, torch.tensor(slope, dtype=torch.float32).item())
+    return F.leaky_relu(input, single(slope))
 
 
-def softmax(input, axis):
+def with_singles(function):
+    return lambda input, **settings: function(input, **{name: x if x is None else single(x) for name, x in settings.items()})
+
+
+def hard_sigmoid(input):
+    # F.hardsigmoid has the derivative 1/6 in float32.
+    return F.relu6(input + 3) / 6
+
+
+def softmax(input, axis, causal=False):
+    if causal:
+        queries, keys = input.shape[-2:]
+        is_visible = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+        input = input.masked_fill(~is_visible, -torch.inf)
     return torch.softmax(input, axis)
+
+
+def embedding(indices, weight, padding_idx):
+    return F.embedding(indices, weight, padding_idx)
+
+
+def gather(input, index, axis):
+    return torch.gather(input, axis, index)
 
 
 def log_softmax(input, axis):
@@ -129,6 +154,16 @@ OPS = {
     "silu": F.silu,
     "hard_swish": F.hardswish,
     "gelu": F.gelu,
+    "abs": torch.abs,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "hard_sigmoid": hard_sigmoid,
+    "clamp": with_singles(torch.clamp),
+    "pow": with_singles(torch.pow),
+    "elu": with_singles(F.elu),
+    "softplus": with_singles(F.softplus),
+    "prelu": F.prelu,
     "softmax": softmax,
     "log_softmax": log_softmax,
     "add": torch.add,
@@ -140,6 +175,8 @@ OPS = {
     "flip": flip,
     "slice": slice_,
     "upsample_nearest2d": upsample_nearest2d,
+    "embedding": embedding,
+    "gather": gather,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),
     "lstm": recurrent(torch.nn.LSTM),

@@ -118,7 +118,7 @@ impl Module for Gelu {
 }
 
 macro_rules! over_axis {
-    ($($(#[$meta:meta])* $name:ident => $op:ident;)*) => {$(
+    ($($(#[$meta:meta])* $name:ident => $op:expr;)*) => {$(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
@@ -143,7 +143,7 @@ macro_rules! over_axis {
         impl Module for $name {
             fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
                 let axis = scope.axis(self.axis, &scope.shape(input))?;
-                scope.apply($op { axis }, &[input])
+                scope.apply($op(axis), &[input])
             }
         }
     )*};
@@ -151,7 +151,7 @@ macro_rules! over_axis {
 
 over_axis! {
     /// `exp(x) / Σ exp(x)` along an axis. The cross-entropy loss applies it itself: end a classifier with its scores.
-    Softmax => SoftmaxOp;
+    Softmax => |axis| SoftmaxOp { axis, causal: false };
     /// `x - log Σ exp(x)` along an axis.
-    LogSoftmax => LogSoftmaxOp;
+    LogSoftmax => |axis| LogSoftmaxOp { axis };
 }

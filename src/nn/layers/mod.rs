@@ -21,7 +21,7 @@ pub(super) use skip::Skips;
 pub use skip::{Add, Concat, Skip};
 pub use upsample::Upsample;
 
-use super::init::{Init, Scheme};
+use super::init::Scheme;
 use super::scope::Scope;
 use crate::error::GraphError;
 use crate::tensor::ValueId;

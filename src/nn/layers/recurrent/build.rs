@@ -7,6 +7,7 @@ use crate::nn::layers::Module;
 use crate::nn::{Init, Scope};
 use crate::ops::concat::Concat;
 use crate::ops::detach::Detach;
+use crate::ops::dropout::Dropout;
 use crate::ops::flip::Flip;
 use crate::ops::slice::Slice;
 use crate::ops::state::ReadRows;
@@ -202,6 +203,16 @@ impl<C: Cell> Recurrent<C> {
             };
         }
         Ok(value)
+    }
+
+    /// What a layer hands on to the next, with zeros in training. `number` tells the places of dropout in the layer apart.
+    fn drop(&self, scope: &mut Scope<'_>, value: ValueId, number: usize) -> Result<ValueId, GraphError> {
+        if self.dropout == 0.0 || !scope.is_training() {
+            return Ok(value);
+        }
+        let run = scope.run_input()?;
+        let stream = scope.stream().wrapping_add(number as u32);
+        scope.apply(Dropout { p: self.dropout, stream, block: 1 }, &[value, run])
     }
 
     /// Runs layers on top of each other over all chunks.
