@@ -42,8 +42,8 @@ mod tests;
 
 pub use init::{Init, Scheme};
 pub use layers::{
-    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, Gru, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
-    Module, Pair, Permute, Recurrent, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
+    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, Gru, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm,
+    MaxPool2d, Module, Pair, Permute, Recurrent, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
 };
 pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
 #[allow(unused_imports)]

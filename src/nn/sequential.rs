@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::layers::{
-    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, Gru, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
-    Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
+    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, Gru, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm,
+    MaxPool2d, Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
 };
 use super::model::{Built, Input, Mode, Model};
 use crate::error::GraphError;

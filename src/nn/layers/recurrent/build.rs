@@ -76,7 +76,9 @@ impl<C: Cell> Module for Recurrent<C> {
             false => None,
         };
         let chunks = cut(time, self.window);
-        if self.bidirectional { self.both_ways(scope, input, features, &chunks, lengths) } else {
+        if self.bidirectional {
+            self.both_ways(scope, input, features, &chunks, lengths)
+        } else {
             self.forward_only(scope, input, features, &chunks, lengths)
         }
     }
@@ -105,13 +107,7 @@ impl<C: Cell> Recurrent<C> {
     }
 
     /// The parameters of layer `number`, by PyTorch's names with `suffix`.
-    fn layer(
-        &self,
-        scope: &mut Scope<'_>,
-        number: usize,
-        features: usize,
-        suffix: &str,
-    ) -> Result<Layer, GraphError> {
+    fn layer(&self, scope: &mut Scope<'_>, number: usize, features: usize, suffix: &str) -> Result<Layer, GraphError> {
         let (hidden, sums) = (self.hidden, C::GATES * self.hidden);
         let uniform = Init::fan_in(hidden);
         let recurrent = if self.orthogonal { Init::Orthogonal { columns: hidden, gain: 1.0 } } else { uniform };
@@ -186,7 +182,8 @@ impl<C: Cell> Recurrent<C> {
         let mut value = input;
         for number in 0..self.num_layers {
             let features = if number == 0 { features } else { 2 * self.hidden };
-            let [forward, reverse] = [self.layer(scope, number, features, "")?, self.layer(scope, number, features, "_reverse")?];
+            let [forward, reverse] =
+                [self.layer(scope, number, features, "")?, self.layer(scope, number, features, "_reverse")?];
             if number > 0 {
                 value = self.drop(scope, value, number - 1)?;
             }
@@ -227,8 +224,9 @@ impl<C: Cell> Recurrent<C> {
     ) -> Result<Swept, GraphError> {
         let mut states: Vec<_> = layers.iter().map(|layer| layer.initial.clone()).collect();
         let mut tops = Vec::new();
-        for (part, chunk) in split(scope, input, chunks)?.into_iter().zip(chunks) {
-            let mut value = part;
+        let mut parts = Parts::new(scope, input, chunks);
+        for chunk in chunks {
+            let mut value = parts.next(scope)?;
             for (number, (layer, states)) in layers.iter().zip(&mut states).enumerate() {
                 if number > 0 {
                     // Each chunk draws numbers of its own.
@@ -258,39 +256,34 @@ impl<C: Cell> Recurrent<C> {
     }
 }
 
-/// The input's parts for the chunks.
-fn split(scope: &mut Scope<'_>, input: ValueId, chunks: &[Chunk]) -> Result<Vec<ValueId>, GraphError> {
-    fn halve(
-        scope: &mut Scope<'_>,
-        value: ValueId,
-        chunks: &[Chunk],
-        parts: &mut Vec<ValueId>,
-    ) -> Result<(), GraphError> {
-        if chunks.len() == 1 {
-            parts.push(value);
-            return Ok(());
-        }
-        let (left, right) = chunks.split_at(chunks.len() / 2);
-        for half in [left, right] {
-            let (start, length) = span(half);
-            let slice = Slice { axis: TIME, start: start - chunks[0].begin, length };
-            let part = scope.apply(slice, &[value])?;
-            halve(scope, part, half, parts)?;
-        }
-        Ok(())
+/// The parts of a value for chunks, each cut when it is asked for: what is cut early would wait long.
+struct Parts<'a> {
+    /// What is to be cut out of which value, that begins with which step; the next one last.
+    rest: Vec<(ValueId, usize, &'a [Chunk])>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(scope: &Scope<'_>, input: ValueId, chunks: &'a [Chunk]) -> Self {
+        // Of what is given, parts are cut straight out. Of what has a gradient, by halves: the gradients of many parts would
+        // all be as large as the whole, and be added up one after the other.
+        let pieces = if scope.is_given(input) { chunks.chunks(1) } else { chunks.chunks(chunks.len()) };
+        Parts { rest: pieces.rev().map(|piece| (input, 0, piece)).collect() }
     }
 
-    // Of what is given, parts are cut straight out. Of what has a gradient, by halves: the gradients of many parts would all
-    // be as large as the whole, and be added up one after the other.
-    if scope.is_given(input) && chunks.len() > 1 {
-        return chunks
-            .iter()
-            .map(|chunk| scope.apply(Slice { axis: TIME, start: chunk.begin, length: chunk.steps }, &[input]))
-            .collect();
+    fn next(&mut self, scope: &mut Scope<'_>) -> Result<ValueId, GraphError> {
+        loop {
+            let (whole, first, chunks) = self.rest.pop().expect("bug: more parts than chunks");
+            let (start, length) = span(chunks);
+            let is_whole = scope.shape(whole)[TIME] == length;
+            let slice = Slice { axis: TIME, start: start - first, length };
+            let value = if is_whole { whole } else { scope.apply(slice, &[whole])? };
+            if chunks.len() == 1 {
+                return Ok(value);
+            }
+            let (left, right) = chunks.split_at(chunks.len() / 2);
+            self.rest.extend([(value, start, right), (value, start, left)]);
+        }
     }
-    let mut parts = Vec::new();
-    halve(scope, input, chunks, &mut parts)?;
-    Ok(parts)
 }
 
 /// First step and steps of chunks that follow each other.
