@@ -10,7 +10,7 @@ pub(super) fn drops(scope: &Scope<'_>, p: f32) -> Result<bool, GraphError> {
     if !(0.0..=1.0).contains(&p) {
         return Err(scope.error(format!("p must be between 0 and 1, found {p}")));
     }
-    Ok(scope.is_training() && p > 0.0)
+    Ok(scope.drops() && p > 0.0)
 }
 
 /// Adds a dropout whose numbers each hold for `block` consecutive elements of a sample; `input` itself where nothing drops.
