@@ -260,6 +260,7 @@ ops! {
     clip,
     concat,
     conv2d,
+    conv_transpose2d,
     copy,
     cross_entropy,
     dropout,

@@ -86,6 +86,38 @@ conv2d("depthwise", (2, 4, 6, 6), (4, 1, 3, 3), padding=(1, 1), groups=4)
 conv2d("depthwise_two_per_channel", (1, 3, 7, 7), (6, 1, 3, 3), stride=(2, 2), groups=3)
 conv2d("channels9to17", (1, 9, 5, 5), (17, 9, 3, 3), padding=(1, 1))
 
+
+# conv_transpose2d
+def conv_transpose2d(
+    name, input, weight, bias=True, stride=(1, 1), padding=(0, 0), output_padding=(0, 0), dilation=(1, 1), groups=1
+):
+    inputs = {"input": input, "weight": weight}
+    if bias:
+        inputs["bias"] = (weight[1] * groups,)
+    settings = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation, "groups": groups}
+    add("conv_transpose2d", name, inputs, settings)
+
+
+SAME = {"stride": (2, 2), "padding": (1, 1), "output_padding": (1, 1)}
+conv_transpose2d("basic", (1, 3, 5, 4), (3, 2, 3, 3))
+conv_transpose2d("one_pixel", (3, 2, 1, 1), (2, 2, 1, 1))
+conv_transpose2d("kernel1x1_no_bias", (2, 4, 3, 5), (4, 3, 1, 1), bias=False)
+conv_transpose2d("kernel2_stride2", (2, 3, 3, 2), (3, 2, 2, 2), stride=(2, 2))
+conv_transpose2d("kernel4_stride2_pad1", (1, 3, 4, 5), (3, 2, 4, 4), stride=(2, 2), padding=(1, 1))
+conv_transpose2d("kernel3_stride2_pad1_out1", (2, 3, 2, 3), (3, 2, 3, 3), **SAME)
+conv_transpose2d(
+    "stride3x1_pad0x2_out2x0", (1, 2, 3, 6), (2, 3, 2, 5), bias=False, stride=(3, 1), padding=(0, 2), output_padding=(2, 0)
+)
+conv_transpose2d("stride3_kernel1_gaps", (1, 2, 3, 4), (2, 3, 1, 1), bias=False, stride=(3, 3))
+conv_transpose2d("dilation2x3_pad1x2", (1, 2, 5, 6), (2, 3, 3, 2), padding=(1, 2), dilation=(2, 3))
+conv_transpose2d("dilation3x2_out2x1", (1, 2, 4, 3), (2, 3, 2, 2), output_padding=(2, 1), dilation=(3, 2))
+conv_transpose2d("dilation3x2_out2x1_kernel1", (1, 2, 4, 3), (2, 3, 1, 1), output_padding=(2, 1), dilation=(3, 2))
+conv_transpose2d("groups2", (1, 4, 3, 2), (4, 3, 3, 3), groups=2, **SAME)
+conv_transpose2d("depthwise_stride2", (2, 3, 3, 2), (3, 1, 3, 3), groups=3, **SAME)
+conv_transpose2d(
+    "all_settings", (2, 4, 3, 2), (4, 1, 3, 2), stride=(2, 3), padding=(2, 1), output_padding=(1, 2), dilation=(2, 1), groups=2
+)
+
 # max_pool2d, avg_pool2d
 for op in ("max_pool2d", "avg_pool2d"):
     for name, shape, kernel, stride, padding in (

@@ -39,6 +39,10 @@ def conv2d(input, weight, bias=None, **settings):
     return F.conv2d(input, weight, bias, **settings)
 
 
+def conv_transpose2d(input, weight, bias=None, **settings):
+    return F.conv_transpose2d(input, weight, bias, **settings)
+
+
 def max_pool2d(input, kernel, stride, padding):
     return F.max_pool2d(input, kernel, stride, padding)
 
@@ -154,6 +158,7 @@ OPS = {
     "matmul": matmul,
     "bias_add": bias_add,
     "conv2d": conv2d,
+    "conv_transpose2d": conv_transpose2d,
     "max_pool2d": max_pool2d,
     "avg_pool2d": avg_pool2d,
     "batch_norm": batch_norm,

@@ -9,7 +9,7 @@ use crate::shader::Target;
 
 /// All extents of one convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(in super::super) struct Geometry {
     pub(super) samples: usize,
     pub(super) groups: usize,
     /// Input channels of a group.
@@ -83,7 +83,7 @@ struct DepthwiseParams {
 
 /// Which way an image is gathered through the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gather {
+pub(in super::super) enum Gather {
     /// Pixels of the input, for each pixel of the output.
     Forward,
     /// Pixels of `grad_output`, for each pixel of the input.
@@ -92,7 +92,7 @@ pub(super) enum Gather {
 
 impl Geometry {
     /// From shapes that the op's shape rule accepted.
-    pub(super) fn new(conv: &Conv2d, input: &[usize], weight: &[usize], output: &[usize]) -> Self {
+    pub(in super::super) fn new(conv: &Conv2d, input: &[usize], weight: &[usize], output: &[usize]) -> Self {
         Geometry {
             samples: input[0],
             groups: conv.groups,
@@ -128,9 +128,10 @@ impl Geometry {
         self.in_channels == 1 && self.out_channels == 1
     }
 
-    /// Every output pixel depends on the input pixel of the same number only.
+    /// Every output pixel depends on the input pixel of the same number only. (A transposed convolution may have more of
+    /// them on one side.)
     fn is_pointwise(&self) -> bool {
-        self.taps() == 1 && self.stride == (1, 1) && self.padding == (0, 0)
+        self.taps() == 1 && self.stride == (1, 1) && self.padding == (0, 0) && self.input == self.output
     }
 
     /// As the kernels see it: planes of a pointwise convolution are one long row.
@@ -143,7 +144,7 @@ impl Geometry {
     }
 
     /// A multiply-add counts two; taps that fall into the padding count too.
-    pub(super) fn flops(&self) -> u64 {
+    pub(in super::super) fn flops(&self) -> u64 {
         2 * (self.samples * self.output_plane()) as u64 * self.weight_numel() as u64
     }
 
@@ -156,7 +157,7 @@ impl Geometry {
     }
 
     /// Bytes of the weights in the order in which the matrix product reads them; `None` where it reads them as they are.
-    pub(super) fn packed_bytes(&self, gather: Gather) -> Option<u64> {
+    pub(in super::super) fn packed_bytes(&self, gather: Gather) -> Option<u64> {
         let (rows, channels) = self.rows_and_channels(gather);
         let in_order = gather == Gather::Forward && self.taps() == 1 && channels.is_multiple_of(4);
         let packed = (self.groups * self.taps() * rows * channels.next_multiple_of(4) * 4) as u64;
@@ -185,7 +186,7 @@ impl Geometry {
     }
 
     /// The launches of forward (inputs `input, weight, bias`) and grad_input (inputs `weight, grad_output`).
-    pub(super) fn gather(&self, gather: Gather, target: &Target, bias: bool) -> Vec<Dispatch> {
+    pub(in super::super) fn gather(&self, gather: Gather, target: &Target, bias: bool) -> Vec<Dispatch> {
         let (weight, source, entry) = match gather {
             Gather::Forward => (Slot::Input(1), Slot::Input(0), "forward"),
             Gather::GradInput => (Slot::Input(0), Slot::Input(1), "grad_input"),

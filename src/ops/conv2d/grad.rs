@@ -11,7 +11,7 @@ use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
 /// Flops, and every tensor once; workspaces are written and read.
-pub(super) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc], workspace: Option<u64>) -> Cost {
+pub(in super::super) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc], workspace: Option<u64>) -> Cost {
     let tensors = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum::<u64>();
     Cost { flops, bytes_moved: tensors + 2 * workspace.unwrap_or(0) }
 }
@@ -63,9 +63,9 @@ impl Op for Conv2dGradInput {
 
 /// The gradient of weight; inputs `input, grad_output`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conv2dGradWeight {
-    pub(super) conv: Conv2d,
-    pub(super) kernel: (usize, usize),
+pub(in super::super) struct Conv2dGradWeight {
+    pub(in super::super) conv: Conv2d,
+    pub(in super::super) kernel: (usize, usize),
 }
 
 impl Conv2dGradWeight {
@@ -110,7 +110,7 @@ impl Op for Conv2dGradWeight {
 
 /// The gradient of bias: the sum of `grad_output` over samples and pixels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conv2dGradBias;
+pub(in super::super) struct Conv2dGradBias;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, NoUninit)]

@@ -2,10 +2,11 @@
 
 mod geometry;
 mod grad;
-mod twin;
+pub(super) mod twin;
 
-use geometry::{Gather, Geometry};
-use grad::{Conv2dGradBias, Conv2dGradInput, Conv2dGradWeight};
+pub(super) use geometry::{Gather, Geometry};
+use grad::Conv2dGradInput;
+pub(super) use grad::{Conv2dGradBias, Conv2dGradWeight, cost};
 
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, expect_count, expect_dtype,
@@ -57,19 +58,60 @@ impl Default for Conv2d {
 }
 
 /// Largest setting and extent, far beyond use and safe to calculate with.
-const MAX_EXTENT: usize = 1 << 24;
+pub(super) const MAX_EXTENT: usize = 1 << 24;
 
 impl Conv2d {
-    fn check_settings(&self) -> Result<(), OpError> {
+    fn check_settings(&self, op: &'static str) -> Result<(), OpError> {
         let pairs = [("stride", self.stride, 1), ("padding", self.padding, 0), ("dilation", self.dilation, 1)];
         for (setting, value, least) in pairs {
             let range = least..=MAX_EXTENT;
             if !range.contains(&value.0) || !range.contains(&value.1) {
                 let reason = format!("both numbers must be in {least}..={MAX_EXTENT}");
-                return Err(OpError::Setting { op: "conv2d", setting, value: format!("{value:?}"), reason });
+                return Err(OpError::Setting { op, setting, value: format!("{value:?}"), reason });
             }
         }
         Ok(())
+    }
+
+    /// What the shape rules of a convolution and, if `transposed`, of its transpose ask alike, of everything but the height
+    /// and the width. Returns the number of output channels.
+    pub(super) fn check(&self, op: &'static str, transposed: bool, inputs: &[TensorDesc]) -> Result<usize, OpError> {
+        self.check_settings(op)?;
+        expect_count(op, inputs, if self.bias { 3 } else { 2 })?;
+        for (name, desc) in ["input", "weight", "bias"].into_iter().zip(inputs) {
+            expect_dtype(op, name, desc, DType::F32)?;
+        }
+        let (input, weight) = (&inputs[0], &inputs[1]);
+        expect_rank(op, "input", input, 4)?;
+        expect_rank(op, "weight", weight, 4)?;
+        for (name, desc) in [("input", input), ("weight", weight)] {
+            if desc.shape.iter().any(|extent| !(1..=MAX_EXTENT).contains(extent)) {
+                let expected = format!("of extents 1..={MAX_EXTENT}");
+                return Err(OpError::Input { op, input: name, expected, found: desc.clone() });
+            }
+        }
+        let channels = input.shape[1];
+        let out_channels = if transposed { weight.shape[1].saturating_mul(self.groups) } else { weight.shape[0] };
+        if self.groups == 0 || !channels.is_multiple_of(self.groups) || !out_channels.is_multiple_of(self.groups) {
+            let reason = format!("it must divide the {channels} input and the {out_channels} output channels");
+            return Err(OpError::Setting { op, setting: "groups", value: self.groups.to_string(), reason });
+        }
+        let refuse = |expected| Err(OpError::Input { op, input: "weight", expected, found: weight.clone() });
+        if transposed && weight.shape[0] != channels {
+            return refuse(format!("of shape [{channels}, O / {}, KH, KW]", self.groups));
+        }
+        if !transposed && weight.shape[1] != channels / self.groups {
+            return refuse(format!("of shape [O, {}, KH, KW]", channels / self.groups));
+        }
+        if self.bias {
+            expect_shape(op, "bias", &inputs[2], [out_channels])?;
+        }
+        let taps = weight.shape[2] * weight.shape[3];
+        let longest = channels.max(out_channels) / self.groups;
+        if taps as u64 * (longest as u64 / 4 + 4) > MAX_LOOP_ITERATIONS {
+            return refuse("smaller: a sum over one kernel and all channels is too long".to_owned());
+        }
+        Ok(out_channels)
     }
 
     /// Output extent along one axis; `None` where the kernel does not fit.
@@ -95,40 +137,8 @@ impl Op for Conv2d {
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        const OP: &str = "conv2d";
-        self.check_settings()?;
-        expect_count(OP, inputs, if self.bias { 3 } else { 2 })?;
-        for (name, desc) in ["input", "weight", "bias"].into_iter().zip(inputs) {
-            expect_dtype(OP, name, desc, DType::F32)?;
-        }
+        let out_channels = self.check("conv2d", false, inputs)?;
         let (input, weight) = (&inputs[0], &inputs[1]);
-        expect_rank(OP, "input", input, 4)?;
-        expect_rank(OP, "weight", weight, 4)?;
-        let refuse = |input: &'static str, expected: String, found: &TensorDesc| {
-            Err(OpError::Input { op: OP, input, expected, found: found.clone() })
-        };
-        for (name, desc) in [("input", input), ("weight", weight)] {
-            if desc.shape.iter().any(|extent| !(1..=MAX_EXTENT).contains(extent)) {
-                return refuse(name, format!("of extents 1..={MAX_EXTENT}"), desc);
-            }
-        }
-        let (channels, out_channels) = (input.shape[1], weight.shape[0]);
-        if self.groups == 0 || !channels.is_multiple_of(self.groups) || !out_channels.is_multiple_of(self.groups) {
-            let reason = format!("it must divide the {channels} input and the {out_channels} output channels");
-            return Err(OpError::Setting { op: OP, setting: "groups", value: self.groups.to_string(), reason });
-        }
-        if weight.shape[1] != channels / self.groups {
-            let expected = format!("of shape [O, {}, KH, KW]", channels / self.groups);
-            return refuse("weight", expected, weight);
-        }
-        if self.bias {
-            expect_shape(OP, "bias", &inputs[2], [out_channels])?;
-        }
-        let taps = weight.shape[2] * weight.shape[3];
-        let longest = weight.shape[1].max(out_channels / self.groups);
-        if taps as u64 * (longest as u64 / 4 + 4) > MAX_LOOP_ITERATIONS {
-            return refuse("weight", "smaller: a sum over one kernel and all channels is too long".to_owned(), weight);
-        }
         let extent = |axis: usize, stride: usize, padding: usize, dilation: usize| {
             Conv2d::extent(input.shape[axis], weight.shape[axis], stride, padding, dilation)
         };
@@ -136,7 +146,7 @@ impl Op for Conv2d {
         let width = extent(3, self.stride.1, self.padding.1, self.dilation.1);
         let (Some(height), Some(width)) = (height, width) else {
             let expected = format!("at least as large as the dilated kernel of {weight}, padding included");
-            return refuse("input", expected, input);
+            return Err(OpError::Input { op: "conv2d", input: "input", expected, found: input.clone() });
         };
         Ok(vec![TensorDesc::f32([input.shape[0], out_channels, height, width])])
     }
@@ -163,7 +173,7 @@ impl Op for Conv2d {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
-        grad::cost(geometry.flops(), inputs, outputs, geometry.packed_bytes(Gather::Forward))
+        cost(geometry.flops(), inputs, outputs, geometry.packed_bytes(Gather::Forward))
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {

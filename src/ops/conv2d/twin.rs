@@ -65,7 +65,7 @@ pub(super) fn forward<T: Real>(g: &Geometry, input: &[T], weight: &[T], bias: Op
     });
 }
 
-pub(super) fn grad_input<T: Real>(g: &Geometry, weight: &[T], grad_output: &[T], grad_input: &mut [T]) {
+pub(in super::super) fn grad_input<T: Real>(g: &Geometry, weight: &[T], grad_output: &[T], grad_input: &mut [T]) {
     grad_input.fill(T::ZERO);
     let stride = g.stride.1;
     for_each_row(g, |w, at, from, len| {
