@@ -250,6 +250,7 @@ ops! {
     accumulate,
     accuracy,
     adam,
+    adaptive_avg_pool2d,
     add,
     avg_pool2d,
     batch_norm,
@@ -284,6 +285,8 @@ ops! {
     mean,
     mse,
     mul,
+    mul_channels,
+    pad,
     permute,
     pow,
     prelu,
@@ -300,5 +303,6 @@ ops! {
     sqrt,
     sum,
     tanh,
+    upsample_bilinear2d,
     upsample_nearest2d,
 }

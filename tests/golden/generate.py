@@ -51,6 +51,22 @@ def avg_pool2d(input, kernel, stride, padding):
     return F.avg_pool2d(input, kernel, stride, padding)
 
 
+def adaptive_avg_pool2d(input, output):
+    return F.adaptive_avg_pool2d(input, output)
+
+
+def upsample_bilinear2d(input, size, align_corners):
+    return F.interpolate(input, size, mode="bilinear", align_corners=align_corners)
+
+
+def mul_channels(input, scale):
+    return input * scale.reshape(list(scale.shape) + [1] * (input.dim() - 2))
+
+
+def pad(input, pads, value):
+    return F.pad(input, [n for axis in reversed(pads) for n in axis], value=value)
+
+
 def single(number):
     """A setting that the op has as an f32."""
     return torch.tensor(number, dtype=torch.float32).item()
@@ -161,6 +177,10 @@ OPS = {
     "conv_transpose2d": conv_transpose2d,
     "max_pool2d": max_pool2d,
     "avg_pool2d": avg_pool2d,
+    "adaptive_avg_pool2d": adaptive_avg_pool2d,
+    "upsample_bilinear2d": upsample_bilinear2d,
+    "mul_channels": mul_channels,
+    "pad": pad,
     "batch_norm": batch_norm,
     "batch_norm_eval": batch_norm_eval,
     "layer_norm": layer_norm,
