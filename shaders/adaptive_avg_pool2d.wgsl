@@ -8,7 +8,9 @@
 // workgroup  forward: 256 bytes; grad_input: 0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html
 #import "shared/index.wgsl"
+#ifdef ENTRY_forward
 #import "shared/lanes.wgsl"
+#endif
 
 struct Params {
     // Elements that the kernel writes.
@@ -42,6 +44,7 @@ fn length(range: Range) -> u32 {
     return range.end - range.begin;
 }
 
+#ifdef ENTRY_forward
 @compute @workgroup_size(64)
 fn forward(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
@@ -67,6 +70,7 @@ fn forward(
         output[i] = Storage(total / Accum(length(rows) * length(columns)));
     }
 }
+#endif
 
 @compute @workgroup_size(64)
 fn grad_input(

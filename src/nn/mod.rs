@@ -42,8 +42,9 @@ mod tests;
 
 pub use init::{Init, Scheme};
 pub use layers::{
-    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d,
-    Module, Pair, Permute, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
+    AdaptiveAvgPool2d, Add, AvgPool2d, Concat, Conv1d, Conv2d, ConvTranspose2d, Flatten, Gelu, GlobalAvgPool,
+    HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Module, Pad, Pair, Permute, Relu, Reshape,
+    Sigmoid, Silu, Skip, Softmax, SqueezeExcite, Tanh, Upsample,
 };
 pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
 #[allow(unused_imports)]

@@ -106,6 +106,13 @@ impl<'a> Tensor<'a> {
         self.with_ops("concat", |scope, value| scope.apply(crate::ops::concat::Concat { axis }, &[value, other.value]))
     }
 
+    /// Multiplies each channel of each sample by a number of `scale`, `[channels]`.
+    #[must_use]
+    pub fn mul_channels(self, scale: Tensor<'a>) -> Tensor<'a> {
+        let op = crate::ops::mul_channels::MulChannels;
+        self.with_ops("mul_channels", |scope, value| scope.apply(op, &[value, scale.value]))
+    }
+
     /// Extents, batch first.
     pub fn shape(self) -> Shape {
         self.net.0.borrow().building.graph.value(self.value).desc.shape.clone()
@@ -156,6 +163,9 @@ layers! {
     permute(axes: impl Into<Vec<usize>>) => layers::Permute::new(axes);
     max_pool2d(kernel: impl Into<Pair>) => layers::MaxPool2d::new(kernel);
     avg_pool2d(kernel: impl Into<Pair>) => layers::AvgPool2d::new(kernel);
+    adaptive_avg_pool2d(size: impl Into<Pair>) => layers::AdaptiveAvgPool2d::new(size);
+    global_avg_pool() => layers::GlobalAvgPool;
+    pad(pads: impl Into<Vec<(usize, usize)>>) => layers::Pad::new(pads);
     upsample(scale: impl Into<Pair>) => layers::Upsample::new(scale);
 }
 

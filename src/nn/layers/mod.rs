@@ -7,18 +7,20 @@ mod lstm;
 mod pool;
 mod shape;
 mod skip;
+mod squeeze_excite;
 mod upsample;
 
 use serde::{Deserialize, Serialize};
 
 pub use activation::{Gelu, HardSwish, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
-pub use conv::Conv2d;
+pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
 pub use linear::Linear;
 pub use lstm::Lstm;
-pub use pool::{AvgPool2d, MaxPool2d};
-pub use shape::{Flatten, Permute, Reshape};
+pub use pool::{AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d};
+pub use shape::{Flatten, Pad, Permute, Reshape};
 pub(super) use skip::Skips;
 pub use skip::{Add, Concat, Skip};
+pub use squeeze_excite::SqueezeExcite;
 pub use upsample::Upsample;
 
 use super::init::{Init, Scheme};
@@ -78,12 +80,18 @@ macro_rules! layers {
 
 layers! {
     Linear = "linear", "linear";
+    Conv1d = "conv1d", "conv";
     Conv2d = "conv2d", "conv";
+    ConvTranspose2d = "conv_transpose2d", "conv_transpose";
     MaxPool2d = "max_pool2d", "pool";
     AvgPool2d = "avg_pool2d", "pool";
+    AdaptiveAvgPool2d = "adaptive_avg_pool2d", "pool";
+    GlobalAvgPool = "global_avg_pool", "pool";
+    SqueezeExcite = "squeeze_excite", "squeeze_excite";
     Flatten = "flatten", "flatten";
     Reshape = "reshape", "reshape";
     Permute = "permute", "permute";
+    Pad = "pad", "pad";
     Relu = "relu", "relu";
     LeakyRelu = "leaky_relu", "leaky_relu";
     Sigmoid = "sigmoid", "sigmoid";
