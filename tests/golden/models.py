@@ -15,7 +15,8 @@ A file has, of one batch in training mode, in float64:
   the step. For a number of batches only name and shape.
 * `float32`: how far away the loss and the output are in float32, and all gradients together.
 
-How far away means the norm of the difference over the norm of the float64 value.
+How far away means the norm of the difference over the norm of the float64 value. Where a parameter has no influence, such
+as the bias of a norm that only another norm sees, that is a large number: rounding over next to nothing.
 
 `training`, in some files, is ten steps on one batch: the losses before each step, and after all of them the loss in
 evaluation mode, in float64 and float32.
@@ -125,7 +126,8 @@ def step(name, task, dtype):
 
 
 def away(x, exact):
-    return ((x.double() - exact).norm() / exact.norm()).item()
+    difference, norm = (x.double() - exact).norm().item(), exact.norm().item()
+    return difference / norm if norm else difference
 
 
 def dot(x, probe):
@@ -204,7 +206,7 @@ def describe(name):
 
 
 def compact(value):
-    return json.dumps(value, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def main():
