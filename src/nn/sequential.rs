@@ -168,6 +168,8 @@ shorthands! {
     instance_norm() => InstanceNorm::new();
     /// Adds [`RmsNorm`] over the last axis.
     rms_norm() => RmsNorm::new();
+    /// Adds [`Gru`] whose output is its last hidden state.
+    gru(hidden: usize) => Gru::new(hidden);
     /// Adds [`Upsample`].
     upsample(scale: impl Into<Pair>) => Upsample::new(scale);
     /// Adds [`Skip`]: remembers what the layer before it made.

@@ -15,6 +15,7 @@ mod norm;
 mod philox;
 mod pool;
 mod real;
+mod recurrent;
 mod reduce;
 mod softmax_rows;
 mod strided;
@@ -32,6 +33,7 @@ pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use norm::Affine;
 pub use real::Real;
+pub use recurrent::{Cell, Recurrent};
 
 use crate::error::OpError;
 pub use crate::shader::Target;
@@ -196,6 +198,11 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// True where nothing that depends on the op's outputs gives its inputs a gradient: to backward they are as if given.
+    fn stops_gradients(&self) -> bool {
+        false
+    }
+
     /// The kernels to run, in order.
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch>;
 
@@ -274,15 +281,18 @@ ops! {
     conv2d,
     copy,
     cross_entropy,
+    detach,
     dropout,
     elu,
     ema,
     embedding,
     exp,
     fill,
+    flip,
     gather,
     gelu,
     group_norm,
+    gru,
     hard_sigmoid,
     hard_swish,
     layer_norm,
@@ -310,6 +320,7 @@ ops! {
     softplus,
     split,
     sqrt,
+    state,
     sum,
     tanh,
     upsample_nearest2d,

@@ -149,6 +149,7 @@ impl Module for Conv2d {
             dilation: self.dilation.into(),
             groups: self.groups,
             bias: self.bias,
+            relu: false,
         };
         scope.apply(op, &inputs)
     }
