@@ -1,6 +1,8 @@
 //! Attention and dropout in training: PyTorch's values and gradients of `MultiheadAttention`, and random numbers that are the
 //! same whatever the budget and however the batch is split.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;
