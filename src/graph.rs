@@ -80,13 +80,17 @@ pub enum Pass {
 /// What becomes of a buffer at the end of a training step:
 /// `buffer = (1 − momentum) · buffer + momentum · factor · value`, unless the step's loss is not finite.
 ///
-/// Over micro-batches, the mean of `value` counts, weighted by their samples.
+/// Over micro-batches, the mean of `value` counts, weighted by their samples; or, of a buffer that has a row for each sample
+/// of the step, each micro-batch's rows are its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Carry {
     /// The buffer.
     pub buffer: ValueId,
-    /// A forward value of its shape.
+    /// A forward value of its shape, or the rows of the graph's samples.
     pub value: ValueId,
+    /// Where the buffer has a row for each sample: the input that says which of them the graph's samples are, as
+    /// [`ReadRows`](crate::ops::state::ReadRows) takes it.
+    pub rows: Option<ValueId>,
     /// How much of the value is taken over.
     pub momentum: f32,
     /// Multiplies the value.

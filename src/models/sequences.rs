@@ -38,7 +38,7 @@ pub fn gpt(length: usize) -> Model {
 
 fn transformer_block(x: Tensor<'_>, width: usize) -> Tensor<'_> {
     let y = x.layer("ln_1", LayerNorm::new());
-    let x = x + y.layer("attn", MultiheadAttention::new(width, 4).causal(true));
+    let x = x + y.layer("attn", MultiheadAttention::new(4).causal(true));
     let y = x.layer("ln_2", LayerNorm::new());
     let linear = |features| Linear::new(features).init(Scheme::Gpt);
     x + y.within("mlp", |y| y.layer("0", linear(4 * width)).gelu().layer("2", linear(width)))

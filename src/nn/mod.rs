@@ -43,7 +43,6 @@ mod tests;
 pub use init::{Init, Scheme};
 pub use layers::*;
 pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
-#[allow(unused_imports)]
 pub(crate) use model::{LayerInfo, sample_shape, thousands};
 pub use scope::{RUN, Scope};
 pub use sequential::Sequential;

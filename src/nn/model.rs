@@ -110,6 +110,7 @@ pub enum Mode {
 pub struct Model {
     name: String,
     input: Input,
+    drops: bool,
     forward: Forward,
 }
 
@@ -168,7 +169,7 @@ impl Model {
         input: impl Into<Input>,
         forward: impl for<'a> Fn(Tensor<'a>) -> Tensor<'a> + Send + Sync + 'static,
     ) -> Self {
-        Model { name: name.into(), input: input.into(), forward: Forward::Function(Arc::new(forward)) }
+        Model { name: name.into(), input: input.into(), drops: true, forward: Forward::Function(Arc::new(forward)) }
     }
 
     /// The model's name.
@@ -190,6 +191,13 @@ impl Model {
     #[must_use]
     pub fn with_input(mut self, shape: impl Into<Shape>) -> Self {
         self.input.shape = shape.into();
+        self
+    }
+
+    /// The same model without dropout of any kind, in training too.
+    #[must_use]
+    pub fn without_dropout(mut self) -> Self {
+        self.drops = false;
         self
     }
 
@@ -309,7 +317,7 @@ impl Model {
                 "{samples} samples of shape {shape} have more than {MAX_ELEMENTS} elements: use a smaller batch"
             ));
         }
-        let mut building = Building::new(batch, mode);
+        let mut building = Building::new(batch, mode, self.drops);
         let input = building.graph.input("input", self.input.batched(samples));
         let (mut building, output) = match &self.forward {
             Forward::Layers(sequential) => {
@@ -335,7 +343,12 @@ impl Model {
             parameters.into_iter().map(|parameter| Parameter { value: now(parameter.value), ..parameter }).collect()
         };
         let carries = carries.into_iter();
-        let carries = carries.map(|carry| Carry { buffer: now(carry.buffer), value: now(carry.value), ..carry });
+        let carries = carries.map(|carry| Carry {
+            buffer: now(carry.buffer),
+            value: now(carry.value),
+            rows: carry.rows.map(now),
+            ..carry
+        });
         let layers = layers.into_iter().map(|layer| LayerInfo { output: now(layer.output), ..layer });
         let built = Built {
             graph,
@@ -363,7 +376,7 @@ pub(crate) struct LayerInfo {
 impl From<Sequential> for Model {
     fn from(layers: Sequential) -> Self {
         let (name, input) = (layers.name().to_owned(), layers.input().clone());
-        Model { name, input, forward: Forward::Layers(Arc::new(layers)) }
+        Model { name, input, drops: true, forward: Forward::Layers(Arc::new(layers)) }
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Building {
     /// How many streams of random numbers a layer's name has.
     streams: BTreeMap<String, u32>,
     mode: Mode,
+    /// Whether dropout drops in training.
+    drops: bool,
     /// Samples of a step.
     batch: usize,
     /// Names of what the next layer is within.
@@ -44,7 +46,7 @@ pub(super) struct Building {
 }
 
 impl Building {
-    pub(super) fn new(batch: usize, mode: Mode) -> Self {
+    pub(super) fn new(batch: usize, mode: Mode, drops: bool) -> Self {
         Building {
             graph: Graph::new(),
             parameters: Vec::new(),
@@ -57,6 +59,7 @@ impl Building {
             names: BTreeSet::new(),
             streams: BTreeMap::new(),
             mode,
+            drops,
             batch,
             path: Vec::new(),
         }
@@ -126,9 +129,14 @@ impl Scope<'_> {
         &self.layer
     }
 
-    /// Whether the graph is one for training: dropout drops.
+    /// Whether the graph is one for training.
     pub fn is_training(&self) -> bool {
         self.building.mode != Mode::Evaluate
+    }
+
+    /// Whether dropout drops: in training, unless the model is one without.
+    pub fn drops(&self) -> bool {
+        self.is_training() && self.building.drops
     }
 
     /// Which statistics batch norm uses in training; `None` where the graph is one for evaluation.
@@ -253,6 +261,11 @@ impl Scope<'_> {
     /// Extents, batch first.
     pub fn shape(&self, value: ValueId) -> Vec<usize> {
         self.building.graph.value(value).desc.shape.to_vec()
+    }
+
+    /// Whether the value is an input of the model, which has no gradient.
+    pub fn is_given(&self, value: ValueId) -> bool {
+        self.building.graph.value(value).role == Role::Input
     }
 
     /// Shape and element type.

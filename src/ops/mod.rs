@@ -17,6 +17,7 @@ mod norm;
 mod philox;
 mod pool;
 mod real;
+mod recurrent;
 mod reduce;
 mod softmax_rows;
 mod strided;
@@ -35,6 +36,7 @@ pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use norm::Affine;
 pub use real::Real;
+pub use recurrent::{Cell, Recurrent};
 
 use crate::error::OpError;
 pub use crate::shader::Target;
@@ -199,6 +201,11 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// True where nothing that depends on the op's outputs gives its inputs a gradient: to backward they are as if given.
+    fn stops_gradients(&self) -> bool {
+        false
+    }
+
     /// The kernels to run, in order.
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch>;
 
@@ -267,6 +274,7 @@ ops! {
     adafactor,
     adagrad,
     adam,
+    adaptive_avg_pool2d,
     add,
     avg_pool2d,
     batch_norm,
@@ -277,8 +285,10 @@ ops! {
     clip,
     concat,
     conv2d,
+    conv_transpose2d,
     copy,
     cross_entropy,
+    detach,
     dice,
     dropout,
     elu,
@@ -286,9 +296,11 @@ ops! {
     embedding,
     exp,
     fill,
+    flip,
     gather,
     gelu,
     group_norm,
+    gru,
     hard_sigmoid,
     hard_swish,
     huber,
@@ -305,6 +317,8 @@ ops! {
     mean,
     mse,
     mul,
+    mul_channels,
+    pad,
     permute,
     pow,
     prelu,
@@ -322,7 +336,9 @@ ops! {
     softplus,
     split,
     sqrt,
+    state,
     sum,
     tanh,
+    upsample_bilinear2d,
     upsample_nearest2d,
 }

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from cases import CASES
 from common import check_version, draw, generator, numbers, tensor, tensors
@@ -35,8 +36,13 @@ def bias_add(input, bias):
     return input + bias.reshape([1, -1] + [1] * (input.dim() - 2))
 
 
-def conv2d(input, weight, bias=None, **settings):
-    return F.conv2d(input, weight, bias, **settings)
+def conv2d(input, weight, bias=None, relu=False, **settings):
+    output = F.conv2d(input, weight, bias, **settings)
+    return torch.relu(output) if relu else output
+
+
+def conv_transpose2d(input, weight, bias=None, **settings):
+    return F.conv_transpose2d(input, weight, bias, **settings)
 
 
 def max_pool2d(input, kernel, stride, padding):
@@ -158,6 +164,14 @@ def concat(a, b, axis):
     return torch.cat((a, b), axis)
 
 
+def flip(input, lengths=None, axis=1):
+    if lengths is None:
+        return input.flip(axis)
+    indices = torch.arange(input.shape[axis])
+    orders = [torch.where(indices < length, length - 1 - indices, indices) for length in lengths]
+    return torch.stack([x.index_select(axis - 1, order) for x, order in zip(input, orders)])
+
+
 def slice_(input, axis, start, length):
     return torch.narrow(input, axis, start, length)
 
@@ -170,22 +184,57 @@ def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
 
 
+def upsample_bilinear2d(input, size, align_corners):
+    return F.interpolate(input, size=size, mode="bilinear", align_corners=align_corners)
+
+
+def adaptive_avg_pool2d(input, output):
+    return F.adaptive_avg_pool2d(input, output)
+
+
+def mul_channels(input, scale):
+    return input * scale.reshape(list(scale.shape) + [1] * (input.dim() - 2))
+
+
+def pad(input, pads, value):
+    # PyTorch wants the last axis first.
+    return F.pad(input, [n for pair in reversed(pads) for n in pair], value=value)
+
+
 def reduce(function):
     return lambda input, axes, keepdim: function(input, dim=axes, keepdim=keepdim)
 
 
-def lstm(input, weight_ih, weight_hh, bias_ih, bias_hh, h0=None, c0=None):
-    module = torch.nn.LSTM(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, dtype=torch.float64)
-    weights = dict(weight_ih_l0=weight_ih, weight_hh_l0=weight_hh, bias_ih_l0=bias_ih, bias_hh_l0=bias_hh)
-    state = () if h0 is None else ((h0[None], c0[None]),)
-    output, (h_n, c_n) = torch.func.functional_call(module, weights, (input, *state))
-    return output, h_n[0], c_n[0]
+def recurrent(kind):
+    """A module of one layer and direction; packed where lengths, which are integers, come last."""
+
+    def run(input, weight_ih, weight_hh, bias_ih, bias_hh, *states):
+        module = kind(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, dtype=torch.float64)
+        weights = dict(weight_ih_l0=weight_ih, weight_hh_l0=weight_hh, bias_ih_l0=bias_ih, bias_hh_l0=bias_hh)
+        steps = input.shape[1]
+        is_packed = bool(states) and not states[-1].is_floating_point()
+        if is_packed:
+            *states, lengths = states
+            input = pack_padded_sequence(input, lengths, batch_first=True, enforce_sorted=False)
+        states = tuple(state[None] for state in states)
+        initial = () if not states else (states if len(states) > 1 else states[0],)
+        output, last = torch.func.functional_call(module, weights, (input, *initial))
+        if is_packed:
+            output, _ = pad_packed_sequence(output, batch_first=True, total_length=steps)
+        return output, *(state[0] for state in (last if isinstance(last, tuple) else (last,)))
+
+    return run
 
 
 OPS = {
     "matmul": matmul,
     "bias_add": bias_add,
     "conv2d": conv2d,
+    "conv_transpose2d": conv_transpose2d,
+    "adaptive_avg_pool2d": adaptive_avg_pool2d,
+    "upsample_bilinear2d": upsample_bilinear2d,
+    "mul_channels": mul_channels,
+    "pad": pad,
     "max_pool2d": max_pool2d,
     "avg_pool2d": avg_pool2d,
     "batch_norm": batch_norm,
@@ -218,6 +267,7 @@ OPS = {
     "reshape": torch.reshape,
     "permute": permute,
     "concat": concat,
+    "flip": flip,
     "slice": slice_,
     "split": split,
     "upsample_nearest2d": upsample_nearest2d,
@@ -225,7 +275,8 @@ OPS = {
     "gather": gather,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),
-    "lstm": lstm,
+    "lstm": recurrent(torch.nn.LSTM),
+    "gru": recurrent(torch.nn.GRU),
     "cross_entropy": cross_entropy,
     "soft_cross_entropy": soft_cross_entropy,
     "dice": dice,

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::dropout::dropout;
+use super::dropout::{dropout, drops};
 use super::linear::{project, yes};
 use super::{Init, Module, Scheme, Scope};
 use crate::error::GraphError;
@@ -43,7 +43,7 @@ pub(in crate::nn) fn attention(
     let query = scope.apply(Scale { factor: 1.0 / (q[3] as f32).sqrt() }, &[query])?;
     let scores = scope.apply(MatMul { trans_a: false, trans_b: true }, &[query, key])?;
     let mut weights = scope.apply(Softmax { axis: 2, causal }, &[scores])?;
-    if scope.is_training() && p != 0.0 {
+    if drops(scope, p)? {
         // Dropout counts by samples.
         weights = scope.apply(Reshape { shape: [batch, heads, queries, keys].into() }, &[weights])?;
         weights = dropout(scope, p, weights, 1)?;

@@ -5,12 +5,17 @@ use crate::error::GraphError;
 use crate::ops;
 use crate::tensor::ValueId;
 
-/// Adds a dropout whose numbers each hold for `block` consecutive elements of a sample; `input` itself where nothing drops.
-pub(super) fn dropout(scope: &mut Scope<'_>, p: f32, input: ValueId, block: usize) -> Result<ValueId, GraphError> {
+/// Whether anything is dropped with this probability.
+pub(super) fn drops(scope: &Scope<'_>, p: f32) -> Result<bool, GraphError> {
     if !(0.0..=1.0).contains(&p) {
         return Err(scope.error(format!("p must be between 0 and 1, found {p}")));
     }
-    if !scope.is_training() || p == 0.0 {
+    Ok(scope.drops() && p > 0.0)
+}
+
+/// Adds a dropout whose numbers each hold for `block` consecutive elements of a sample; `input` itself where nothing drops.
+pub(super) fn dropout(scope: &mut Scope<'_>, p: f32, input: ValueId, block: usize) -> Result<ValueId, GraphError> {
+    if !drops(scope, p)? {
         return Ok(input);
     }
     let run = scope.run_input()?;
