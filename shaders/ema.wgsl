@@ -1,6 +1,8 @@
-// buffer = (1 - momentum) * buffer + momentum * factor * value; nothing changes while guard[0] is not finite. All in f32.
+// buffer = keep * buffer + rate * value, where keep is 1 - momentum and rate is momentum * factor. Where keep is 0 the
+// buffer's contents take no part, not even NaN; where rate is 1 the value is copied as it is.
+// Nothing changes while guard[0] is not finite. All in f32.
 //
-// bindings   forward: buffer (changed), value, guard [1]. Any shape, both alike.
+// bindings   forward: buffer (changed), value, guard [1]. Buffer and value of any shape, both alike.
 // dispatch   one invocation per 4 elements, 64 per workgroup, folded
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.BatchNorm2d.html
@@ -10,8 +12,8 @@
 struct Params {
     // Elements / 4, rounded up.
     vectors: u32,
-    momentum: f32,
-    factor: f32,
+    keep: f32,
+    rate: f32,
 }
 var<immediate> params: Params;
 
@@ -29,9 +31,12 @@ fn forward(
     if i >= params.vectors || !is_finite(guard[0]) {
         return;
     }
-    var kept = vec4<f32>();
-    if params.momentum != 1.0 {
-        kept = (1.0 - params.momentum) * buffer[i];
+    var share = Accum4(value[i]);
+    if params.rate != 1.0 {
+        share = params.rate * share;
     }
-    buffer[i] = kept + params.momentum * (params.factor * Accum4(value[i]));
+    if params.keep != 0.0 {
+        share = params.keep * buffer[i] + share;
+    }
+    buffer[i] = share;
 }

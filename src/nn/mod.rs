@@ -41,13 +41,10 @@ mod tensor;
 mod tests;
 
 pub use init::{Init, Scheme};
-pub use layers::{
-    Add, AvgPool2d, Concat, Conv2d, Flatten, Gelu, Gru, HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm,
-    MaxPool2d, Module, Pair, Permute, Recurrent, Relu, Reshape, Sigmoid, Silu, Skip, Softmax, Tanh, Upsample,
-};
+pub use layers::*;
 pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
 #[allow(unused_imports)]
 pub(crate) use model::{LayerInfo, sample_shape, thousands};
 pub use scope::{RUN, Scope};
 pub use sequential::Sequential;
-pub use tensor::Tensor;
+pub use tensor::{Tensor, scaled_dot_product_attention};

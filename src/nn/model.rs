@@ -326,9 +326,33 @@ impl Model {
             }
         };
         building.skips.finish()?;
-        let layers = std::mem::take(&mut building.layers);
-        let Building { graph, parameters, buffers, states, counters, carries, .. } = building;
-        Ok((Built { graph, input, output, parameters, buffers, states, counters, carries }, layers))
+        let mut keep: Vec<_> = building.carries.iter().map(|carry| carry.value).collect();
+        keep.push(output);
+        let now = building.graph.fuse(&keep);
+        let now = |value: ValueId| now[value.index()];
+        let Building { graph, parameters, buffers, states, counters, carries, layers, .. } = building;
+        let moved = |parameters: Vec<Parameter>| -> Vec<Parameter> {
+            parameters.into_iter().map(|parameter| Parameter { value: now(parameter.value), ..parameter }).collect()
+        };
+        let carries = carries.into_iter();
+        let carries = carries.map(|carry| Carry {
+            buffer: now(carry.buffer),
+            value: now(carry.value),
+            rows: carry.rows.map(&now),
+            ..carry
+        });
+        let layers = layers.into_iter().map(|layer| LayerInfo { output: now(layer.output), ..layer });
+        let built = Built {
+            graph,
+            input: now(input),
+            output: now(output),
+            parameters: moved(parameters),
+            buffers: moved(buffers),
+            states: moved(states),
+            counters,
+            carries: carries.collect(),
+        };
+        Ok((built, layers.collect()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A model under construction, and the layer that is being added to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
@@ -34,6 +34,8 @@ pub(super) struct Building {
     pub(super) skips: Skips,
     pub(super) layers: Vec<LayerInfo>,
     names: BTreeSet<String>,
+    /// How many streams of random numbers a layer's name has.
+    streams: BTreeMap<String, u32>,
     mode: Mode,
     /// Samples of a step.
     batch: usize,
@@ -53,6 +55,7 @@ impl Building {
             skips: Skips::default(),
             layers: Vec::new(),
             names: BTreeSet::new(),
+            streams: BTreeMap::new(),
             mode,
             batch,
             path: Vec::new(),
@@ -202,9 +205,15 @@ impl Scope<'_> {
         self.building.input(name, desc)
     }
 
-    /// A number that depends on the layer's name: which stream of random numbers is its own.
-    pub fn stream(&self) -> u32 {
-        let digest = Sha256::digest(&self.layer);
+    /// Which stream of random numbers is the layer's own: a number that depends on the layer's name, and where the name
+    /// has asked before, on how often.
+    pub fn stream(&mut self) -> u32 {
+        let asked = self.building.streams.entry(self.layer.clone()).or_insert(0u32);
+        *asked += 1;
+        let digest = Sha256::digest(match *asked {
+            1 => self.layer.clone(),
+            n => format!("{}#{n}", self.layer),
+        });
         u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])
     }
 

@@ -11,6 +11,7 @@ mod dispatch;
 mod elementwise;
 mod gemm;
 mod mask;
+mod norm;
 mod philox;
 mod pool;
 mod real;
@@ -30,6 +31,7 @@ pub use call::{Call, Input, Output};
 pub use case::{Case, Fill};
 pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
+pub use norm::Affine;
 pub use real::Real;
 pub use recurrent::{Cell, Recurrent};
 
@@ -146,6 +148,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// The op that computes this one and then, of its only output or of output 0, the op of the name `next`, if there is one:
+    /// it saves a pass over memory. Inputs stay the same.
+    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
+        let _ = next;
+        None
+    }
+
     /// Flops and bytes of one run. The default is an elementwise pass.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let bytes = |t: &[TensorDesc]| t.iter().map(TensorDesc::size_bytes).sum::<u64>();
@@ -166,6 +175,11 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     /// What the planner must respect beyond data flow.
     fn flags(&self) -> Flags {
         Flags::default()
+    }
+
+    /// What to do, besides leaving the batch whole, where the op mixes samples and a batch shall be split.
+    fn split_advice(&self) -> Option<&'static str> {
+        None
     }
 
     /// Pairs (input, output): the output may take the input's place in memory when the input dies here. The kernel
@@ -257,6 +271,8 @@ ops! {
     adam,
     add,
     avg_pool2d,
+    batch_norm,
+    batch_norm_eval,
     bce_with_logits,
     bias_add,
     clamp,
@@ -275,9 +291,11 @@ ops! {
     flip,
     gather,
     gelu,
+    group_norm,
     gru,
     hard_sigmoid,
     hard_swish,
+    layer_norm,
     leaky_relu,
     log,
     log_softmax,
@@ -292,6 +310,7 @@ ops! {
     prelu,
     relu,
     reshape,
+    rms_norm,
     scale,
     sgd,
     sigmoid,
@@ -299,6 +318,7 @@ ops! {
     slice,
     softmax,
     softplus,
+    split,
     sqrt,
     state,
     sum,

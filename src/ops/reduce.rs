@@ -35,10 +35,9 @@ pub(super) fn lanes(terms: usize, threshold: usize) -> usize {
     if terms < threshold { 1 } else { WORKGROUP }
 }
 
-/// Adds lanes to a launch over `rows` rows.
+/// Adds lanes, a power of two up to a workgroup, to a launch over `rows` rows.
 pub(super) fn over_rows(dispatch: Dispatch, rows: usize, lanes: usize) -> Dispatch {
-    let workgroups = if lanes == 1 { rows.div_ceil(WORKGROUP) } else { rows };
-    dispatch.constant("LANES", lanes as u32).linear(workgroups)
+    dispatch.constant("LANES", lanes as u32).linear(rows.div_ceil(WORKGROUP / lanes))
 }
 
 #[repr(C)]

@@ -73,6 +73,28 @@ pub struct Step {
     pub states: Vec<Vec<f64>>,
 }
 
+/// A few steps of a running statistic.
+#[derive(Clone, Debug, Deserialize)]
+pub struct EmaEntry {
+    pub case: String,
+    pub settings: EmaSettings,
+    pub inputs: Vec<Tensor>,
+    pub steps: Vec<EmaStep>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct EmaSettings {
+    pub momentum: f32,
+    pub factor: f32,
+}
+
+/// A step's value, and the buffer after it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct EmaStep {
+    pub value: Vec<f64>,
+    pub buffer: Vec<f64>,
+}
+
 /// Gradients before and after clipping by their global norm.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ClipEntry {

@@ -4,6 +4,7 @@
 must have the same settings and input shapes.
 """
 
+import math
 from dataclasses import dataclass, field
 
 
@@ -98,6 +99,81 @@ for op in ("max_pool2d", "avg_pool2d"):
         ("whole_plane", (2, 3, 4, 5), (4, 5), (4, 5), (0, 0)),
     ):
         add(op, name, {"input": shape}, {"kernel": kernel, "stride": stride, "padding": padding})
+
+# Normalizations. `affine` says what is trained after it: none, weight, full (weight and bias). Outputs after the first are
+# statistics (biased variance), which get no gradient.
+PREFIX = {"none": "plain_", "weight": "weight_", "full": ""}
+
+
+def norm(op, name, shape, parameter, affine="full", statistics=(), grad=True, **settings):
+    names = {"none": (), "weight": ("weight",), "full": ("weight", "bias")}[affine]
+    channels = (shape[1],)
+    inputs = {"input": shape} | {name: channels for name in statistics} | {name: parameter for name in names}
+    fill = {"running_var": ("uniform", 0.2, 3.0)} if statistics else {}
+    no_grad = tuple(statistics) + (() if grad else names)
+    settings = {"eps": 1e-5, "affine": affine} | settings
+    add(op, name, inputs, settings, fill=fill, no_grad=no_grad, grad_outputs=(0,))
+
+
+for prefix, affine, relu, shape in (
+    ("", "full", False, (2, 1)),
+    ("", "full", False, (5, 3)),
+    ("", "full", False, (3, 17)),
+    ("", "full", False, (2, 3, 5)),
+    ("", "full", False, (1, 2, 8)),
+    ("", "full", False, (2, 3, 4, 5)),
+    ("", "full", False, (2, 3, 7, 7)),
+    ("", "full", False, (1, 4, 1, 2)),
+    ("", "full", False, (33, 9)),
+    ("relu_", "full", True, (5, 3)),
+    ("relu_", "full", True, (2, 3, 4, 5)),
+    ("relu_", "full", True, (2, 2, 3, 3)),
+    ("plain_", "none", False, (4, 3, 2, 3)),
+    ("plain_relu_", "none", True, (4, 3, 2, 3)),
+    ("weight_", "weight", False, (4, 3, 5)),
+):
+    eps = 0.1 if math.prod(shape) == 2 * shape[1] else 1e-5
+    norm("batch_norm", prefix + dims(shape), shape, (shape[1],), affine, relu=relu, eps=eps)
+for prefix, affine, relu, grad, shape in (
+    ("", "full", False, True, (1, 1)),
+    ("", "full", False, True, (5, 3)),
+    ("", "full", False, True, (2, 3, 5)),
+    ("", "full", False, True, (2, 3, 4, 5)),
+    ("relu_", "full", True, True, (5, 3)),
+    ("relu_", "full", True, True, (2, 3, 2, 2)),
+    ("plain_", "none", False, True, (4, 3, 3)),
+    ("plain_relu_", "none", True, True, (4, 3, 4)),
+    ("weight_", "weight", False, True, (4, 3, 4)),
+    ("frozen_", "full", False, False, (3, 5, 7)),
+    ("frozen_relu_", "full", True, False, (3, 5, 7)),
+):
+    statistics = ("running_mean", "running_var")
+    norm("batch_norm_eval", prefix + dims(shape), shape, (shape[1],), affine, statistics, grad, relu=relu)
+FEW = ((1, (4, 10)), (1, (2, 3, 8)), (2, (2, 3, 4, 5)))
+SMALL = ((1, (1, 1)), (1, (3, 2, 7)), (3, (2, 3, 2, 2)), (1, (2, 66)))
+for op, affine, kinds in (
+    ("layer_norm", "full", FEW + SMALL[1:]),
+    ("layer_norm", "none", FEW + SMALL[1:]),
+    ("layer_norm", "weight", FEW),
+    ("rms_norm", "weight", FEW + SMALL),
+    ("rms_norm", "none", FEW + SMALL),
+):
+    for count, shape in kinds:
+        eps = 0.1 if shape == (1, 1) else 1e-5
+        norm(op, f"{PREFIX[affine]}dims{count}_{dims(shape)}", shape, shape[-count:], affine, dims=count, eps=eps)
+for affine, groups, shape in (
+    ("full", 1, (2, 1)),
+    ("full", 2, (3, 6)),
+    ("full", 1, (2, 5, 3)),
+    ("full", 3, (2, 6, 4)),
+    ("full", 2, (2, 6, 2, 2)),
+    ("full", 6, (2, 6, 3, 3)),
+    ("full", 5, (1, 5, 7)),
+    ("full", 2, (2, 4, 3, 5)),
+    ("none", 2, (2, 4, 3, 3)),
+    ("weight", 2, (2, 4, 4)),
+):
+    norm("group_norm", f"{PREFIX[affine]}groups{groups}_{dims(shape)}", shape, (shape[1],), affine, groups=groups)
 
 # Elementwise, one input
 for shape in ((1,), (7,), (2, 3, 5), (257,), (4, 64)):
@@ -251,6 +327,14 @@ for name, shape, axis, start, length in (
 ):
     add("slice", name, {"input": shape}, {"axis": axis, "start": start, "length": length})
 
+# split: parts of these lengths along an axis.
+for name, shape, axis, lengths, grads in (
+    ("one_axis_7_in_2_5", (7,), 0, (2, 5), None),
+    ("axis1_2x6x4_in_thirds", (2, 6, 4), 1, (2, 2, 2), None),
+    ("last_axis_3x7_in_1_4_2", (3, 7), 1, (1, 4, 2), (1,)),
+):
+    add("split", name, {"input": shape}, {"axis": axis, "lengths": lengths}, grad_outputs=grads)
+
 # upsample_nearest2d
 for name, shape, scale in (
     ("scale2_2x3x4x5", (2, 3, 4, 5), (2, 2)),
@@ -354,6 +438,11 @@ for op, decay in (("adam", 0.0), ("adamw", 0.01)):
     update(op, "weight_decay", (2, 3, 5), lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
     update(op, "betas_eps", (257,), lr=0.01, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.0)
 
+# ema: the buffer after three steps with a given value each.
+add("ema", "momentum0.1", {"buffer": (7,)}, {"momentum": 0.1, "factor": 1.0})
+add("ema", "unbiased", {"buffer": (257,)}, {"momentum": 0.25, "factor": 1.125})
+add("ema", "replaced", {"buffer": (2, 3)}, {"momentum": 1.0, "factor": 1.0})
+
 # clip: gradients scaled to a global norm of at most max_norm (torch.nn.utils.clip_grad_norm_).
 add("clip", "clipped", {"grad0": (7,), "grad1": (2, 3, 5), "grad2": (1,)}, {"max_norm": 1.0})
 add("clip", "not_clipped", {"grad0": (7,), "grad1": (3,)}, {"max_norm": 100.0})
@@ -371,10 +460,17 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
   The column "grads" says which of them get a gradient; the others are `None` in `Backward::grad_outputs`.
 * gru: outputs are output [B, T, H], h_n [B, H]. With lengths (u32, 1 to T), both are PyTorch's packed sequences.
 * Losses are means of shape [1], and get a random gradient. bce_with_logits: no gradient for the target is checked.
+* batch_norm and the other normalizations have further outputs: mean and biased variance (rms_norm: mean square), of shapes
+  [C] (batch_norm), [N, groups] (group_norm), the input's without the last `dims` axes (layer_norm, rms_norm).
+* ema: three steps with given values.
 * sgd, adam, adamw: three steps with given gradients from zero states. clip: `clip_grad_norm_` over all gradients.
 * Fills: `extreme` cases are Uniform(-100, 100); relu and leaky_relu AwayFromZero(0.05); bce targets Uniform(0, 1);
   max_pool2d wants Distinct; the rest N(0, 1).
 """
+
+
+def output_name(op, i):
+    return ("output", "h_n", "c_n")[i] if op == "lstm" else f"output {i}"
 
 
 def main():
@@ -384,7 +480,7 @@ def main():
     for case in CASES:
         settings = ", ".join(f"{key}={value}" for key, value in case.settings.items())
         inputs = ", ".join(f"{key} {list(shape)}" for key, shape in case.inputs.items())
-        grads = "" if case.grad_outputs is None else ", ".join(("output", "h_n", "c_n")[i] for i in case.grad_outputs) or "none"
+        grads = "" if case.grad_outputs is None else ", ".join(output_name(case.op, i) for i in case.grad_outputs) or "none"
         print(f"| {case.op} | `{case.name}` | {settings} | {inputs} | {grads} |")
 
 

@@ -1,4 +1,5 @@
-"""Writes the golden values of every op, from PyTorch: `python generate.py` fills this folder with <op>.json.
+"""Writes the golden values of every op, from PyTorch: `python generate.py` fills this folder with <op>.json, and
+`python generate.py relu lstm` writes only these.
 
 Inputs are float32. Everything is computed from them in float64, so the values are nearer to the truth than float32
 is. An entry of an op:
@@ -10,10 +11,11 @@ null. An entry of an update:
 
     {"case", "settings", "inputs": [parameter], "steps": [{"gradient", "parameter", "states"}]}
 
-with the parameter and the states after each step. An entry of `clip` has inputs, outputs and "total_norm".
+with the parameter and the states after each step; of `ema`, {"value", "buffer"} are a step. An entry of `clip` has inputs, outputs and "total_norm".
 """
 
 import json
+import sys
 from pathlib import Path
 
 import torch
@@ -46,9 +48,38 @@ def avg_pool2d(input, kernel, stride, padding):
     return F.avg_pool2d(input, kernel, stride, padding)
 
 
-def single(x):
-    """A setting as the op has it: an f32."""
-    return torch.tensor(x, dtype=torch.float32).item()
+def single(number):
+    """A setting that the op has as an f32."""
+    return torch.tensor(number, dtype=torch.float32).item()
+
+
+def batch_norm(input, weight=None, bias=None, *, eps, affine, relu):
+    output = F.batch_norm(input, None, None, weight, bias, training=True, eps=single(eps))
+    axes = [axis for axis in range(input.dim()) if axis != 1]
+    return (F.relu(output) if relu else output), input.mean(axes), input.var(axes, correction=0)
+
+
+def batch_norm_eval(input, running_mean, running_var, weight=None, bias=None, *, eps, affine, relu):
+    output = F.batch_norm(input, running_mean, running_var, weight, bias, training=False, eps=single(eps))
+    return F.relu(output) if relu else output
+
+
+def layer_norm(input, weight=None, bias=None, *, eps, affine, dims):
+    axes = tuple(range(-dims, 0))
+    output = F.layer_norm(input, input.shape[-dims:], weight, bias, single(eps))
+    return output, input.mean(axes), input.var(axes, correction=0)
+
+
+def rms_norm(input, weight=None, *, eps, affine, dims):
+    output = F.rms_norm(input, input.shape[-dims:], weight, single(eps))
+    return output, input.square().mean(tuple(range(-dims, 0)))
+
+
+def group_norm(input, weight=None, bias=None, *, eps, affine, groups):
+    # `F.group_norm` refuses one value per group in a batch of one; the function below it does not.
+    output = torch.group_norm(input, groups, weight, bias, single(eps))
+    rows = input.reshape(input.shape[0], groups, -1)
+    return output, rows.mean(2), rows.var(2, correction=0)
 
 
 def leaky_relu(input, slope):
@@ -112,6 +143,10 @@ def slice_(input, axis, start, length):
     return torch.narrow(input, axis, start, length)
 
 
+def split(input, axis, lengths):
+    return torch.split(input, lengths, axis)
+
+
 def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
 
@@ -147,6 +182,11 @@ OPS = {
     "conv2d": conv2d,
     "max_pool2d": max_pool2d,
     "avg_pool2d": avg_pool2d,
+    "batch_norm": batch_norm,
+    "batch_norm_eval": batch_norm_eval,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "group_norm": group_norm,
     "relu": torch.relu,
     "leaky_relu": leaky_relu,
     "sigmoid": torch.sigmoid,
@@ -174,6 +214,7 @@ OPS = {
     "concat": concat,
     "flip": flip,
     "slice": slice_,
+    "split": split,
     "upsample_nearest2d": upsample_nearest2d,
     "embedding": embedding,
     "gather": gather,
@@ -226,6 +267,18 @@ def update(case, inputs, rng):
     return {"inputs": tensors(inputs), "steps": "[" + ",".join(steps) + "]"}
 
 
+def ema(case, inputs, rng):
+    """A buffer after each of a few steps, as batch normalization's running statistics."""
+    momentum, factor = single(case.settings["momentum"]), single(case.settings["factor"])
+    buffer = inputs[0].double()
+    steps = []
+    for _ in range(STEPS):
+        value = draw(buffer.shape, None, rng)
+        buffer = torch.lerp(buffer, factor * value.double(), momentum)
+        steps.append(f'{{"value":{numbers(value)},"buffer":{numbers(buffer)}}}')
+    return {"inputs": tensors(inputs), "steps": "[" + ",".join(steps) + "]"}
+
+
 def clip(case, inputs):
     """Gradients after clipping by their global norm, and the norm before."""
     parameters = [torch.nn.Parameter(torch.zeros_like(x, dtype=torch.float64)) for x in inputs]
@@ -239,13 +292,18 @@ def clip(case, inputs):
 def main():
     check_version()
     files = {}
+    names = sys.argv[1:]
     for case in CASES:
+        if names and case.op not in names:
+            continue
         rng = generator(f"{case.op}/{case.name}")
         inputs = [draw(shape, case.fill.get(name), rng) for name, shape in case.inputs.items()]
         if case.op in UPDATES:
             entry = update(case, inputs, rng)
         elif case.op == "clip":
             entry = clip(case, inputs)
+        elif case.op == "ema":
+            entry = ema(case, inputs, rng)
         else:
             entry = differentiable(case, inputs, rng)
         head = {"case": json.dumps(case.name), "settings": json.dumps(case.settings, separators=(",", ":"))}

@@ -27,10 +27,12 @@ const F64: Tolerance = Tolerance { scale: 1e-9, relative: 1e-8, absolute: 1e-37 
 /// The absolute part is what f32 loses next to numbers around 1, such as 1 - output² in tanh's gradient.
 const F32: Tolerance = Tolerance { scale: 1e-6, relative: 1e-5, absolute: 3e-7 };
 
-/// Outputs of an op that take part in a loss: those that PyTorch has. Others are saved for backward.
+/// Outputs of an op that take part in a loss: those that some golden entry gives a gradient. Others are statistics, or saved
+/// for backward.
 pub fn differentiable_outputs(op: &str, count: usize) -> Vec<bool> {
-    let known = golden::entries_if_differentiable(op).and_then(|entries| Some(entries.first()?.outputs.len()));
-    (0..count).map(|i| i < known.unwrap_or(count)).collect()
+    let Some(entries) = golden::entries_if_differentiable(op) else { return vec![true; count] };
+    let given = |entry: &golden::Entry, i: usize| entry.grad_outputs.get(i).is_some_and(Option::is_some);
+    (0..count).map(|i| entries.iter().any(|entry| given(entry, i))).collect()
 }
 
 /// All golden entries of an op against its cases.

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Trial::test("golden::adam", updates::adam),
         Trial::test("golden::adamw", updates::adamw),
         Trial::test("golden::clip", updates::clip),
+        Trial::test("golden::ema", updates::ema),
         Trial::test("golden::weight_recipe", golden::weight_recipe),
     ];
     for entry in tightfit::ops::all() {

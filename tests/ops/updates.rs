@@ -3,6 +3,7 @@
 use libtest_mimic::Failed;
 use tightfit::ops::adam::Adam;
 use tightfit::ops::clip::{ClipApply, ClipCoefficient, SquaredNorm};
+use tightfit::ops::ema::Ema;
 use tightfit::ops::sgd::Sgd;
 use tightfit::ops::{HYPER_LEN, Op, UpdateRule};
 use tightfit::tensor::TensorDesc;
@@ -10,10 +11,10 @@ use tightfit::tensor::TensorDesc;
 use crate::Report;
 use crate::common::compare::{Tolerance, close};
 use crate::common::eval::{Buf, Scalar, run_op};
-use crate::common::golden::{self, ClipEntry, Tensor, UpdateEntry, UpdateSettings};
+use crate::common::golden::{self, ClipEntry, EmaEntry, Tensor, UpdateEntry, UpdateSettings};
 
 /// Golden files of updates, which this file checks.
-pub const NAMES: &[&str] = &["sgd", "adam", "adamw", "clip"];
+pub const NAMES: &[&str] = &["sgd", "adam", "adamw", "clip", "ema"];
 
 /// The numbers of `hyper` are f32 whatever the twin computes in.
 const F64: Tolerance = Tolerance { scale: 1e-9, relative: 5e-7, absolute: 0.0 };
@@ -93,6 +94,41 @@ fn apply<T: Scalar>(
     inputs.extend(&changing[1..]);
     inputs.extend([hyper, &guard]);
     run_op(op, descs, &[], &inputs).1
+}
+
+pub fn ema() -> Result<(), Failed> {
+    let mut report = Report::default();
+    let entries: Vec<EmaEntry> = golden::load("ema").ok_or("the golden file is missing")?;
+    for entry in &entries {
+        run_ema::<f64>(&mut report, &format!("{} f64", entry.case), entry, F64);
+        run_ema::<f32>(&mut report, &format!("{} f32", entry.case), entry, F32);
+    }
+    report.require(report.checks > 0, "nothing was checked");
+    report.finish()
+}
+
+fn run_ema<T: Scalar>(report: &mut Report, label: &str, entry: &EmaEntry, tolerance: Tolerance) {
+    let op = Ema { momentum: entry.settings.momentum, factor: entry.settings.factor };
+    let desc = TensorDesc::f32(entry.inputs[0].shape.clone());
+    let descs = [desc.clone(), desc.clone(), TensorDesc::f32([1])];
+    let apply = |buffer: &Buf<T>, value: &Buf<T>, guard: f32| {
+        run_op(&op, &descs, &[], &[buffer, value, &Buf::from_f32(&[guard])]).1.remove(0)
+    };
+    let mut buffer: Buf<T> = entry.inputs[0].input();
+    for (i, step) in entry.steps.iter().enumerate() {
+        let value = Buf::Real(step.value.iter().map(|&x| T::from_f64(f64::from(x as f32))).collect());
+        for guard in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let kept = apply(&buffer, &value, guard);
+            report.require(kept == buffer, format!("{label} step {i}: it ran although the guard was {guard}"));
+        }
+        buffer = apply(&buffer, &value, 0.5);
+        report.check(format!("{label} step {i}"), close(&buffer.to_f64(), &step.buffer, tolerance));
+        // What takes no part may be anything.
+        if op.momentum == 1.0 {
+            let poison = Buf::from_f32(&vec![f32::NAN; desc.numel()]);
+            report.require(apply(&poison, &value, 0.5) == value, format!("{label} step {i}: not replaced"));
+        }
+    }
 }
 
 pub fn clip() -> Result<(), Failed> {
