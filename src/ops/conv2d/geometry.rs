@@ -97,6 +97,9 @@ pub(in crate::ops) struct Operands {
     pub(in crate::ops) relu: bool,
 }
 
+/// Longest row that grad_weight sums over in one loop.
+const LONGEST_ROW: usize = 1 << 17;
+
 impl Geometry {
     /// From shapes that the op's shape rule accepted.
     pub(in crate::ops) fn new(conv: &Conv2d, input: &[usize], weight: &[usize], output: &[usize]) -> Self {
@@ -149,6 +152,12 @@ impl Geometry {
         } else {
             *self
         }
+    }
+
+    /// As the kernel of grad_weight sees it, which goes along a row in one piece.
+    fn flattened_rows(&self) -> Self {
+        let flat = self.flattened();
+        if flat.output.1 <= LONGEST_ROW { flat } else { *self }
     }
 
     /// A multiply-add counts two; taps that fall into the padding count too.
@@ -260,7 +269,7 @@ impl Geometry {
 
     /// How the sum of grad_weight over samples and rows of the output is split. Depends on the shapes only.
     fn grad_weight_split(&self) -> Split {
-        let flat = self.flattened();
+        let flat = self.flattened_rows();
         let terms = flat.samples * flat.output.0;
         let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
         Split::new(rows, columns, self.groups, terms, flat.output.1, flat.output.1 / 4 + 4, 1)
@@ -279,7 +288,7 @@ impl Geometry {
         if self.is_direct() {
             return Direct::new(self, Gather::Forward).grad_weight(target);
         }
-        let flat = self.flattened();
+        let flat = self.flattened_rows();
         let split = self.grad_weight_split();
         let count = self.weight_numel();
         let result = if split.is_split() { Slot::Workspace(0) } else { Slot::Output(0) };

@@ -267,6 +267,8 @@ pub fn cases() -> Vec<Case> {
         case("kernel1x1_pad1", same, [1, 5, 3, 3], [4, 5, 1, 1]),
         case("all_settings", groups(all, 2), [2, 6, 11, 13], [8, 3, 3, 2]),
         case("depthwise_stride2_pad2", groups(Conv2d { padding: (2, 2), ..stride2 }, 5), [3, 5, 9, 11], [5, 1, 5, 3]),
+        // Planes longer than one loop may be.
+        case("long_plane", Conv2d::default(), [1, 2, 363, 363], [3, 2, 1, 1]),
         case("relu", relu_same, [2, 3, 6, 7], [5, 3, 3, 3]),
         case("relu_no_bias_vectors", Conv2d { relu: true, ..plain }, [3, 8, 4, 6], [34, 8, 1, 1]),
         case("relu_depthwise", groups(relu_same, 5), [2, 5, 7, 6], [5, 1, 3, 3]),
