@@ -36,7 +36,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut on_step = |step: &StepReport| {
         if step.step.is_multiple_of(5) {
             let accuracy = step.accuracy.unwrap_or_default();
-            println!("step {:>4}  loss {:.3}  accuracy {:.0}%  {:.0} ms", step.step, step.loss, 100.0 * accuracy, step.step_ms);
+            println!(
+                "step {:>4}  loss {:.3}  accuracy {:.0}%  {:.0} ms",
+                step.step,
+                step.loss,
+                100.0 * accuracy,
+                step.step_ms
+            );
         }
     };
     let options = FitOptions { max_steps: Some(steps), on_step: Some(&mut on_step), ..FitOptions::epochs(1000) };

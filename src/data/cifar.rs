@@ -60,7 +60,10 @@ fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Dataset, DataError> {
         file.take(length).read_to_end(&mut bytes).map_err(|source| io_error(path, source))?;
         for (i, record) in bytes.chunks_exact(RECORD_BYTES).enumerate() {
             if usize::from(record[0]) >= CLASSES.len() {
-                return Err(corrupt(path, format!("label {} of image {i} is not below 10: download it again", record[0])));
+                return Err(corrupt(
+                    path,
+                    format!("label {} of image {i} is not below 10: download it again", record[0]),
+                ));
             }
             labels.push(u32::from(record[0]));
             pixels.extend_from_slice(&record[1..]);
@@ -83,7 +86,8 @@ mod tests {
     #[test]
     fn files_of_a_folder_are_put_together() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let write = |name: &str, records: &[Vec<u8>]| fs::write(folder.path().join(name), records.concat()).expect("writes");
+        let write =
+            |name: &str, records: &[Vec<u8>]| fs::write(folder.path().join(name), records.concat()).expect("writes");
         assert!(open(folder.path()).expect_err("nothing there").to_string().contains("cifar-10-binary"));
         write(TRAIN[0], &[record(3, 255), record(9, 0)]);
         assert!(open(folder.path()).expect_err("no test set").to_string().contains(TEST));

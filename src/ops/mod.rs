@@ -7,8 +7,10 @@ mod activation;
 mod call;
 mod case;
 mod check;
+mod class_loss;
 mod dispatch;
 mod elementwise;
+mod elementwise_loss;
 mod gemm;
 mod mask;
 mod norm;
@@ -19,6 +21,7 @@ mod recurrent;
 mod reduce;
 mod softmax_rows;
 mod strided;
+mod update;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -233,10 +236,10 @@ macro_rules! twin {
 /// no outputs. `hyper` is a small f32 tensor that the trainer uploads each step (learning rate, bias corrections).
 /// Where `guard[0]` is not finite, the update leaves everything as it was.
 pub trait UpdateRule: fmt::Debug + Send + Sync {
-    /// The op of an update node.
-    fn op(&self) -> Arc<dyn Op>;
-    /// Names of the states kept per parameter, each of the parameter's shape: `["m", "v"]`.
-    fn states(&self) -> &'static [&'static str];
+    /// The op of a parameter's update node.
+    fn op(&self, parameter: &TensorDesc) -> Arc<dyn Op>;
+    /// The states kept for a parameter, by name. They begin as zeros.
+    fn states(&self, parameter: &TensorDesc) -> Vec<(&'static str, TensorDesc)>;
     /// The contents of `hyper` for step `step` (from 1).
     fn hyper(&self, step: u64) -> [f32; HYPER_LEN];
 }
@@ -268,7 +271,10 @@ ops! {
     abs,
     accumulate,
     accuracy,
+    adafactor,
+    adagrad,
     adam,
+    adaptive_avg_pool2d,
     add,
     avg_pool2d,
     batch_norm,
@@ -279,9 +285,11 @@ ops! {
     clip,
     concat,
     conv2d,
+    conv_transpose2d,
     copy,
     cross_entropy,
     detach,
+    dice,
     dropout,
     elu,
     ema,
@@ -295,27 +303,35 @@ ops! {
     gru,
     hard_sigmoid,
     hard_swish,
+    huber,
+    lamb,
     layer_norm,
     leaky_relu,
+    lion,
     log,
     log_softmax,
     lstm,
+    mae,
     matmul,
     max_pool2d,
     mean,
     mse,
     mul,
+    mul_channels,
+    pad,
     permute,
     pow,
     prelu,
     relu,
     reshape,
     rms_norm,
+    rmsprop,
     scale,
     sgd,
     sigmoid,
     silu,
     slice,
+    soft_cross_entropy,
     softmax,
     softplus,
     split,
@@ -323,5 +339,6 @@ ops! {
     state,
     sum,
     tanh,
+    upsample_bilinear2d,
     upsample_nearest2d,
 }
