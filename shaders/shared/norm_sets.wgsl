@@ -184,6 +184,10 @@ fn forward(
     let team = team_of(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let shift = shift_of(team.set_number);
     let moments = moments_of(team, local_index, shift);
+#ifdef IN_PLACE
+    // The whole team has read the first element, which is about to be overwritten.
+    storageBarrier();
+#endif
     if !team.exists {
         return;
     }
