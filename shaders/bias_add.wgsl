@@ -5,6 +5,7 @@
 // dispatch   one invocation per 4 elements, 64 per workgroup, folded
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Linear.html (the addition)
+#import "shared/channels.wgsl"
 #import "shared/index.wgsl"
 
 struct Params {
@@ -23,8 +24,8 @@ var<immediate> params: Params;
 @group(0) @binding(1) var<storage, read> bias: array<Storage>;
 @group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
 
-fn bias_of(element: u32) -> Accum {
-    return Accum(bias[(element / params.inner) % params.channels]);
+fn channel_value(c: u32) -> Accum {
+    return Accum(bias[c]);
 }
 
 @compute @workgroup_size(64)
@@ -37,15 +38,7 @@ fn forward(
     if i >= params.vectors {
         return;
     }
-    var b: Accum4;
-    if params.inner % 4u == 0u {
-        b = Accum4(bias_of(4u * i));
-    } else if params.inner == 1u && params.channels % 4u == 0u {
-        let c = (4u * i) % params.channels;
-        b = Accum4(Accum(bias[c]), Accum(bias[c + 1u]), Accum(bias[c + 2u]), Accum(bias[c + 3u]));
-    } else {
-        b = Accum4(bias_of(4u * i), bias_of(4u * i + 1u), bias_of(4u * i + 2u), bias_of(4u * i + 3u));
-    }
+    let b = channel_values(i, params.channels, params.inner);
 #ifdef IN_PLACE_0
     let x = Accum4(output[i]);
 #else

@@ -1,9 +1,9 @@
-// output = a, then b along an axis; the gradient of each is a slice of that of the output.
+// output = a, then b along an axis. (The gradient of each is a slice of that of the output, by slice.wgsl.)
 //
 // A tensor is rows of elements that lie together in memory: those of one index of the axes before the axis. All numbers
 // are elements, or with VEC vectors of four.
 //
-// bindings   forward: a, b, output; grad_input: grad_output, grad_input
+// bindings   a, b, output
 // in place   no
 // dispatch   one invocation per element (VEC: four) written, 64 per workgroup, folded
 // workgroup  0 bytes
@@ -13,30 +13,22 @@
 struct Params {
     // Elements that the kernel writes.
     elements: u32,
-    // Elements of a row of the output (or of its gradient).
+    // Elements of a row of the output.
     run: u32,
-    // forward: elements of a row of a. grad_input: elements of a row of the input.
+    // Elements of a row of a.
     first: u32,
-    // grad_input: elements of a row of the output's gradient before those of the input.
-    before: u32,
 }
 var<immediate> params: Params;
 
 #ifdef VEC
-@group(0) @binding(0) var<storage, read> a: array<Storage4>;
-@group(0) @binding(1) var<storage, read> b: array<Storage4>;
-@group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
-
-@group(0) @binding(0) var<storage, read> grad_output: array<Storage4>;
-@group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage4>;
+alias Element = Storage4;
 #else
-@group(0) @binding(0) var<storage, read> a: array<Storage>;
-@group(0) @binding(1) var<storage, read> b: array<Storage>;
-@group(0) @binding(2) var<storage, read_write> output: array<Storage>;
-
-@group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
-@group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage>;
+alias Element = Storage;
 #endif
+
+@group(0) @binding(0) var<storage, read> a: array<Element>;
+@group(0) @binding(1) var<storage, read> b: array<Element>;
+@group(0) @binding(2) var<storage, read_write> output: array<Element>;
 
 @compute @workgroup_size(64)
 fn forward(
@@ -55,18 +47,4 @@ fn forward(
     } else {
         output[i] = b[row * (params.run - params.first) + at - params.first];
     }
-}
-
-@compute @workgroup_size(64)
-fn grad_input(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.elements {
-        return;
-    }
-    let row = i / params.first;
-    grad_input_[i] = grad_output[row * params.run + params.before + (i - row * params.first)];
 }

@@ -12,8 +12,9 @@
 struct Params {
     // Elements / 4, rounded up.
     vectors: u32,
-    // A number of the activation's own (leaky_relu: the slope).
+    // Numbers of the activation's own (leaky_relu: the slope).
     setting: f32,
+    second_setting: f32,
 }
 var<immediate> params: Params;
 

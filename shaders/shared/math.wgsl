@@ -9,10 +9,31 @@ fn is_finite(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
 }
 
+// x held between two limits. (The built-in clamp may turn NaN into a limit.)
+fn hold4(x: Accum4, low: f32, high: f32) -> Accum4 {
+    return select(select(x, Accum4(low), x < Accum4(low)), Accum4(high), x > Accum4(high));
+}
+
 // 1 / (1 + exp(-x)); the exponential's argument is never positive, so nothing overflows.
 fn sigmoid4(x: Accum4) -> Accum4 {
     let e = exp(-abs(x));
     return select(e, Accum4(1.0), x >= Accum4(0.0)) / (1.0 + e);
+}
+
+// ln(1 + e) for e in 0..1, where the log of a number near to 1 would lose digits: 2 artanh(s) with s = e / (2 + e) <= 1/3,
+// by its series.
+fn ln_1p_4(e: Accum4) -> Accum4 {
+    let s = e / (2.0 + e);
+    let s2 = s * s;
+    let series = 1.0 / 3.0 + s2 * (1.0 / 5.0 + s2 * (1.0 / 7.0 + s2 * (1.0 / 9.0 + s2 * (1.0 / 11.0 + s2 * (1.0 / 13.0)))));
+    return 2.0 * s * (1.0 + s2 * series);
+}
+
+// exp(x) - 1 for x <= 0, with all digits near 0: its series from -1/2 on.
+fn exp_m1_4(x: Accum4) -> Accum4 {
+    let series = 1.0
+        + x * (1.0 / 2.0 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0 + x * (1.0 / 720.0 + x * (1.0 / 5040.0 + x * (1.0 / 40320.0)))))));
+    return select(exp(x) - 1.0, x * series, x > Accum4(-0.5));
 }
 
 // The built-in tanh may overflow far out and loses all digits near 0: series up to 1/4, exponentials of negative numbers

@@ -5,7 +5,8 @@
 //     a term of the row's sum that backward needs
 //   fn gradient(grad_output: Accum, output: Accum, sum: Accum) -> Accum
 //
-// A row is the elements along the axis: their number is `extent`, `inner` elements apart.
+// A row is the elements along the axis: their number is `extent`, `inner` elements apart. Of a causal row only the first take
+// part in the sum, and the output of the others is 0; nothing needs to be known of that in backward.
 //
 // bindings   forward: input, output; grad_input: output, grad_output, grad_input. Any shape, all alike.
 // in place   forward: input; grad_input: grad_output or output
@@ -18,6 +19,8 @@ struct Params {
     rows: u32,
     extent: u32,
     inner: u32,
+    // Causal: rows of [queries, extent], the last of which takes all elements, each before it one less. Otherwise 0.
+    queries: u32,
 }
 var<immediate> params: Params;
 
@@ -63,6 +66,14 @@ fn row_start(row: u32) -> u32 {
     return (row / params.inner) * params.inner * params.extent + row % params.inner;
 }
 
+// Elements of a row that take part.
+fn visible(row: u32) -> u32 {
+    if params.queries == 0u {
+        return params.extent;
+    }
+    return params.extent - params.queries + row % params.queries + 1u;
+}
+
 @compute @workgroup_size(64)
 fn forward(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
@@ -72,13 +83,14 @@ fn forward(
     let row = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let place = lanes_place(local_index);
     let start = row_start(min(row, params.rows - 1u));
+    let end = visible(min(row, params.rows - 1u));
     var largest = load_input(start);
-    for (var k = place; k < params.extent; k += LANES) {
+    for (var k = place; k < end; k += LANES) {
         largest = max(largest, load_input(start + k * params.inner));
     }
     largest = lanes_max(local_index, largest);
     var sum = Accum(0.0);
-    for (var k = place; k < params.extent; k += LANES) {
+    for (var k = place; k < end; k += LANES) {
         sum += exp(load_input(start + k * params.inner) - largest);
     }
     sum = lanes_sum(local_index, sum);
@@ -87,7 +99,11 @@ fn forward(
     }
     for (var k = place; k < params.extent; k += LANES) {
         let i = start + k * params.inner;
-        output[i] = Storage(normalized(load_input(i) - largest, sum));
+        if k < end {
+            output[i] = Storage(normalized(load_input(i) - largest, sum));
+        } else {
+            output[i] = Storage(0.0);
+        }
     }
 }
 

@@ -41,14 +41,9 @@ mod tensor;
 mod tests;
 
 pub use init::{Init, Scheme};
-pub use layers::{
-    Add, AvgPool2d, BatchNorm, Concat, Conv2d, Flatten, Gelu, GroupNorm, HardSwish, InstanceNorm, Layer, LayerNorm,
-    LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Module, Pair, Permute, Relu, Reshape, RmsNorm, Sigmoid, Silu, Skip,
-    Softmax, Tanh, Upsample,
-};
+pub use layers::*;
 pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
-#[allow(unused_imports)]
 pub(crate) use model::{LayerInfo, sample_shape, thousands};
 pub use scope::{RUN, Scope};
 pub use sequential::Sequential;
-pub use tensor::Tensor;
+pub use tensor::{Tensor, scaled_dot_product_attention};

@@ -21,9 +21,14 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// Floating-point operations on one element, for the cost model.
     const FLOPS: u64;
 
-    /// The number that the kernels read as `params.setting`.
-    fn setting(&self) -> f32 {
-        0.0
+    /// The numbers that the kernels read as `params.setting` and `params.second_setting`.
+    fn settings(&self) -> [f32; 2] {
+        [0.0; 2]
+    }
+
+    /// Refuses settings that make no sense.
+    fn check(&self) -> Result<(), OpError> {
+        Ok(())
     }
 
     /// Constants of the kernels' prelude.
@@ -45,8 +50,14 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T;
 }
 
-fn dispatch<A: Activation>(activation: &A, entry: &'static str, bindings: &[Slot], numel: usize) -> Vec<Dispatch> {
-    let mut dispatch = elementwise::launch(A::NAME, entry, bindings, numel, activation.setting());
+/// A launch of one of the activation's kernels.
+pub(super) fn dispatch<A: Activation>(
+    activation: &A,
+    entry: &'static str,
+    bindings: &[Slot],
+    numel: usize,
+) -> Vec<Dispatch> {
+    let mut dispatch = elementwise::launch_with(A::NAME, entry, bindings, numel, &activation.settings());
     dispatch.consts = activation.consts();
     vec![dispatch]
 }
@@ -62,6 +73,7 @@ impl<A: Activation> Op for A {
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        self.check()?;
         expect_count(A::NAME, inputs, 1)?;
         expect_dtype(A::NAME, "input", &inputs[0], DType::F32)?;
         Ok(vec![inputs[0].clone()])

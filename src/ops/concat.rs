@@ -1,6 +1,7 @@
 //! Two tensors, one after the other along an axis.
 
-use super::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
+use super::slice::{self, Slice, run};
+use super::{Backward, Builder, Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -14,7 +15,7 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// | output | `[…, n + m, …]` |
 ///
 /// **Saved for backward:** nothing. **In place:** no.
-/// **Numerics:** exact; each gradient is a slice of that of the output.
+/// **Numerics:** exact; each gradient is a [`Slice`] of that of the output.
 ///
 /// # Errors
 /// Where an input is not f32, the axis does not exist, or the shapes differ beside it.
@@ -24,32 +25,6 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 pub struct Concat {
     /// The axis along which they follow each other.
     pub axis: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    run: u32,
-    first: u32,
-    before: u32,
-}
-
-/// Elements that lie together in memory: those of one index of the axes before `axis`.
-fn run(desc: &TensorDesc, axis: usize) -> usize {
-    desc.shape[axis..].iter().product()
-}
-
-/// A launch that writes `elements` elements, in vectors of four where every run and place is a multiple of four.
-fn launch(entry: &'static str, bindings: impl Into<Vec<Slot>>, elements: usize, places: [usize; 3]) -> Dispatch {
-    let is_aligned = places.iter().all(|place| place.is_multiple_of(4));
-    let unit = if is_aligned { 4 } else { 1 };
-    let [run, first, before] = places.map(|place| (place / unit) as u32);
-    let count = elements / unit;
-    let dispatch = Dispatch::new("concat", entry, bindings)
-        .params(&Params { elements: count as u32, run, first, before })
-        .linear(count.div_ceil(64));
-    if is_aligned { dispatch.constant("VEC", 1) } else { dispatch }
 }
 
 impl Concat {
@@ -91,10 +66,10 @@ impl Op for Concat {
         let mut gradients = Vec::new();
         let mut start = 0;
         for (&input, wanted) in forward.inputs.iter().zip(forward.wanted) {
-            let extent = graph.desc(input).shape[self.axis];
-            let op = ConcatGradInput { axis: self.axis, start, extent };
+            let length = graph.desc(input).shape[self.axis];
+            let op = Slice { axis: self.axis, start, length };
             gradients.push(if *wanted { Some(graph.emit(op, &[grad_output])?) } else { None });
-            start += extent;
+            start += length;
         }
         Ok(gradients)
     }
@@ -107,61 +82,7 @@ impl Op for Concat {
         let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
         let whole = run(&outputs[0], self.axis);
         let first = run(&inputs[0], self.axis);
-        vec![launch("forward", bindings, outputs[0].numel(), [whole, first, 0])]
-    }
-
-    twin!();
-}
-
-/// `grad_input = grad_output from start to start + extent along axis`
-#[derive(Clone, Copy, Debug)]
-struct ConcatGradInput {
-    axis: usize,
-    start: usize,
-    extent: usize,
-}
-
-impl ConcatGradInput {
-    /// Elements that lie together in the gradient of the output and of the input, and of those in the first how many lie
-    /// before the slice.
-    fn places(&self, grad_output: &TensorDesc) -> [usize; 3] {
-        let inner: usize = grad_output.shape[self.axis + 1..].iter().product();
-        [run(grad_output, self.axis), self.extent * inner, self.start * inner]
-    }
-
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let [whole, slice, before] = self.places(&call.input_descs[0]);
-        let grad_output = call.input(0);
-        for (d, g) in call.output(0).chunks_exact_mut(slice).zip(grad_output.chunks_exact(whole)) {
-            d.copy_from_slice(&g[before..][..slice]);
-        }
-    }
-}
-
-impl Op for ConcatGradInput {
-    fn name(&self) -> &'static str {
-        "concat.grad_input"
-    }
-
-    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        expect_count("concat.grad_input", inputs, 1)?;
-        let mut shape = inputs[0].shape.to_vec();
-        shape[self.axis] = self.extent;
-        Ok(vec![TensorDesc::f32(shape)])
-    }
-
-    fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // Of the gradient of the output, only the slice is read.
-        Cost { flops: 0, bytes_moved: 2 * outputs[0].size_bytes() }
-    }
-
-    fn flags(&self) -> Flags {
-        Flags { batch_separable: self.axis > 0, ..Flags::default() }
-    }
-
-    fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let bindings = [Slot::Input(0), Slot::Output(0)];
-        vec![launch("grad_input", bindings, outputs[0].numel(), self.places(&inputs[0]))]
+        vec![slice::launch("concat", "forward", bindings, outputs[0].numel(), [whole, first])]
     }
 
     twin!();

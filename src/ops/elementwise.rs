@@ -2,15 +2,8 @@
 
 use super::{Dispatch, Slot};
 
-/// Parameters of every such kernel: elements / 4 rounded up, and one number that the op gives meaning to.
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    vectors: u32,
-    setting: f32,
-}
-
-/// A launch over `numel` elements; the kernel's parameters are `vectors: u32, setting: f32`.
+/// A launch over `numel` elements; the kernel's parameters are `vectors: u32`, elements / 4 rounded up, and `setting: f32`,
+/// a number that the op gives meaning to.
 pub(super) fn launch(
     file: &'static str,
     entry: &'static str,
@@ -18,8 +11,19 @@ pub(super) fn launch(
     numel: usize,
     setting: f32,
 ) -> Dispatch {
+    launch_with(file, entry, bindings, numel, &[setting])
+}
+
+/// As [`launch`], with any number of settings.
+pub(super) fn launch_with(
+    file: &'static str,
+    entry: &'static str,
+    bindings: impl Into<Vec<Slot>>,
+    numel: usize,
+    settings: &[f32],
+) -> Dispatch {
     let vectors = numel.div_ceil(4);
-    Dispatch::new(file, entry, bindings)
-        .params(&Params { vectors: vectors as u32, setting })
-        .linear(vectors.div_ceil(64))
+    let mut params = (vectors as u32).to_ne_bytes().to_vec();
+    params.extend_from_slice(bytemuck::cast_slice(settings));
+    Dispatch { params, ..Dispatch::new(file, entry, bindings).linear(vectors.div_ceil(64)) }
 }

@@ -1,6 +1,6 @@
 //! Signs in place of numbers: one bit for each element that an activation's backward needs to know the sign of.
 
-use super::{Activation, Call, Cost, Dispatch, Op, Real, Slot, elementwise, expect_count, expect_dtype};
+use super::{Activation, Call, Cost, Dispatch, Op, Real, Slot, activation, expect_count, expect_dtype};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
@@ -82,10 +82,7 @@ impl<A: Activation> Op for GradInputMask<A> {
 
     fn dispatches(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
-        let (numel, setting) = (outputs[0].numel(), self.activation.setting());
-        let mut dispatch = elementwise::launch(A::NAME, "grad_input_mask", bindings, numel, setting);
-        dispatch.consts = self.activation.consts();
-        vec![dispatch]
+        activation::dispatch(&self.activation, "grad_input_mask", &bindings, outputs[0].numel())
     }
 
     twin!();

@@ -38,6 +38,8 @@ pub trait Real:
     fn to_f64(self) -> f64;
     /// e to the power of self.
     fn exp(self) -> Self;
+    /// e to the power of self, less 1; accurate near 0.
+    fn exp_m1(self) -> Self;
     /// Natural logarithm.
     fn ln(self) -> Self;
     /// ln(1 + self), accurate near 0.
@@ -72,6 +74,9 @@ macro_rules! real {
             }
             fn exp(self) -> Self {
                 self.exp()
+            }
+            fn exp_m1(self) -> Self {
+                self.exp_m1()
             }
             fn ln(self) -> Self {
                 self.ln()

@@ -66,6 +66,24 @@ struct TotalParams {
     scale: f32,
 }
 
+/// The launches of `outputs` sums of `terms` terms each, times `scale`. `partial` is the launch that makes the partial sums
+/// [outputs, splits] at a slot, for a number of splits and a scale of its own; each of its invocations adds `terms / splits`
+/// terms.
+pub(super) fn split(
+    outputs: usize,
+    terms: usize,
+    scale: f32,
+    partial: impl Fn(Slot, usize, f32) -> Dispatch,
+) -> Vec<Dispatch> {
+    let splits = splits(outputs, terms);
+    let partial = |sums, scale| partial(sums, splits, scale).loops(terms.div_ceil(splits));
+    if splits == 1 {
+        return vec![partial(Slot::Output(0), scale)];
+    }
+    let combine = combine(Slot::Workspace(0), Slot::Output(0), outputs, splits, scale);
+    vec![partial(Slot::Workspace(0), 1.0), combine]
+}
+
 /// The launches of a sum over all `terms` elements of a tensor: `entry` makes the partial sums. `bindings` are those of
 /// its inputs; the output follows.
 pub(super) fn total(
@@ -75,17 +93,11 @@ pub(super) fn total(
     terms: usize,
     scale: f32,
 ) -> Vec<Dispatch> {
-    let splits = splits(1, terms);
-    let partial = |sums: Slot, scale: f32| {
+    split(1, terms, scale, |sums, splits, scale| {
         Dispatch::new(file, entry, [inputs, &[sums]].concat())
             .params(&TotalParams { terms: terms as u32, splits: splits as u32, scale })
             .linear(splits.div_ceil(WORKGROUP))
-            .loops(terms.div_ceil(splits))
-    };
-    if splits == 1 {
-        return vec![partial(Slot::Output(0), scale)];
-    }
-    vec![partial(Slot::Workspace(0), 1.0), combine(Slot::Workspace(0), Slot::Output(0), 1, splits, scale)]
+    })
 }
 
 /// A sum over some axes of a tensor.
@@ -182,10 +194,9 @@ impl AxisSum {
 
     /// The launches, for kernels that bind `input` and write output 0.
     pub(super) fn dispatches(&self, input: Slot, scale: f32) -> Vec<Dispatch> {
-        let splits = splits(self.outputs, self.terms);
         let extent = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(1, |d| d.0 as u32);
         let stride = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(0, |d| d.1 as u32);
-        let forward = |sums: Slot, scale: f32| {
+        split(self.outputs, self.terms, scale, |sums, splits, scale| {
             Dispatch::new("sum", "forward", [input, sums])
                 .params(&SumParams {
                     outputs: self.outputs as u32,
@@ -201,13 +212,7 @@ impl AxisSum {
                 })
                 .constant("LANES", 1)
                 .linear((self.outputs * splits).div_ceil(WORKGROUP))
-                .loops(self.terms.div_ceil(splits))
-        };
-        if splits == 1 {
-            return vec![forward(Slot::Output(0), scale)];
-        }
-        let combine = combine(Slot::Workspace(0), Slot::Output(0), self.outputs, splits, scale);
-        vec![forward(Slot::Workspace(0), 1.0), combine]
+        })
     }
 
     /// The parameters of the gradient's kernel, which repeats the output along the summed axes.

@@ -19,6 +19,8 @@ pub(super) struct Rows {
     rows: usize,
     extent: usize,
     inner: usize,
+    /// Rows of a square of which row i ends i before the last, or 0: see [`Rows::causal`].
+    queries: usize,
 }
 
 #[repr(C)]
@@ -27,6 +29,7 @@ struct Params {
     rows: u32,
     extent: u32,
     inner: u32,
+    queries: u32,
 }
 
 /// The shape rule.
@@ -51,21 +54,37 @@ pub(super) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc]) ->
 impl Rows {
     pub(super) fn new(shape: &Shape, axis: usize) -> Self {
         let (extent, inner) = (shape[axis], shape[axis + 1..].iter().product());
-        Rows { rows: shape.numel() / extent.max(1), extent, inner }
+        Rows { rows: shape.numel() / extent.max(1), extent, inner, queries: 0 }
+    }
+
+    /// The rows of `[…, queries, keys]` along the last axis, each of which sees the keys up to its own: the last sees all,
+    /// each one before it one less.
+    pub(super) fn causal(shape: &Shape) -> Self {
+        Rows { queries: shape[shape.len() - 2], ..Rows::new(shape, shape.len() - 1) }
+    }
+
+    /// Elements of a row that take part.
+    fn visible(&self, row: usize) -> usize {
+        if self.queries == 0 { self.extent } else { self.extent - self.queries + row % self.queries + 1 }
     }
 
     /// A launch of one of the kernels of `shared/softmax.wgsl`.
     pub(super) fn dispatch(&self, file: &'static str, entry: &'static str, bindings: impl Into<Vec<Slot>>) -> Dispatch {
         let lanes = reduce::lanes(self.extent, LONG_ROW);
         let dispatch = Dispatch::new(file, entry, bindings)
-            .params(&Params { rows: self.rows as u32, extent: self.extent as u32, inner: self.inner as u32 })
+            .params(&Params {
+                rows: self.rows as u32,
+                extent: self.extent as u32,
+                inner: self.inner as u32,
+                queries: self.queries as u32,
+            })
             .loops(PASSES * self.extent.div_ceil(lanes) + 16);
         reduce::over_rows(dispatch, self.rows, lanes)
     }
 
     /// The indices of the elements of each row.
     fn indices(self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
-        let Rows { rows, extent, inner } = self;
+        let Rows { rows, extent, inner, .. } = self;
         (0..rows).map(move |row| {
             let start = row / inner * inner * extent + row % inner;
             (0..extent).map(move |k| start + k * inner)
@@ -76,11 +95,12 @@ impl Rows {
     pub(super) fn forward<T: Real>(self, call: &mut Call<'_, T>, normalized: impl Fn(T, T) -> T) {
         let input = call.input(0);
         let output = call.output(0);
-        for row in self.indices() {
-            let largest = row.clone().map(|i| input[i]).fold(T::NEG_INFINITY, Real::max);
-            let sum = row.clone().map(|i| (input[i] - largest).exp()).sum();
-            for i in row {
-                output[i] = normalized(input[i] - largest, sum);
+        for (number, row) in self.indices().enumerate() {
+            let visible = self.visible(number);
+            let largest = row.clone().take(visible).map(|i| input[i]).fold(T::NEG_INFINITY, Real::max);
+            let sum = row.clone().take(visible).map(|i| (input[i] - largest).exp()).sum();
+            for (k, i) in row.enumerate() {
+                output[i] = if k < visible { normalized(input[i] - largest, sum) } else { T::ZERO };
             }
         }
     }

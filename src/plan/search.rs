@@ -37,12 +37,14 @@ pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError
     let whole_graph = source.graph(Pass::Only, batch, batch, Stash::Full)?;
     let mixing = microbatch::mixes_samples(&whole_graph).map(|node| {
         let node = whole_graph.node(node);
-        format!("layer `{}` ({}) mixes the samples of a batch", node.name, node.op.name())
+        let mixing = format!("layer `{}` ({}) mixes the samples of a batch", node.name, node.op.name());
+        (mixing, node.op.split_advice())
     });
     let counts = match (request.micro_batches, &mixing) {
-        (Some(count), Some(mixing)) if count > 1 => {
+        (Some(count), Some((mixing, advice))) if count > 1 => {
+            let advice = advice.map_or_else(String::new, |advice| format!(", or {advice}"));
             return Err(PlanError::Request(format!(
-                "{mixing}, so splitting the batch would change the result: use 1 micro-batch"
+                "{mixing}, so splitting the batch would change the result: use 1 micro-batch{advice}"
             )));
         }
         (Some(count), _) => vec![count],
@@ -64,7 +66,7 @@ pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError
         return Err(search.refused.unwrap_or_else(|| PlanError::Request("there is nothing to plan".into())));
     };
     let Some(chosen) = chosen else {
-        return Err(infeasible(request, &least, mixing.as_deref()));
+        return Err(infeasible(request, &least, mixing.as_ref()));
     };
     let minimum_budget_bytes = least.plan().peak_bytes.min(chosen.plan().peak_bytes);
     let bound = search.bound(&chosen)?;

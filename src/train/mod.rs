@@ -9,6 +9,7 @@ mod report;
 mod settings;
 mod source;
 mod state;
+mod summary;
 mod trainer;
 mod weights;
 
@@ -19,5 +20,6 @@ pub use plan_file::PlanFile;
 pub use report::{Evaluation, FitOptions, FitReport, StepReport};
 pub use settings::{Config, Loss, Optimizer};
 pub use source::{plan, plan_for};
+pub use summary::{Summary, SummaryRow, summary};
 pub use trainer::Trainer;
 pub use weights::write_whole;

@@ -16,7 +16,8 @@ class Case:
     name: str
     inputs: dict
     settings: dict = field(default_factory=dict)
-    # How inputs are drawn where it is not N(0, 1): ("uniform", low, high), ("labels", n), ("away", distance).
+    # How inputs are drawn where it is not N(0, 1): ("uniform", low, high), ("labels", n), ("away", distance),
+    # ("constant", value).
     fill: dict = field(default_factory=dict)
     # Inputs without a gradient.
     no_grad: tuple = ()
@@ -190,11 +191,81 @@ for approximate in ("none", "tanh"):
         add("gelu", f"{prefix}_{dims(shape)}", {"input": shape}, {"approximate": approximate})
     add("gelu", f"{prefix}_extreme", {"input": (13,)}, {"approximate": approximate}, fill={"input": ("uniform", -100.0, 100.0)})
 
+for op, fill in (("abs", ("away", 0.05)), ("exp", None), ("log", ("uniform", 0.1, 5.0)), ("sqrt", ("uniform", 0.1, 5.0)), ("hard_sigmoid", None)):
+    for shape in ((1,), (7,), (2, 3, 5), (257,)):
+        add(op, dims(shape), {"input": shape}, fill={"input": fill} if fill else {})
+add("hard_sigmoid", "extreme", {"input": (13,)}, fill={"input": ("uniform", -100.0, 100.0)})
+# On the kinks.
+add("abs", "zeros_5", {"input": (5,)}, fill={"input": ("constant", 0.0)})
+add("hard_sigmoid", "at_3", {"input": (5,)}, fill={"input": ("constant", 3.0)})
+add("hard_sigmoid", "at_minus_3", {"input": (5,)}, fill={"input": ("constant", -3.0)})
+for shape in ((7,), (2, 3, 5), (257,)):
+    add("clamp", dims(shape), {"input": shape}, {"min": -1.0, "max": 1.0})
+    add("clamp", f"below_{dims(shape)}", {"input": shape}, {"min": 0.25, "max": None})
+    add("clamp", f"relu6_{dims(shape)}", {"input": shape}, {"min": 0.0, "max": 6.0}, fill={"input": ("uniform", -3.0, 9.0)})
+for prefix, low, high in (("", -1, 1), ("relu6_", 0, 6)):
+    for limit in (low, high):
+        add("clamp", f"{prefix}at_{limit}", {"input": (5,)}, {"min": float(low), "max": float(high)}, fill={"input": ("constant", float(limit))})
+for exponent in (2, 3, 0, -1, -2):
+    fill = {"input": ("away", 0.5)} if exponent < 0 else {}
+    for shape in ((7,), (2, 3, 5)):
+        add("pow", f"exponent{exponent}_{dims(shape)}", {"input": shape}, {"exponent": float(exponent)}, fill=fill)
+for exponent in (0.5, 1.7, -0.3):
+    for shape in ((7,), (257,)):
+        add("pow", f"exponent{exponent}_{dims(shape)}", {"input": shape}, {"exponent": exponent}, fill={"input": ("uniform", 0.1, 4.0)})
+add("pow", "zero_to_2_5", {"input": (5,)}, {"exponent": 2.0}, fill={"input": ("constant", 0.0)})
+add("pow", "zero_to_0_5", {"input": (5,)}, {"exponent": 0.0}, fill={"input": ("constant", 0.0)})
+for alpha in (1, 0.3, -0.5):
+    for shape in ((7,), (2, 3, 5), (257,)):
+        add("elu", f"alpha{alpha}_{dims(shape)}", {"input": shape}, {"alpha": float(alpha)}, fill={"input": ("away", 0.01)})
+    add("elu", f"alpha{alpha}_extreme", {"input": (13,)}, {"alpha": float(alpha)}, fill={"input": ("uniform", -100.0, 100.0)})
+for prefix, beta, threshold in (("", 1.0, 20.0), ("beta0.5_threshold0.75_", 0.5, 0.75), ("beta-2_", -2.0, 20.0)):
+    for shape in ((7,), (2, 3, 5), (257,)):
+        add("softplus", prefix + dims(shape), {"input": shape}, {"beta": beta, "threshold": threshold})
+add("softplus", "extreme", {"input": (13,)}, {"beta": 1.0, "threshold": 20.0}, fill={"input": ("uniform", -100.0, 100.0)})
+
+# prelu: one weight per channel, or one for all.
+for prefix, weights, shape in (
+    ("", 1, (1, 1)),
+    ("", 7, (4, 7)),
+    ("", 5, (2, 5, 3)),
+    ("", 3, (2, 3, 4, 5)),
+    ("shared_", 1, (7,)),
+    ("shared_", 1, (2, 3, 5)),
+):
+    add("prelu", prefix + dims(shape), {"input": shape, "weight": (weights,)}, fill={"input": ("away", 0.05)})
+add("prelu", "zeros_2x3", {"input": (2, 3), "weight": (3,)}, fill={"input": ("constant", 0.0)})
+
 # softmax, log_softmax
 for op in ("softmax", "log_softmax"):
     for shape, axis in (((1, 1), 1), ((4, 10), 1), ((5, 3), 0), ((2, 3, 4), 1), ((2, 3, 5), 2), ((2, 300), 1)):
         add(op, f"axis{axis}_{dims(shape)}", {"input": shape}, {"axis": axis})
     add(op, "extreme_axis1_3x5", {"input": (3, 5)}, {"axis": 1}, fill={"input": ("uniform", -100.0, 100.0)})
+
+for shape in ((1, 1, 1), (2, 5, 5), (2, 3, 7), (3, 2, 4, 9)):
+    add("softmax", f"causal_{dims(shape)}", {"input": shape}, {"axis": len(shape) - 1, "causal": True})
+
+# embedding: inputs are indices, weight.
+for name, shape, vocabulary, width, padding in (
+    ("4_of_7x5", (4,), 7, 5, None),
+    ("2x3_of_5x4", (2, 3), 5, 4, None),
+    ("2x3x2_of_3x1", (2, 3, 2), 3, 1, None),
+    ("padding2_3x7_of_5x8", (3, 7), 5, 8, 2),
+    ("one_row_9_of_1x3", (9,), 1, 3, None),
+):
+    inputs = {"indices": shape, "weight": (vocabulary, width)}
+    fill = {"indices": ("labels", vocabulary)}
+    add("embedding", name, inputs, {"padding_idx": padding}, fill=fill, no_grad=("indices",))
+
+# gather
+for name, shape, axis, length in (
+    ("axis0_3_of_5", (5,), 0, 3),
+    ("axis1_4x3_of_4x7", (4, 7), 1, 3),
+    ("axis1_2x5x3_of_2x4x3", (2, 4, 3), 1, 5),
+    ("axis2_2x3x1_of_2x3x5", (2, 3, 5), 2, 1),
+):
+    index = shape[:axis] + (length,) + shape[axis + 1 :]
+    add("gather", name, {"input": shape, "index": index}, {"axis": axis}, fill={"index": ("labels", shape[axis])}, no_grad=("index",))
 
 # Elementwise, two inputs of one shape
 for op in ("add", "mul"):
@@ -232,6 +303,38 @@ for name, a, b, axis in (
 ):
     add("concat", name, {"a": a, "b": b}, {"axis": axis})
 
+# flip: with lengths, samples are turned round within them.
+for name, shape, axis, lengths in (
+    ("axis0_7", (7,), 0, False),
+    ("axis1_3x5x2", (3, 5, 2), 1, False),
+    ("axis2_2x3x5", (2, 3, 5), 2, False),
+    ("one", (1,), 0, False),
+    ("lengths_5x7x3", (5, 7, 3), 1, True),
+    ("lengths_4x5x8", (4, 5, 8), 1, True),
+    ("lengths_axis2_7x2x5", (7, 2, 5), 2, True),
+):
+    given = {"lengths": (shape[0],)} if lengths else {}
+    fill = {"lengths": ("lengths", shape[axis])} if lengths else {}
+    add("flip", name, {"input": shape} | given, {"axis": axis}, fill=fill, no_grad=("lengths",))
+
+# slice: from `start` on, `length` along an axis.
+for name, shape, axis, start, length in (
+    ("one_axis_7_from_2_to_5", (7,), 0, 2, 3),
+    ("first_of_axis0_5x3", (5, 3), 0, 0, 1),
+    ("last_axis_2x3x5_from_4_to_5", (2, 3, 5), 2, 4, 1),
+    ("last_axis_vectors_3x12_from_4_to_12", (3, 12), 1, 4, 8),
+    ("channels_2x5x3x7_from_1_to_4", (2, 5, 3, 7), 1, 1, 3),
+):
+    add("slice", name, {"input": shape}, {"axis": axis, "start": start, "length": length})
+
+# split: parts of these lengths along an axis.
+for name, shape, axis, lengths, grads in (
+    ("one_axis_7_in_2_5", (7,), 0, (2, 5), None),
+    ("axis1_2x6x4_in_thirds", (2, 6, 4), 1, (2, 2, 2), None),
+    ("last_axis_3x7_in_1_4_2", (3, 7), 1, (1, 4, 2), (1,)),
+):
+    add("split", name, {"input": shape}, {"axis": axis, "lengths": lengths}, grad_outputs=grads)
+
 # upsample_nearest2d
 for name, shape, scale in (
     ("scale2_2x3x4x5", (2, 3, 4, 5), (2, 2)),
@@ -260,26 +363,36 @@ for op in ("sum", "mean"):
         add(op, name, {"input": shape}, {"axes": axes, "keepdim": keepdim})
 
 
-# lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H].
-def lstm(name, b, t, i, h, state, grads):
-    inputs = {"input": (b, t, i), "weight_ih": (4 * h, i), "weight_hh": (4 * h, h), "bias_ih": (4 * h,), "bias_hh": (4 * h,)}
+# lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H]. gru: without c_n. Where there are lengths, the sequences are packed.
+def recurrent(op, name, b, t, i, h, state, grads, lengths=False):
+    sums, states = {"lstm": (4 * h, ("h0", "c0")), "gru": (3 * h, ("h0",))}[op]
+    inputs = {"input": (b, t, i), "weight_ih": (sums, i), "weight_hh": (sums, h), "bias_ih": (sums,), "bias_hh": (sums,)}
     if state:
-        inputs |= {"h0": (b, h), "c0": (b, h)}
-    add("lstm", name, inputs, grad_outputs=grads)
+        inputs |= {name: (b, h) for name in states}
+    rest = {}
+    if lengths:
+        inputs["lengths"] = (b,)
+        rest = {"fill": {"lengths": ("lengths", t)}, "no_grad": ("lengths",)}
+    add(op, name, inputs, grad_outputs=grads, **rest)
 
 
-SEQUENCE, LAST, ALL = (0,), (1,), (0, 1, 2)
-lstm("sequence", 2, 5, 3, 4, False, SEQUENCE)
-lstm("last", 2, 5, 3, 4, False, LAST)
-lstm("cell", 2, 3, 3, 4, False, (2,))
-lstm("all", 2, 5, 3, 4, False, ALL)
-lstm("state_sequence", 3, 4, 2, 5, True, SEQUENCE)
-lstm("state_last", 3, 4, 2, 5, True, LAST)
-lstm("state_all", 3, 4, 2, 5, True, ALL)
-lstm("one", 1, 1, 1, 1, False, ALL)
-lstm("state_one", 1, 1, 1, 1, True, ALL)
-lstm("long_sequence", 1, 40, 2, 3, True, ALL)
-lstm("hidden17", 3, 3, 5, 17, True, ALL)
+SEQUENCE, LAST = (0,), (1,)
+for op, ALL in (("lstm", (0, 1, 2)), ("gru", (0, 1))):
+    recurrent(op, "sequence", 2, 5, 3, 4, False, SEQUENCE)
+    recurrent(op, "last", 2, 5, 3, 4, False, LAST)
+    if op == "lstm":
+        recurrent(op, "cell", 2, 3, 3, 4, False, (2,))
+    recurrent(op, "all", 2, 5, 3, 4, False, ALL)
+    recurrent(op, "state_sequence", 3, 4, 2, 5, True, SEQUENCE)
+    recurrent(op, "state_last", 3, 4, 2, 5, True, LAST)
+    recurrent(op, "state_all", 3, 4, 2, 5, True, ALL)
+    recurrent(op, "one", 1, 1, 1, 1, False, ALL)
+    recurrent(op, "state_one", 1, 1, 1, 1, True, ALL)
+    recurrent(op, "long_sequence", 1, 40, 2, 3, True, ALL)
+    recurrent(op, "hidden17", 3, 3, 5, 17, True, ALL)
+    recurrent(op, "lengths", 4, 5, 3, 4, False, ALL, lengths=True)
+    recurrent(op, "lengths_state", 5, 7, 2, 3, True, ALL, lengths=True)
+    recurrent(op, "lengths_last", 3, 4, 2, 5, True, LAST, lengths=True)
 
 # Losses: mean over all, output [1].
 for shape, suffix, fill in (
@@ -345,6 +458,7 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 * matmul: `a` is stored [k, m] with trans_a, `b` is stored [n, k] with trans_b; names are m x k x n.
 * lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H] in that order (others may follow: they get no gradient).
   The column "grads" says which of them get a gradient; the others are `None` in `Backward::grad_outputs`.
+* gru: outputs are output [B, T, H], h_n [B, H]. With lengths (u32, 1 to T), both are PyTorch's packed sequences.
 * Losses are means of shape [1], and get a random gradient. bce_with_logits: no gradient for the target is checked.
 * batch_norm and the other normalizations have further outputs: mean and biased variance (rms_norm: mean square), of shapes
   [C] (batch_norm), [N, groups] (group_norm), the input's without the last `dims` axes (layer_norm, rms_norm).
@@ -355,6 +469,10 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 """
 
 
+def output_name(op, i):
+    return ("output", "h_n", "c_n")[i] if op == "lstm" else f"output {i}"
+
+
 def main():
     print(NOTES)
     print("| op | case | settings | inputs | grads |")
@@ -362,7 +480,7 @@ def main():
     for case in CASES:
         settings = ", ".join(f"{key}={value}" for key, value in case.settings.items())
         inputs = ", ".join(f"{key} {list(shape)}" for key, shape in case.inputs.items())
-        grads = "" if case.grad_outputs is None else ", ".join(("output", "h_n", "c_n")[i] for i in case.grad_outputs) or "none"
+        grads = "" if case.grad_outputs is None else ", ".join(output_name(case.op, i) for i in case.grad_outputs) or "none"
         print(f"| {case.op} | `{case.name}` | {settings} | {inputs} | {grads} |")
 
 

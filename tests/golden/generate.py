@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from cases import CASES
 from common import check_version, draw, generator, numbers, tensor, tensors
@@ -85,8 +86,29 @@ def leaky_relu(input, slope):
     return F.leaky_relu(input, single(slope))
 
 
-def softmax(input, axis):
+def with_singles(function):
+    return lambda input, **settings: function(input, **{name: x if x is None else single(x) for name, x in settings.items()})
+
+
+def hard_sigmoid(input):
+    # F.hardsigmoid has the derivative 1/6 in float32.
+    return F.relu6(input + 3) / 6
+
+
+def softmax(input, axis, causal=False):
+    if causal:
+        queries, keys = input.shape[-2:]
+        is_visible = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+        input = input.masked_fill(~is_visible, -torch.inf)
     return torch.softmax(input, axis)
+
+
+def embedding(indices, weight, padding_idx):
+    return F.embedding(indices, weight, padding_idx)
+
+
+def gather(input, index, axis):
+    return torch.gather(input, axis, index)
 
 
 def log_softmax(input, axis):
@@ -109,6 +131,22 @@ def concat(a, b, axis):
     return torch.cat((a, b), axis)
 
 
+def flip(input, lengths=None, axis=1):
+    if lengths is None:
+        return input.flip(axis)
+    indices = torch.arange(input.shape[axis])
+    orders = [torch.where(indices < length, length - 1 - indices, indices) for length in lengths]
+    return torch.stack([x.index_select(axis - 1, order) for x, order in zip(input, orders)])
+
+
+def slice_(input, axis, start, length):
+    return torch.narrow(input, axis, start, length)
+
+
+def split(input, axis, lengths):
+    return torch.split(input, lengths, axis)
+
+
 def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
 
@@ -117,12 +155,25 @@ def reduce(function):
     return lambda input, axes, keepdim: function(input, dim=axes, keepdim=keepdim)
 
 
-def lstm(input, weight_ih, weight_hh, bias_ih, bias_hh, h0=None, c0=None):
-    module = torch.nn.LSTM(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, dtype=torch.float64)
-    weights = dict(weight_ih_l0=weight_ih, weight_hh_l0=weight_hh, bias_ih_l0=bias_ih, bias_hh_l0=bias_hh)
-    state = () if h0 is None else ((h0[None], c0[None]),)
-    output, (h_n, c_n) = torch.func.functional_call(module, weights, (input, *state))
-    return output, h_n[0], c_n[0]
+def recurrent(kind):
+    """A module of one layer and direction; packed where lengths, which are integers, come last."""
+
+    def run(input, weight_ih, weight_hh, bias_ih, bias_hh, *states):
+        module = kind(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, dtype=torch.float64)
+        weights = dict(weight_ih_l0=weight_ih, weight_hh_l0=weight_hh, bias_ih_l0=bias_ih, bias_hh_l0=bias_hh)
+        steps = input.shape[1]
+        is_packed = bool(states) and not states[-1].is_floating_point()
+        if is_packed:
+            *states, lengths = states
+            input = pack_padded_sequence(input, lengths, batch_first=True, enforce_sorted=False)
+        states = tuple(state[None] for state in states)
+        initial = () if not states else (states if len(states) > 1 else states[0],)
+        output, last = torch.func.functional_call(module, weights, (input, *initial))
+        if is_packed:
+            output, _ = pad_packed_sequence(output, batch_first=True, total_length=steps)
+        return output, *(state[0] for state in (last if isinstance(last, tuple) else (last,)))
+
+    return run
 
 
 OPS = {
@@ -143,6 +194,16 @@ OPS = {
     "silu": F.silu,
     "hard_swish": F.hardswish,
     "gelu": F.gelu,
+    "abs": torch.abs,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "hard_sigmoid": hard_sigmoid,
+    "clamp": with_singles(torch.clamp),
+    "pow": with_singles(torch.pow),
+    "elu": with_singles(F.elu),
+    "softplus": with_singles(F.softplus),
+    "prelu": F.prelu,
     "softmax": softmax,
     "log_softmax": log_softmax,
     "add": torch.add,
@@ -151,10 +212,16 @@ OPS = {
     "reshape": torch.reshape,
     "permute": permute,
     "concat": concat,
+    "flip": flip,
+    "slice": slice_,
+    "split": split,
     "upsample_nearest2d": upsample_nearest2d,
+    "embedding": embedding,
+    "gather": gather,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),
-    "lstm": lstm,
+    "lstm": recurrent(torch.nn.LSTM),
+    "gru": recurrent(torch.nn.GRU),
     "cross_entropy": F.cross_entropy,
     "bce_with_logits": F.binary_cross_entropy_with_logits,
     "mse": F.mse_loss,

@@ -271,8 +271,8 @@ impl BatchNorm {
                 unbiased = 1.0;
             }
             let momentum = self.momentum;
-            scope.carry(Carry { buffer: running_mean, value: mean, momentum, factor: 1.0 });
-            scope.carry(Carry { buffer: running_var, value: var, momentum, factor: unbiased });
+            scope.carry(Carry { buffer: running_mean, value: mean, momentum, factor: 1.0, rows: None });
+            scope.carry(Carry { buffer: running_var, value: var, momentum, factor: unbiased, rows: None });
         }
         Ok(output)
     }

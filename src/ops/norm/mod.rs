@@ -216,10 +216,13 @@ pub(super) enum RowCases {
     Large,
 }
 
-/// Implements [`Op`] for a normalization that has a `fn normalization(&self) -> Normalization`.
+/// Implements [`Op`] for a normalization that has a `fn normalization(&self) -> Normalization`, with further methods of
+/// [`Op`] in braces.
 macro_rules! normalization_op {
-    ($op:ty) => {
+    ($op:ty $(, { $($further:tt)* })?) => {
         impl $crate::ops::Op for $op {
+            $($($further)*)?
+
             fn name(&self) -> &'static str {
                 self.normalization().op
             }

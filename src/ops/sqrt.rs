@@ -1,0 +1,44 @@
+//! Square root.
+
+use super::activation::{self, Activation};
+use super::{Case, Fill, Real};
+
+/// `output = √input`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input | any |
+/// | output | as input |
+///
+/// **Saved for backward:** the output. **In place:** yes.
+/// **Numerics:** negative inputs give NaN; at 0 the gradient is infinite, as in PyTorch.
+///
+/// # Errors
+/// Where the input is not f32.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.sqrt.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sqrt;
+
+impl Activation for Sqrt {
+    const NAME: &'static str = "sqrt";
+    const GRAD_INPUT: &'static str = "sqrt.grad_input";
+    const FLOPS: u64 = 3;
+
+    fn saves_output(&self) -> bool {
+        true
+    }
+
+    fn value<T: Real>(&self, x: T) -> T {
+        x.sqrt()
+    }
+
+    fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
+        grad_output / (saved + saved)
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    activation::cases(Sqrt, "", Fill::Uniform(0.1, 5.0))
+}
