@@ -9,7 +9,7 @@ use crate::ops::rms_norm::RmsNorm;
 
 const EPS: f32 = 1e-5;
 
-fn refusal(op: impl Op, shapes: &[&[usize]]) -> String {
+fn refusal(op: &impl Op, shapes: &[&[usize]]) -> String {
     let descs: Vec<_> = shapes.iter().map(|&shape| TensorDesc::f32(shape)).collect();
     op.outputs(&descs).expect_err("must be refused").to_string()
 }
@@ -19,34 +19,37 @@ fn what_does_not_fit_is_refused_in_a_sentence() {
     let batch = |affine| BatchNorm { eps: EPS, affine, relu: false, ghost: false };
     for (found, expected) in [
         (
-            refusal(batch(Affine::None), &[&[1, 3, 1, 1]]),
+            refusal(&batch(Affine::None), &[&[1, 3, 1, 1]]),
             "batch_norm: `input` must be of more than one value per channel, because one alone has no variance, found f32[1, 3, 1, 1]",
         ),
-        (refusal(batch(Affine::None), &[&[3]]), "batch_norm: `input` must be of at least 2 dimensions, found f32[3]"),
+        (refusal(&batch(Affine::None), &[&[3]]), "batch_norm: `input` must be of at least 2 dimensions, found f32[3]"),
         (
-            refusal(batch(Affine::None), &[&[3, 0]]),
+            refusal(&batch(Affine::None), &[&[3, 0]]),
             "batch_norm: `input` must be of at least one element, found f32[3, 0]",
         ),
-        (refusal(batch(Affine::Full), &[&[3, 2], &[2]]), "batch_norm takes 3 inputs, got 2"),
-        (refusal(batch(Affine::Full), &[&[3, 2], &[2], &[3]]), "batch_norm: `bias` must be of shape [2], found f32[3]"),
+        (refusal(&batch(Affine::Full), &[&[3, 2], &[2]]), "batch_norm takes 3 inputs, got 2"),
         (
-            refusal(BatchNorm { eps: f32::NAN, ..batch(Affine::None) }, &[&[3, 2]]),
+            refusal(&batch(Affine::Full), &[&[3, 2], &[2], &[3]]),
+            "batch_norm: `bias` must be of shape [2], found f32[3]",
+        ),
+        (
+            refusal(&BatchNorm { eps: f32::NAN, ..batch(Affine::None) }, &[&[3, 2]]),
             "batch_norm: eps = NaN is not possible: it must be a number above 0",
         ),
         (
-            refusal(BatchNormEval { eps: EPS, affine: Affine::None, relu: false }, &[&[3, 2], &[2], &[1]]),
+            refusal(&BatchNormEval { eps: EPS, affine: Affine::None, relu: false }, &[&[3, 2], &[2], &[1]]),
             "batch_norm_eval: `running_var` must be of shape [2], found f32[1]",
         ),
         (
-            refusal(GroupNorm { groups: 2, eps: EPS, affine: Affine::None }, &[&[3, 5, 2]]),
+            refusal(&GroupNorm { groups: 2, eps: EPS, affine: Affine::None }, &[&[3, 5, 2]]),
             "group_norm: groups = 2 is not possible: it must divide the 5 channels of f32[3, 5, 2]",
         ),
         (
-            refusal(LayerNorm { dims: 2, eps: EPS, affine: Affine::None }, &[&[3, 5]]),
+            refusal(&LayerNorm { dims: 2, eps: EPS, affine: Affine::None }, &[&[3, 5]]),
             "layer_norm: dims = 2 is not possible: it must be 1 to 1, all axes of f32[3, 5] but the first",
         ),
         (
-            refusal(RmsNorm { dims: 1, eps: EPS, affine: Affine::Weight }, &[&[3, 5], &[3]]),
+            refusal(&RmsNorm { dims: 1, eps: EPS, affine: Affine::Weight }, &[&[3, 5], &[3]]),
             "rms_norm: `weight` must be of shape [5], found f32[3]",
         ),
     ] {
