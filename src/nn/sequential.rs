@@ -106,16 +106,28 @@ shorthands! {
     linear(out_features: usize) => Linear::new(out_features);
     /// Adds [`Conv2d`] with stride 1 and no padding.
     conv2d(out_channels: usize, kernel: impl Into<Pair>) => Conv2d::new(out_channels, kernel);
+    /// Adds [`Conv1d`] with stride 1 and no padding.
+    conv1d(out_channels: usize, kernel: usize) => Conv1d::new(out_channels, kernel);
+    /// Adds [`ConvTranspose2d`] with stride 1 and no padding.
+    conv_transpose2d(out_channels: usize, kernel: impl Into<Pair>) => ConvTranspose2d::new(out_channels, kernel);
     /// Adds [`MaxPool2d`] whose stride equals its window.
     max_pool2d(kernel: impl Into<Pair>) => MaxPool2d::new(kernel);
     /// Adds [`AvgPool2d`] whose stride equals its window.
     avg_pool2d(kernel: impl Into<Pair>) => AvgPool2d::new(kernel);
+    /// Adds [`AdaptiveAvgPool2d`] to images of this size.
+    adaptive_avg_pool2d(size: impl Into<Pair>) => AdaptiveAvgPool2d::new(size);
+    /// Adds [`GlobalAvgPool`].
+    global_avg_pool() => GlobalAvgPool;
+    /// Adds [`SqueezeExcite`] with ReLU and sigmoid.
+    squeeze_excite(squeeze_channels: usize) => SqueezeExcite::new(squeeze_channels);
     /// Adds [`Flatten`].
     flatten() => Flatten;
     /// Adds [`Reshape`] to samples of this shape.
     reshape(shape: impl Into<Shape>) => Reshape::new(shape);
     /// Adds [`Permute`] of the axes of a sample.
     permute(axes: impl Into<Vec<usize>>) => Permute::new(axes);
+    /// Adds [`Pad`] with zeros, before and after the elements of each axis of a sample.
+    pad(pads: impl Into<Vec<(usize, usize)>>) => Pad::new(pads);
     /// Adds [`Relu`].
     relu() => Relu;
     /// Adds [`LeakyRelu`].

@@ -165,6 +165,13 @@ impl<'a> Tensor<'a> {
         self.with_ops(name, |scope, value| scope.apply(op, &[value]))
     }
 
+    /// Multiplies each channel of each sample by a number of `scale`, `[channels]`.
+    #[must_use]
+    pub fn mul_channels(self, scale: Tensor<'a>) -> Tensor<'a> {
+        let op = crate::ops::mul_channels::MulChannels;
+        self.with_ops("mul_channels", |scope, value| scope.apply(op, &[value, scale.value]))
+    }
+
     /// Extents, batch first.
     pub fn shape(self) -> Shape {
         self.net.0.borrow().building.graph.value(self.value).desc.shape.clone()
@@ -234,6 +241,7 @@ layers! {
     sigmoid() => layers::Sigmoid;
     tanh() => layers::Tanh;
     silu() => layers::Silu;
+    gelu() => layers::Gelu::new();
     hard_swish() => layers::HardSwish;
     flatten() => layers::Flatten;
     reshape(shape: impl Into<Shape>) => layers::Reshape::new(shape);
@@ -243,6 +251,9 @@ layers! {
     stochastic_depth(p: f32) => layers::StochasticDepth::new(p);
     max_pool2d(kernel: impl Into<Pair>) => layers::MaxPool2d::new(kernel);
     avg_pool2d(kernel: impl Into<Pair>) => layers::AvgPool2d::new(kernel);
+    adaptive_avg_pool2d(size: impl Into<Pair>) => layers::AdaptiveAvgPool2d::new(size);
+    global_avg_pool() => layers::GlobalAvgPool;
+    pad(pads: impl Into<Vec<(usize, usize)>>) => layers::Pad::new(pads);
     upsample(scale: impl Into<Pair>) => layers::Upsample::new(scale);
 }
 

@@ -62,11 +62,11 @@ for shape in ((1, 1), (4, 7), (2, 5, 3), (2, 3, 4, 5), (3, 17, 1, 1)):
 
 
 # conv2d
-def conv2d(name, input, weight, bias=True, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+def conv2d(name, input, weight, bias=True, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, **rest):
     inputs = {"input": input, "weight": weight}
     if bias:
         inputs["bias"] = (weight[0],)
-    add("conv2d", name, inputs, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups})
+    add("conv2d", name, inputs, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups} | rest)
 
 
 conv2d("basic", (2, 3, 8, 8), (4, 3, 3, 3))
@@ -85,6 +85,74 @@ conv2d("groups2_stride2_no_bias", (1, 4, 7, 7), (2, 2, 3, 3), bias=False, stride
 conv2d("depthwise", (2, 4, 6, 6), (4, 1, 3, 3), padding=(1, 1), groups=4)
 conv2d("depthwise_two_per_channel", (1, 3, 7, 7), (6, 1, 3, 3), stride=(2, 2), groups=3)
 conv2d("channels9to17", (1, 9, 5, 5), (17, 9, 3, 3), padding=(1, 1))
+conv2d("depthwise_two_per_channel_pad1", (2, 3, 6, 7), (6, 1, 3, 3), padding=(1, 1), groups=3)
+conv2d("depthwise_5x5_stride2", (2, 3, 9, 10), (3, 1, 5, 5), stride=(2, 2), padding=(2, 2), groups=3)
+conv2d("depthwise_dilation2", (1, 3, 9, 11), (3, 1, 3, 3), padding=(2, 2), dilation=(2, 2), groups=3)
+conv2d("depthwise_stride2_dilation4", (1, 2, 13, 12), (4, 1, 2, 3), stride=(2, 2), padding=(2, 3), dilation=(4, 2), groups=2)
+conv2d("groups3_channels5to3", (1, 15, 5, 6), (9, 5, 3, 3), stride=(2, 2), padding=(1, 1), groups=3)
+conv2d("patches", (1, 3, 8, 12), (5, 3, 4, 4), stride=(4, 4))
+conv2d("stride2_dilation4", (1, 3, 13, 12), (4, 3, 2, 3), stride=(2, 2), padding=(2, 3), dilation=(4, 2))
+conv2d("relu", (2, 3, 6, 7), (5, 3, 3, 3), padding=(1, 1), relu=True)
+conv2d("relu_depthwise", (2, 5, 7, 6), (5, 1, 3, 3), padding=(1, 1), groups=5, relu=True)
+
+
+# conv_transpose2d: the weight is [in, out / groups, h, w].
+def conv_transpose2d(name, input, weight, bias=True, groups=1, **rest):
+    inputs = {"input": input, "weight": weight}
+    if bias:
+        inputs["bias"] = (weight[1] * groups,)
+    settings = {"stride": (1, 1), "padding": (0, 0), "output_padding": (0, 0), "dilation": (1, 1), "groups": groups}
+    add("conv_transpose2d", name, inputs, settings | rest)
+
+
+conv_transpose2d("basic", (2, 3, 5, 6), (3, 4, 3, 3))
+conv_transpose2d("no_bias", (2, 3, 4, 4), (3, 5, 2, 3), bias=False)
+conv_transpose2d("one_pixel", (3, 2, 1, 1), (2, 2, 1, 1))
+conv_transpose2d("kernel2_stride2", (2, 4, 3, 5), (4, 3, 2, 2), stride=(2, 2))
+conv_transpose2d("kernel1_stride2_output_padding", (1, 2, 3, 4), (2, 3, 1, 1), stride=(2, 2), output_padding=(1, 0))
+conv_transpose2d(
+    "kernel3_stride2_pad1_output_padding1", (2, 3, 4, 5), (3, 4, 3, 3), stride=(2, 2), padding=(1, 1), output_padding=(1, 1)
+)
+conv_transpose2d("kernel4_stride2_pad1", (1, 3, 4, 4), (3, 2, 4, 4), stride=(2, 2), padding=(1, 1))
+conv_transpose2d("dilation2_pad1", (1, 2, 5, 4), (2, 3, 3, 3), bias=False, padding=(1, 1), dilation=(2, 2))
+conv_transpose2d("groups2", (2, 4, 3, 4), (4, 3, 2, 3), stride=(2, 2), groups=2)
+conv_transpose2d("depthwise", (2, 3, 5, 4), (3, 1, 3, 3), stride=(2, 2), padding=(1, 1), output_padding=(1, 1), groups=3)
+conv_transpose2d(
+    "all_settings", (2, 4, 5, 4), (4, 3, 3, 2),
+    stride=(2, 3), padding=(2, 1), output_padding=(1, 2), dilation=(2, 1), groups=2,
+)
+
+
+# conv_transpose2d
+def conv_transpose2d(
+    name, input, weight, bias=True, stride=(1, 1), padding=(0, 0), output_padding=(0, 0), dilation=(1, 1), groups=1
+):
+    inputs = {"input": input, "weight": weight}
+    if bias:
+        inputs["bias"] = (weight[1] * groups,)
+    settings = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation, "groups": groups}
+    add("conv_transpose2d", name, inputs, settings)
+
+
+SAME = {"stride": (2, 2), "padding": (1, 1), "output_padding": (1, 1)}
+conv_transpose2d("basic", (1, 3, 5, 4), (3, 2, 3, 3))
+conv_transpose2d("one_pixel", (3, 2, 1, 1), (2, 2, 1, 1))
+conv_transpose2d("kernel1x1_no_bias", (2, 4, 3, 5), (4, 3, 1, 1), bias=False)
+conv_transpose2d("kernel2_stride2", (2, 3, 3, 2), (3, 2, 2, 2), stride=(2, 2))
+conv_transpose2d("kernel4_stride2_pad1", (1, 3, 4, 5), (3, 2, 4, 4), stride=(2, 2), padding=(1, 1))
+conv_transpose2d("kernel3_stride2_pad1_out1", (2, 3, 2, 3), (3, 2, 3, 3), **SAME)
+conv_transpose2d(
+    "stride3x1_pad0x2_out2x0", (1, 2, 3, 6), (2, 3, 2, 5), bias=False, stride=(3, 1), padding=(0, 2), output_padding=(2, 0)
+)
+conv_transpose2d("stride3_kernel1_gaps", (1, 2, 3, 4), (2, 3, 1, 1), bias=False, stride=(3, 3))
+conv_transpose2d("dilation2x3_pad1x2", (1, 2, 5, 6), (2, 3, 3, 2), padding=(1, 2), dilation=(2, 3))
+conv_transpose2d("dilation3x2_out2x1", (1, 2, 4, 3), (2, 3, 2, 2), output_padding=(2, 1), dilation=(3, 2))
+conv_transpose2d("dilation3x2_out2x1_kernel1", (1, 2, 4, 3), (2, 3, 1, 1), output_padding=(2, 1), dilation=(3, 2))
+conv_transpose2d("groups2", (1, 4, 3, 2), (4, 3, 3, 3), groups=2, **SAME)
+conv_transpose2d("depthwise_stride2", (2, 3, 3, 2), (3, 1, 3, 3), groups=3, **SAME)
+conv_transpose2d(
+    "all_settings", (2, 4, 3, 2), (4, 1, 3, 2), stride=(2, 3), padding=(2, 1), output_padding=(1, 2), dilation=(2, 1), groups=2
+)
 
 # max_pool2d, avg_pool2d
 for op in ("max_pool2d", "avg_pool2d"):
@@ -99,6 +167,53 @@ for op in ("max_pool2d", "avg_pool2d"):
         ("whole_plane", (2, 3, 4, 5), (4, 5), (4, 5), (0, 0)),
     ):
         add(op, name, {"input": shape}, {"kernel": kernel, "stride": stride, "padding": padding})
+
+# adaptive_avg_pool2d
+for name, shape, output in (
+    ("global_2x3x4x5", (2, 3, 4, 5), (1, 1)),
+    ("global_7x7", (2, 5, 7, 7), (1, 1)),
+    ("even_2x3_of_4x6", (2, 3, 4, 6), (2, 3)),
+    ("overlapping_3x2_of_7x5", (1, 3, 7, 5), (3, 2)),
+    ("larger_5x7_of_3x4", (2, 2, 3, 4), (5, 7)),
+    ("larger_down_6x2_of_4x5", (1, 2, 4, 5), (6, 2)),
+    ("one_row_1x3_of_5x7", (1, 2, 5, 7), (1, 3)),
+    ("one_pixel_to_3x3", (1, 2, 1, 1), (3, 3)),
+):
+    add("adaptive_avg_pool2d", name, {"input": shape}, {"output": output})
+
+# upsample_bilinear2d; the names of cases with align_corners end in `corners`.
+for name, shape, size in (
+    ("double_2x3x4x5", (2, 3, 4, 5), (8, 10)),
+    ("double_corners_2x3x4x5", (2, 3, 4, 5), (8, 10)),
+    ("7x9_of_3x4", (1, 2, 3, 4), (7, 9)),
+    ("7x9_of_3x4_corners", (1, 2, 3, 4), (7, 9)),
+    ("smaller_3x4_of_7x9", (1, 2, 7, 9), (3, 4)),
+    ("smaller_3x4_of_7x9_corners", (1, 2, 7, 9), (3, 4)),
+    ("mixed_2x11_of_5x3", (1, 2, 5, 3), (2, 11)),
+    ("same_3x4", (1, 2, 3, 4), (3, 4)),
+    ("one_pixel_to_3x5", (2, 1, 1, 1), (3, 5)),
+    ("one_pixel_to_3x5_corners", (2, 1, 1, 1), (3, 5)),
+    ("to_one_pixel_of_5x4", (1, 2, 5, 4), (1, 1)),
+    ("to_one_pixel_of_5x4_corners", (1, 2, 5, 4), (1, 1)),
+):
+    add("upsample_bilinear2d", name, {"input": shape}, {"size": size, "align_corners": "corners" in name})
+
+# mul_channels: scale has the first two dims of the input.
+for shape in ((1, 1), (4, 7), (2, 5, 3), (2, 3, 4, 5), (3, 17, 1, 1)):
+    add("mul_channels", dims(shape), {"input": shape, "scale": shape[:2]})
+
+# pad: (before, after) for each axis.
+IMAGE = ((0, 0), (0, 0), (1, 2), (3, 0))
+for name, shape, pads, value in (
+    ("one_axis_7", (7,), ((2, 3),), 0.0),
+    ("nothing_2x3", (2, 3), ((0, 0), (0, 0)), 0.0),
+    ("image_2x3x4x5", (2, 3, 4, 5), IMAGE, 0.0),
+    ("image_value_2x3x4x5", (2, 3, 4, 5), IMAGE, -0.75),
+    ("channels_2x3x2x3", (2, 3, 2, 3), ((0, 0), (1, 1), (0, 0), (0, 0)), 0.0),
+    ("last_axis_vectors_3x8", (3, 8), ((1, 0), (4, 8)), 2.0),
+    ("batch_3x2", (3, 2), ((1, 0), (0, 0)), 0.0),
+):
+    add("pad", name, {"input": shape}, {"pads": pads, "value": value})
 
 # Normalizations. `affine` says what is trained after it: none, weight, full (weight and bias). Outputs after the first are
 # statistics (biased variance), which get no gradient.
@@ -344,6 +459,51 @@ for name, shape, scale in (
     ("one_pixel_scale7", (1, 2, 1, 1), (7, 7)),
 ):
     add("upsample_nearest2d", name, {"input": shape}, {"scale": scale})
+
+# upsample_bilinear2d
+for align_corners, prefix in ((False, ""), (True, "corners_")):
+    for name, shape, size in (
+        ("8x10_of_4x5", (2, 3, 4, 5), (8, 10)),
+        ("7x9_of_3x2", (1, 2, 3, 2), (7, 9)),
+        ("3x2_of_5x7", (1, 2, 5, 7), (3, 2)),
+        ("3x5_of_one_pixel", (1, 2, 1, 1), (3, 5)),
+        ("one_pixel_of_3x4", (2, 1, 3, 4), (1, 1)),
+        ("same_4x3", (1, 2, 4, 3), (4, 3)),
+        ("6x2_of_2x6", (1, 1, 2, 6), (6, 2)),
+    ):
+        add("upsample_bilinear2d", prefix + name, {"input": shape}, {"size": size, "align_corners": align_corners})
+
+# adaptive_avg_pool2d
+for name, shape, output in (
+    ("global_2x3x4x5", (2, 3, 4, 5), (1, 1)),
+    ("global_one_pixel", (2, 3, 1, 1), (1, 1)),
+    ("whole_2x2_of_4x6", (2, 3, 4, 6), (2, 2)),
+    ("uneven_3x2_of_7x5", (1, 2, 7, 5), (3, 2)),
+    ("same_3x4", (1, 2, 3, 4), (3, 4)),
+    ("larger_5x7_of_3x2", (2, 2, 3, 2), (5, 7)),
+    ("larger_3x3_of_one_pixel", (1, 2, 1, 1), (3, 3)),
+    ("mixed_2x9_of_5x4", (1, 3, 5, 4), (2, 9)),
+    ("row_1x3_of_4x7", (1, 2, 4, 7), (1, 3)),
+):
+    add("adaptive_avg_pool2d", name, {"input": shape}, {"output": output})
+
+# mul_channels: scale is one factor per channel of each sample.
+for shape in ((1, 1), (4, 7), (2, 5, 3), (2, 3, 4, 5), (3, 17, 1, 1), (2, 3, 2, 2, 2)):
+    add("mul_channels", dims(shape), {"input": shape, "scale": shape[:2]})
+
+# pad: pairs before and after, for each axis.
+for name, shape, pads, value in (
+    ("image_2x3x4x5", (2, 3, 4, 5), ((0, 0), (0, 0), (1, 1), (1, 1)), 0.0),
+    ("uneven_2x3x4x5", (2, 3, 4, 5), ((0, 0), (0, 0), (0, 3), (2, 1)), 0.5),
+    ("channels_2x3x2x2", (2, 3, 2, 2), ((0, 0), (1, 2), (0, 0), (0, 0)), -1.5),
+    ("time_3x5x2", (3, 5, 2), ((0, 0), (4, 0), (0, 0)), 0.0),
+    ("row_7", (7,), ((2, 3),), 1.0),
+    ("batch_2x3", (2, 3), ((1, 0), (0, 0)), 0.25),
+    ("nothing_2x3", (2, 3), ((0, 0), (0, 0)), 0.0),
+    ("one_1x1", (1, 1), ((0, 0), (1, 1)), 0.0),
+    ("five_axes_2x2x3x2x3", (2, 2, 3, 2, 3), ((0, 0), (1, 0), (0, 2), (0, 0), (1, 1)), 2.0),
+):
+    add("pad", name, {"input": shape}, {"pads": pads, "value": value})
 
 # sum, mean: where every axis is summed without keepdim, the output has shape [1].
 for op in ("sum", "mean"):

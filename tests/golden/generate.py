@@ -36,8 +36,13 @@ def bias_add(input, bias):
     return input + bias.reshape([1, -1] + [1] * (input.dim() - 2))
 
 
-def conv2d(input, weight, bias=None, **settings):
-    return F.conv2d(input, weight, bias, **settings)
+def conv2d(input, weight, bias=None, relu=False, **settings):
+    output = F.conv2d(input, weight, bias, **settings)
+    return torch.relu(output) if relu else output
+
+
+def conv_transpose2d(input, weight, bias=None, **settings):
+    return F.conv_transpose2d(input, weight, bias, **settings)
 
 
 def max_pool2d(input, kernel, stride, padding):
@@ -151,6 +156,23 @@ def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
 
 
+def upsample_bilinear2d(input, size, align_corners):
+    return F.interpolate(input, size=size, mode="bilinear", align_corners=align_corners)
+
+
+def adaptive_avg_pool2d(input, output):
+    return F.adaptive_avg_pool2d(input, output)
+
+
+def mul_channels(input, scale):
+    return input * scale.reshape(list(scale.shape) + [1] * (input.dim() - 2))
+
+
+def pad(input, pads, value):
+    # PyTorch wants the last axis first.
+    return F.pad(input, [n for pair in reversed(pads) for n in pair], value=value)
+
+
 def reduce(function):
     return lambda input, axes, keepdim: function(input, dim=axes, keepdim=keepdim)
 
@@ -180,6 +202,11 @@ OPS = {
     "matmul": matmul,
     "bias_add": bias_add,
     "conv2d": conv2d,
+    "conv_transpose2d": conv_transpose2d,
+    "adaptive_avg_pool2d": adaptive_avg_pool2d,
+    "upsample_bilinear2d": upsample_bilinear2d,
+    "mul_channels": mul_channels,
+    "pad": pad,
     "max_pool2d": max_pool2d,
     "avg_pool2d": avg_pool2d,
     "batch_norm": batch_norm,

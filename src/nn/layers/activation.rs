@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use super::pool::GlobalAvgPool;
 use super::shape::Flatten;
 use super::{Init, Module, Scope};
 use crate::error::GraphError;
@@ -27,7 +28,7 @@ macro_rules! plain {
             }
         }
     )*
-        no_settings!($($name,)* Flatten,);
+        no_settings!($($name,)* Flatten, GlobalAvgPool,);
     };
 }
 

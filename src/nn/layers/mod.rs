@@ -11,6 +11,7 @@ mod pool;
 mod recurrent;
 mod shape;
 mod skip;
+mod squeeze_excite;
 mod upsample;
 
 use serde::{Deserialize, Serialize};
@@ -21,16 +22,17 @@ pub use activation::{
 };
 pub use attention::MultiheadAttention;
 pub(super) use attention::attention;
-pub use conv::Conv2d;
+pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
 pub use dropout::{Dropout, Dropout2d, StochasticDepth};
 pub use embedding::{Embedding, PositionalEmbedding};
 pub use linear::Linear;
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
-pub use pool::{AvgPool2d, MaxPool2d};
+pub use pool::{AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d};
 pub use recurrent::{Gru, Lstm, Recurrent};
-pub use shape::{Flatten, Permute, Reshape};
+pub use shape::{Flatten, Pad, Permute, Reshape};
 pub(super) use skip::Skips;
 pub use skip::{Add, Concat, Skip};
+pub use squeeze_excite::SqueezeExcite;
 pub use upsample::Upsample;
 
 use super::init::{Init, Scheme};
@@ -90,12 +92,18 @@ macro_rules! layers {
 
 layers! {
     Linear = "linear", "linear";
+    Conv1d = "conv1d", "conv";
     Conv2d = "conv2d", "conv";
+    ConvTranspose2d = "conv_transpose2d", "conv_transpose";
     MaxPool2d = "max_pool2d", "pool";
     AvgPool2d = "avg_pool2d", "pool";
+    AdaptiveAvgPool2d = "adaptive_avg_pool2d", "pool";
+    GlobalAvgPool = "global_avg_pool", "pool";
+    SqueezeExcite = "squeeze_excite", "squeeze_excite";
     Flatten = "flatten", "flatten";
     Reshape = "reshape", "reshape";
     Permute = "permute", "permute";
+    Pad = "pad", "pad";
     Relu = "relu", "relu";
     Relu6 = "relu6", "relu6";
     Prelu = "prelu", "prelu";

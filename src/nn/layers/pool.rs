@@ -1,10 +1,13 @@
 use serde::{Deserialize, Serialize};
 
+use super::activation::NoSettings;
 use super::conv::zero;
 use super::{Module, Pair, Scope};
 use crate::error::GraphError;
+use crate::ops::adaptive_avg_pool2d::AdaptiveAvgPool2d as AdaptiveAvgPool2dOp;
 use crate::ops::avg_pool2d::AvgPool2d as AvgPool2dOp;
 use crate::ops::max_pool2d::MaxPool2d as MaxPool2dOp;
+use crate::ops::reshape::Reshape;
 use crate::tensor::ValueId;
 
 macro_rules! pool {
@@ -58,6 +61,55 @@ pool!(
     "The mean of each window (padding counts as zeros), for samples `[channels, height, width]`.",
     AvgPool2dOp
 );
+
+/// The mean of each of a given number of bins, whatever the size of the image, for samples `[channels, height, width]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdaptiveAvgPool2d {
+    size: Pair,
+}
+
+impl AdaptiveAvgPool2d {
+    /// Makes images of this size.
+    pub fn new(size: impl Into<Pair>) -> Self {
+        AdaptiveAvgPool2d { size: size.into() }
+    }
+}
+
+impl Module for AdaptiveAvgPool2d {
+    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+        scope.check_pair("size", self.size, 1)?;
+        let shape = scope.shape(input);
+        if shape.len() != 4 {
+            return Err(scope.wrong_input("a sample of shape [channels, height, width]", &shape, ""));
+        }
+        scope.apply(AdaptiveAvgPool2dOp { output: self.size.into() }, &[input])
+    }
+}
+
+/// The mean of each channel, `[channels]`, for samples `[channels, height, width]` or `[channels, length]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "NoSettings", into = "NoSettings")]
+pub struct GlobalAvgPool;
+
+impl Module for GlobalAvgPool {
+    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+        let shape = scope.shape(input);
+        let mut planes = input;
+        match shape[..] {
+            [_, _, _, _] => {}
+            [samples, channels, length] => {
+                planes = scope.apply(Reshape { shape: [samples, channels, 1, length].into() }, &[input])?;
+            }
+            _ => {
+                let expected = "a sample of shape [channels, height, width] or [channels, length]";
+                return Err(scope.wrong_input(expected, &shape, ""));
+            }
+        }
+        let means = scope.apply(AdaptiveAvgPool2dOp { output: [1, 1] }, &[planes])?;
+        scope.apply(Reshape { shape: shape[..2].into() }, &[means])
+    }
+}
 
 fn check(scope: &Scope<'_>, input: ValueId, kernel: Pair, stride: Pair, padding: Pair) -> Result<(), GraphError> {
     scope.check_pair("kernel", kernel, 1)?;

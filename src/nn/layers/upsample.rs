@@ -2,30 +2,92 @@ use serde::{Deserialize, Serialize};
 
 use super::{Module, Pair, Scope};
 use crate::error::GraphError;
+use crate::ops::upsample_bilinear2d::UpsampleBilinear2d;
 use crate::ops::upsample_nearest2d::UpsampleNearest2d;
 use crate::tensor::ValueId;
 
-/// Repeats each element of a sample `[channels, height, width]`, down and across: nearest-neighbour upsampling.
+/// Makes the images of samples `[channels, height, width]` larger: repeats each element, down and across, or with
+/// [`bilinear`](Upsample::bilinear) goes evenly from each to the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Upsample {
-    scale: Pair,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scale: Option<Pair>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    size: Option<Pair>,
+    #[serde(default)]
+    mode: Mode,
+    #[serde(default)]
+    align_corners: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    #[default]
+    Nearest,
+    Bilinear,
 }
 
 impl Upsample {
     /// Makes images this many times as high and as wide.
     pub fn new(scale: impl Into<Pair>) -> Self {
-        Upsample { scale: scale.into() }
+        Upsample { scale: Some(scale.into()), size: None, mode: Mode::Nearest, align_corners: false }
+    }
+
+    /// Makes images this high and wide: several times as large as they are, or with [`bilinear`](Upsample::bilinear) of any
+    /// size.
+    pub fn to_size(size: impl Into<Pair>) -> Self {
+        Upsample { scale: None, size: Some(size.into()), mode: Mode::Nearest, align_corners: false }
+    }
+
+    /// Interpolates between neighbours.
+    #[must_use]
+    pub fn bilinear(mut self) -> Self {
+        self.mode = Mode::Bilinear;
+        self
+    }
+
+    /// Whether the centers of the outermost elements stay in the corners, instead of their borders (no by default); for
+    /// [`bilinear`](Upsample::bilinear).
+    #[must_use]
+    pub fn align_corners(mut self, align_corners: bool) -> Self {
+        self.align_corners = align_corners;
+        self
+    }
+
+    /// Height and width of the output.
+    fn output(&self, scope: &Scope<'_>, height: usize, width: usize) -> Result<[usize; 2], GraphError> {
+        match (self.scale, self.size) {
+            (Some(scale), None) => {
+                scope.check_pair("scale", scale, 1)?;
+                Ok([height.saturating_mul(scale.0), width.saturating_mul(scale.1)])
+            }
+            (None, Some(size)) => {
+                scope.check_pair("size", size, 1)?;
+                Ok(size.into())
+            }
+            _ => Err(scope.error("either scale or size must be given")),
+        }
     }
 }
 
 impl Module for Upsample {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
-        scope.check_pair("scale", self.scale, 1)?;
         let shape = scope.shape(input);
-        if shape.len() != 4 {
+        let [_, _, height, width] = shape[..] else {
             return Err(scope.wrong_input("a sample of shape [channels, height, width]", &shape, ""));
+        };
+        let size = self.output(scope, height, width)?;
+        match self.mode {
+            Mode::Bilinear => scope.apply(UpsampleBilinear2d { size, align_corners: self.align_corners }, &[input]),
+            Mode::Nearest if self.align_corners => Err(scope.error("align_corners is for the mode bilinear only")),
+            Mode::Nearest if size[0].is_multiple_of(height) && size[1].is_multiple_of(width) => {
+                scope.apply(UpsampleNearest2d { scale: [size[0] / height, size[1] / width] }, &[input])
+            }
+            Mode::Nearest => Err(scope.error(format!(
+                "size {size:?} must be a multiple of the image's [{height}, {width}]; the mode bilinear makes any size"
+            ))),
         }
-        scope.apply(UpsampleNearest2d { scale: self.scale.into() }, &[input])
     }
 }

@@ -4,24 +4,24 @@ use bytemuck::NoUninit;
 
 use super::super::gemm::{Tiling, reduce_rows};
 use super::super::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot};
-use super::geometry::{Gather, Geometry};
+use super::geometry::{Gather, Geometry, Operands};
 use super::{Conv2d, twin};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
 /// Flops, and every tensor once; workspaces are written and read.
-pub(super) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc], workspace: Option<u64>) -> Cost {
+pub(in crate::ops) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc], workspace: Option<u64>) -> Cost {
     let tensors = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum::<u64>();
     Cost { flops, bytes_moved: tensors + 2 * workspace.unwrap_or(0) }
 }
 
 /// The gradient of input; inputs `weight, grad_output`. The input's extents do not follow from those of the output.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conv2dGradInput {
-    pub(super) conv: Conv2d,
-    pub(super) height: usize,
-    pub(super) width: usize,
+pub(in crate::ops) struct Conv2dGradInput {
+    pub(in crate::ops) conv: Conv2d,
+    pub(in crate::ops) height: usize,
+    pub(in crate::ops) width: usize,
 }
 
 impl Conv2dGradInput {
@@ -55,7 +55,8 @@ impl Op for Conv2dGradInput {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
-        self.geometry(inputs, outputs).gather(Gather::GradInput, target, false)
+        let operands = Operands { weight: Slot::Input(0), source: Slot::Input(1), bias: None, relu: false };
+        self.geometry(inputs, outputs).gather(Gather::GradInput, target, operands)
     }
 
     twin!();
@@ -63,9 +64,9 @@ impl Op for Conv2dGradInput {
 
 /// The gradient of weight; inputs `input, grad_output`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conv2dGradWeight {
-    pub(super) conv: Conv2d,
-    pub(super) kernel: (usize, usize),
+pub(in crate::ops) struct Conv2dGradWeight {
+    pub(in crate::ops) conv: Conv2d,
+    pub(in crate::ops) kernel: (usize, usize),
 }
 
 impl Conv2dGradWeight {
@@ -74,7 +75,7 @@ impl Conv2dGradWeight {
     }
 
     fn workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Option<u64> {
-        self.geometry(inputs, outputs).grad_weight_split().workspace_bytes(outputs[0].numel())
+        self.geometry(inputs, outputs).grad_weight_workspace()
     }
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
@@ -110,7 +111,7 @@ impl Op for Conv2dGradWeight {
 
 /// The gradient of bias: the sum of `grad_output` over samples and pixels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conv2dGradBias;
+pub(in crate::ops) struct Conv2dGradBias;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, NoUninit)]
