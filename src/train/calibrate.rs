@@ -178,6 +178,9 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     graphs.push(joint(&gru, adam.clone(), Pass::Only, 24)?);
     for samples in [4, 64] {
         graphs.push(joint(&assorted(), adam.clone(), Pass::Only, samples)?);
+        for statistics in [Statistics::Exact, Statistics::Frozen] {
+            graphs.push(joint(normalized(), Config { statistics, ..adam.clone() }, Pass::Only, samples)?);
+        }
         graphs.push(residual(samples)?);
         graphs.push(compact(&models::mnist_lstm(), samples)?);
         graphs.push(compact(&models::mnist_cnn(), samples.min(16))?);
@@ -207,6 +210,12 @@ fn assorted() -> Sequential {
         model = model.push(activation);
     }
     model.permute([1, 2, 0]).softmax().log_softmax().flatten().linear(10)
+}
+
+/// Normalizations, after a layer that makes them need a gradient of their input.
+fn normalized() -> Sequential {
+    let model = Sequential::new("normalized", [32, 16, 16]).conv2d(32, 1);
+    model.batch_norm().group_norm(8).layer_norm().rms_norm().flatten().linear(10)
 }
 
 /// Ops that no layer uses alone.
