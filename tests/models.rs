@@ -127,7 +127,11 @@ impl Golden {
     }
 
     fn config(&self) -> Config {
-        Config::default().loss(if self.classes.is_some() { Loss::CrossEntropy } else { Loss::Mse })
+        Config::default().loss(match (self.classes, self.tokens) {
+            (None, _) => Loss::Mse,
+            (_, Some(_)) => Loss::cross_entropy_of_sequences(),
+            _ => Loss::cross_entropy(),
+        })
     }
 }
 
