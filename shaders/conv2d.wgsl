@@ -2,6 +2,7 @@
 //
 //   forward      output[n, o, y, x] = bias[o] + sum over c, ky, kx of weight[o, c, ky, kx] * input[n, c, sy, sx]
 //                with sy = y * stride - padding + ky * dilation, sx likewise
+//                with RELU then max(output, 0)
 //   grad_input   grad_input[n, c, y, x] = sum over o, ky, kx of weight[o, c, ky, kx] * grad_output[n, o, sy, sx]
 //                with sy = (y + padding - ky * dilation) / stride where that is a whole number
 //   grad_weight  grad_weight[o, c, ky, kx] = sum over n, y, x of grad_output[n, o, y, x] * input[n, c, sy, sx]
@@ -11,12 +12,13 @@
 // bindings   forward: packed, input, output, bias (ROW_START). grad_input: packed, grad_output, grad_input.
 //            grad_weight: grad_output, input, grad_weight or the parts of a split sum [splits, numel].
 //            grad_bias: grad_output, parts [splits, channels]. pack_weight: weight, packed.
-// dispatch   forward, grad_input, grad_weight: one workgroup per tile, rows fastest, then columns, then group * splits +
-//            split; folded. grad_bias: one workgroup per channel and split, folded. pack_weight: one invocation per 4
+// dispatch   forward, grad_input, grad_weight: one workgroup per tile, rows fastest, then columns, then groups, each with
+//            its parts of a split sum (grad_weight) or pixels that lie whole strides apart (grad_input with PHASES); folded. grad_bias: one workgroup per channel and split, folded. pack_weight: one invocation per 4
 //            elements, 64 per workgroup, folded.
 // workgroup  without subgroups 8 KiB, grad_bias 256 bytes; else and pack_weight 0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html
 #import "shared/index.wgsl"
+#import "shared/epilogue.wgsl"
 
 #ifdef GEMM
 #import "shared/gemm.wgsl"
@@ -48,6 +50,11 @@ struct Params {
     c_split: u32,
     tiles_m: u32,
     tiles_n: u32,
+    // PHASES only: how many there are along each axis, and the most pixels of one.
+    phases_h: u32,
+    phases_w: u32,
+    phase_h: u32,
+    phase_w: u32,
 }
 var<immediate> params: Params;
 
@@ -220,46 +227,130 @@ fn k_padded() -> u32 {
     return (params.channels + 3u) & ~3u;
 }
 
+// What is computed together: a group, and with PHASES those pixels of `dest` that lie whole strides apart, which all meet
+// the same kernel positions. The others meet none of them, and are left to other workgroups.
+struct Part {
+    group: u32,
+#ifdef PHASES
+    // The first pixel, the first kernel position that it meets, and how many.
+    y: u32,
+    x: u32,
+    ky: u32,
+    kx: u32,
+    taps_h: u32,
+    taps_w: u32,
+#endif
+}
+var<private> part: Part;
+
+#ifdef PHASES
+// The first kernel position that meets the source from pixel `at` (counted from the padded border); `kernel` if there is
+// none.
+fn first_tap(at: u32, kernel: u32, stride: u32, dilation: u32) -> u32 {
+    var tap = 0u;
+    while tap < kernel && (i32(at) - i32(tap * dilation)) % i32(stride) != 0 {
+        tap++;
+    }
+    return tap;
+}
+
+fn part_at(z: u32) -> Part {
+    let rest = z / params.phases_w;
+    let group = rest / params.phases_h;
+    let y = rest - group * params.phases_h;
+    let x = z - rest * params.phases_w;
+    let kernel_h = params.taps / params.kernel_w;
+    let ky = first_tap(y + params.padding_h, kernel_h, STRIDE_H, params.dilation_h);
+    let kx = first_tap(x + params.padding_w, params.kernel_w, STRIDE_W, params.dilation_w);
+    let taps_h = (kernel_h - ky + TAP_STEP_H - 1u) / TAP_STEP_H;
+    let taps_w = (params.kernel_w - kx + TAP_STEP_W - 1u) / TAP_STEP_W;
+    return Part(group, y, x, ky, kx, taps_h, taps_w);
+}
+
+fn part_taps() -> u32 {
+    return part.taps_h * part.taps_w;
+}
+
+// Row and column in the kernel.
+fn tap_at(outer: u32) -> vec2<u32> {
+    let row = outer / part.taps_w;
+    return vec2<u32>(part.ky + row * TAP_STEP_H, part.kx + (outer - row * part.taps_w) * TAP_STEP_W);
+}
+#else
+fn part_at(z: u32) -> Part {
+    return Part(z);
+}
+
+fn part_taps() -> u32 {
+    return params.taps;
+}
+
+fn tap_at(outer: u32) -> vec2<u32> {
+    let row = outer / params.kernel_w;
+    return vec2<u32>(row, outer - row * params.kernel_w);
+}
+#endif
+
 fn rows_at(row: u32, z: u32) -> Rows {
-    return Rows((z * params.taps * params.rows + min(row + LANES, vec4<u32>(params.rows - 1u))) * k_padded());
+    return Rows((part.group * params.taps * params.rows + min(row + LANES, vec4<u32>(params.rows - 1u))) * k_padded());
 }
 
 fn columns_at(column: u32, z: u32) -> Columns {
-    let plane = params.dest_h * params.dest_w;
     let at = min(column + LANES, vec4<u32>(params.columns - 1u));
+#ifdef PHASES
+    let plane = params.phase_h * params.phase_w;
+    let sample = at / vec4<u32>(plane);
+    let pixel = at - sample * plane;
+    let row = pixel / vec4<u32>(params.phase_w);
+    let y = row * STRIDE_H + part.y;
+    let x = (pixel - row * params.phase_w) * STRIDE_W + part.x;
+#else
+    let plane = params.dest_h * params.dest_w;
     let sample = at / vec4<u32>(plane);
     let pixel = at - sample * plane;
     let y = pixel / vec4<u32>(params.dest_w);
-    let channels = params.groups * params.channels;
+    let x = pixel - y * params.dest_w;
+#endif
+    let image = sample * params.groups + part.group;
     return Columns(
         column,
-        (sample * params.groups + z) * params.rows * plane + pixel,
-        (sample * channels + z * params.channels) * (params.source_h * params.source_w),
+        image * params.rows * (params.dest_h * params.dest_w) + y * params.dest_w + x,
+        image * params.channels * (params.source_h * params.source_w),
         y,
-        pixel - y * params.dest_w,
+        x,
         vec4<u32>(),
         vec4<bool>(),
     );
 }
 
-fn enter_rows(rows: Rows, outer: u32) -> Rows {
-    return Rows(rows.at + outer * params.rows * k_padded());
+// Whether one of the four is a pixel of `dest`.
+fn column_exists(columns: Columns, j: u32) -> bool {
+#ifdef PHASES
+    let is_inside = columns.y[j] < params.dest_h && columns.x[j] < params.dest_w;
+#else
+    let is_inside = true;
+#endif
+    return is_inside && columns.column + j < params.columns;
 }
 
-// outer = tap
+fn enter_rows(rows: Rows, outer: u32) -> Rows {
+    let tap = tap_at(outer);
+    return Rows(rows.at + (tap.x * params.kernel_w + tap.y) * params.rows * k_padded());
+}
+
+// outer = number of the tap among those of the part
 fn enter_columns(columns: Columns, outer: u32) -> Columns {
-    let ky = outer / params.kernel_w;
-    let kx = outer - ky * params.kernel_w;
+    let tap = tap_at(outer);
     // Below zero these wrap around to numbers that no image is as large as.
 #ifdef ENTRY_grad_input
-    let y_scaled = columns.y + params.padding_h - ky * params.dilation_h;
-    let x_scaled = columns.x + params.padding_w - kx * params.dilation_w;
+    let y_scaled = columns.y + params.padding_h - tap.x * params.dilation_h;
+    let x_scaled = columns.x + params.padding_w - tap.y * params.dilation_w;
     let y = y_scaled / vec4<u32>(STRIDE_H);
     let x = x_scaled / vec4<u32>(STRIDE_W);
-    let whole = (y * STRIDE_H == y_scaled) & (x * STRIDE_W == x_scaled) & (max(y_scaled, x_scaled) < vec4<u32>(1u << 31u));
+    let whole = max(y_scaled, x_scaled) < vec4<u32>(1u << 31u);
 #else
-    let y = columns.y * STRIDE_H + ky * params.dilation_h - params.padding_h;
-    let x = columns.x * STRIDE_W + kx * params.dilation_w - params.padding_w;
+    let y = columns.y * STRIDE_H + tap.x * params.dilation_h - params.padding_h;
+    let x = columns.x * STRIDE_W + tap.y * params.dilation_w - params.padding_w;
     let whole = vec4<bool>(true);
 #endif
     var entered = columns;
@@ -288,12 +379,13 @@ fn load_b(columns: Columns, k: u32) -> Block {
 
 #ifdef ROW_START
 fn row_start(row: u32, z: u32) -> Accum4 {
-    let i = z * params.rows + min(row + LANES, vec4<u32>(params.rows - 1u));
+    let i = part.group * params.rows + min(row + LANES, vec4<u32>(params.rows - 1u));
     return Accum4(Accum(bias[i.x]), Accum(bias[i.y]), Accum(bias[i.z]), Accum(bias[i.w]));
 }
 #endif
 
-fn store_c(row: u32, columns: Columns, value: Accum4) {
+fn store_c(row: u32, columns: Columns, sums: Accum4) {
+    let value = epilogue(sums);
     let i = columns.c_at + row * (params.dest_h * params.dest_w);
 #ifdef VEC_C
     if columns.column < params.columns {
@@ -301,7 +393,7 @@ fn store_c(row: u32, columns: Columns, value: Accum4) {
     }
 #else
     #for j in 0..4
-    if columns.column + #ju < params.columns {
+    if column_exists(columns, #ju) {
         dest[i[#j]] = Storage(value[#j]);
     }
     #end
@@ -325,8 +417,9 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let tile = tile_of(linear_workgroup(workgroup_id, num_workgroups));
-    if tile.z < params.groups {
-        gemm(tile, Terms(0u, params.taps, 0u, params.channels), local_index);
+    part = part_at(tile.z);
+    if part.group < params.groups {
+        gemm(tile, Terms(0u, part_taps(), 0u, params.channels), local_index);
     }
 }
 #endif
@@ -339,8 +432,9 @@ fn grad_input(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let tile = tile_of(linear_workgroup(workgroup_id, num_workgroups));
-    if tile.z < params.groups {
-        gemm(tile, Terms(0u, params.taps, 0u, params.channels), local_index);
+    part = part_at(tile.z);
+    if part.group < params.groups {
+        gemm(tile, Terms(0u, part_taps(), 0u, params.channels), local_index);
     }
 }
 #endif

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{GraphError, OpError};
-use crate::graph::{Carry, Graph, Pass, Phase, Role};
+use crate::graph::{Carry, Graph, Pass, Phase, Role, Value};
 use crate::ops::accumulate::Accumulate;
 use crate::ops::add::Add;
 use crate::ops::clip::{ClipApply, ClipCoefficient, SquaredNorm};
@@ -11,6 +11,7 @@ use crate::ops::copy::Copy;
 use crate::ops::ema::Ema;
 use crate::ops::fill::Fill;
 use crate::ops::scale::Scale;
+use crate::ops::state::WriteRows;
 use crate::ops::{Backward, Builder, HYPER_LEN, Stash, UpdateRule};
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -97,18 +98,45 @@ pub fn joint(
     Ok(graph)
 }
 
-/// What buffers take over, as it is after this pass: of several micro-batches, the mean so far.
+/// What buffers take over, as it is after this pass: of several micro-batches, the mean so far, or the rows so far.
 fn carried(graph: &mut Graph, training: &Training<'_>) -> Result<Vec<ValueId>, GraphError> {
     let of_step = |carry: &Carry| {
         if training.pass == Pass::Only {
             return Ok(carry.value);
         }
-        let buffer = graph.value(carry.buffer).name.clone();
+        let Value { name: buffer, desc, .. } = graph.value(carry.buffer).clone();
         graph.set_scope(layer_of(&buffer));
+        if let Some(run) = carry.rows {
+            let name = format!("carry.{buffer}");
+            let rows = if training.pass == Pass::First {
+                let zeros = graph.apply(Fill { value: 0.0, shape: desc.shape }, &[])?;
+                graph.promote(zeros, name, Role::Accumulator);
+                zeros
+            } else {
+                graph.source(name, desc, Role::Accumulator)
+            };
+            graph.apply_all(WriteRows, &[rows, carry.value, run])?;
+            return Ok(rows);
+        }
         let share = graph.apply(Scale { factor: training.weight }, &[carry.value])?;
         sum_over_step(graph, share, format!("carry.{buffer}"), training.pass)
     };
     training.carries.iter().map(of_step).collect()
+}
+
+/// Changes, in a graph that only evaluates, the buffers that have a row for each sample: each run goes on from the one before.
+///
+/// # Errors
+/// Where a buffer and its rows do not fit together.
+pub fn carry_rows(graph: &mut Graph, carries: &[Carry]) -> Result<(), GraphError> {
+    for carry in carries {
+        if let Some(run) = carry.rows {
+            let name = graph.value(carry.buffer).name.clone();
+            graph.set_scope(layer_of(&name));
+            graph.apply_all(WriteRows, &[carry.buffer, carry.value, run])?;
+        }
+    }
+    Ok(())
 }
 
 fn carry(graph: &mut Graph, guard: ValueId, carries: &[Carry], values: &[ValueId]) -> Result<(), GraphError> {
@@ -161,7 +189,7 @@ fn backward(
     let mut needs: BTreeSet<ValueId> =
         graph.value_ids().filter(|&id| graph.value(id).role == Role::Parameter).collect();
     for node in &forward_nodes {
-        if node.inputs.iter().any(|input| needs.contains(input)) {
+        if !node.op.stops_gradients() && node.inputs.iter().any(|input| needs.contains(input)) {
             needs.extend(&node.outputs);
         }
     }

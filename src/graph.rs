@@ -1,5 +1,6 @@
 //! The graph: values and the nodes that make them, in an order in which they can run. Shapes are checked while building.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -79,13 +80,17 @@ pub enum Pass {
 /// What becomes of a buffer at the end of a training step:
 /// `buffer = (1 − momentum) · buffer + momentum · factor · value`, unless the step's loss is not finite.
 ///
-/// Over micro-batches, the mean of `value` counts, weighted by their samples.
+/// Over micro-batches, the mean of `value` counts, weighted by their samples; or, of a buffer that has a row for each sample
+/// of the step, each micro-batch's rows are its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Carry {
     /// The buffer.
     pub buffer: ValueId,
-    /// A forward value of its shape.
+    /// A forward value of its shape, or the rows of the graph's samples.
     pub value: ValueId,
+    /// Where the buffer has a row for each sample: the input that says which of them the graph's samples are, as
+    /// [`ReadRows`](crate::ops::state::ReadRows) takes it.
+    pub rows: Option<ValueId>,
     /// How much of the value is taken over.
     pub momentum: f32,
     /// Multiplies the value.
@@ -227,6 +232,79 @@ impl Graph {
         }
         node.op = op;
         Ok(())
+    }
+
+    /// Joins nodes with what follows them where an op does both at once ([`Op::followed_by`](crate::ops::Op::followed_by)) and
+    /// nothing else reads what is between, nor is it among those to `keep`. Returns for each value what it is now: the value between is what the joint node
+    /// makes.
+    pub(crate) fn fuse(&mut self, keep: &[ValueId]) -> Vec<ValueId> {
+        let mut readers = vec![0usize; self.values.len()];
+        for input in self.nodes.iter().flat_map(|node| &node.inputs) {
+            readers[input.index()] += 1;
+        }
+        for value in keep {
+            readers[value.index()] = usize::MAX;
+        }
+        // For each node that goes away, the node that does its work.
+        let mut joined: BTreeMap<usize, NodeId> = BTreeMap::new();
+        let mut same_as: Vec<ValueId> = self.value_ids().collect();
+        for n in 0..self.nodes.len() {
+            let (&[input], &[output]) = (&self.nodes[n].inputs[..], &self.nodes[n].outputs[..]) else { continue };
+            let Value { role, producer: Some(producer), .. } = self.values[input.index()] else { continue };
+            let before = joined.get(&producer.index()).copied().unwrap_or(producer);
+            let maker = &self.nodes[before.index()];
+            let is_between =
+                role == Role::Intermediate && readers[input.index()] == 1 && maker.phase == self.nodes[n].phase;
+            if !is_between || same_as[maker.outputs[0].index()] != same_as[input.index()] {
+                continue;
+            }
+            let Some(op) = maker.op.followed_by(self.nodes[n].op.name()) else { continue };
+            let between = maker.outputs[0];
+            self.nodes[before.index()].op = op;
+            joined.insert(n, before);
+            same_as[output.index()] = between;
+            self.values[between.index()].role = self.values[output.index()].role;
+        }
+        self.drop_joined(&joined, &same_as)
+    }
+
+    /// Takes out nodes that others do the work of, and the values that only they made.
+    fn drop_joined(&mut self, joined: &BTreeMap<usize, NodeId>, same_as: &[ValueId]) -> Vec<ValueId> {
+        let mut next = 0;
+        let kept: Vec<ValueId> = self
+            .value_ids()
+            .map(|id| {
+                let number = next;
+                next += u32::from(same_as[id.index()] == id);
+                ValueId(number)
+            })
+            .collect();
+        let now: Vec<ValueId> = same_as.iter().map(|id| kept[id.index()]).collect();
+        let mut position = 0;
+        let node_now: Vec<NodeId> = (0..self.nodes.len())
+            .map(|n| {
+                let number = position;
+                position += u32::from(!joined.contains_key(&n));
+                NodeId(number)
+            })
+            .collect();
+        let mut number = 0;
+        self.values.retain(|_| {
+            number += 1;
+            same_as[number - 1].index() == number - 1
+        });
+        for value in &mut self.values {
+            value.producer = value.producer.map(|node| node_now[node.index()]);
+        }
+        let mut number = 0;
+        self.nodes.retain(|_| {
+            number += 1;
+            !joined.contains_key(&(number - 1))
+        });
+        for node in &mut self.nodes {
+            node.inputs.iter_mut().chain(&mut node.outputs).for_each(|id| *id = now[id.index()]);
+        }
+        now
     }
 
     /// Moves forward nodes that stand after nodes of later phases to right after the last node that makes one of their

@@ -24,7 +24,7 @@
 //            MOMENTS [groups, splits]: mean (less the group's first element) and sum of squares around it
 //            SUM_G, SUM_GX [sets, splits], written; TOTAL_G, TOTAL_GX [groups], read
 // constants  VECTORS; RELU; CENTERED (subtract the mean); PER_ELEMENT (the elements of a run have a parameter each);
-//            BY_PARAMETER (sets are those of parameters); WEIGHTED (sums over groups include w, which differs there)
+//            BY_PARAMETER (sets are those of parameters); COLUMNS (a vector is of four sets side by side, LANES is 1); WEIGHTED (sums over groups include w, which differs there)
 // in place   normalize, forward: input; grad_input, grad_input_elements: input or grad_output
 // dispatch   LANES invocations per set and split, or one per vector (normalize, grad_input_elements); 64 per workgroup,
 //            folded

@@ -255,12 +255,45 @@ fn combine(
 @group(0) @binding(SUM_GX) var<storage, read_write> sum_gx: array<Accum>;
 #endif
 
-fn write_sums(at: u32, sums: Sums) {
+// The sums of a team. With COLUMNS, each of the four elements of a vector is of a set of its own.
+#ifdef COLUMNS
+alias Total = Value;
+
+fn total_of(local_index: u32, v: Value) -> Total {
+    return v;
+}
+#else
+alias Total = Accum;
+
+fn total_of(local_index: u32, v: Value) -> Total {
+    return lanes_sum(local_index, across(v));
+}
+#endif
+
+struct Totals {
+    g: Total,
+    gx: Total,
+}
+
+fn write_sums(team: Team, sums: Totals) {
+#ifdef COLUMNS
+    for (var k = 0u; k < 4u; k++) {
+        let at = (4u * team.set_number + k) * params.splits + team.split;
+#ifdef SUM_G
+        sum_g[at] = sums.g[k];
+#endif
+#ifdef SUM_GX
+        sum_gx[at] = sums.gx[k];
+#endif
+    }
+#else
+    let at = team.set_number * params.splits + team.split;
 #ifdef SUM_G
     sum_g[at] = sums.g;
 #endif
 #ifdef SUM_GX
     sum_gx[at] = sums.gx;
+#endif
 #endif
 }
 
@@ -273,7 +306,7 @@ fn own_statistics(set_number: u32) -> Statistics {
 #endif
 }
 
-fn sums_of(team: Team, local_index: u32) -> Sums {
+fn sums_of(team: Team, local_index: u32) -> Totals {
     var g = Value(Accum(0.0));
     var gx = Value(Accum(0.0));
     let first = first_term(team, local_index);
@@ -300,7 +333,7 @@ fn sums_of(team: Team, local_index: u32) -> Sums {
         gx += weighted * d.x;
         place = next_place(place);
     }
-    return Sums(lanes_sum(local_index, across(g)), lanes_sum(local_index, across(gx)));
+    return Totals(total_of(local_index, g), total_of(local_index, gx));
 }
 #endif
 
@@ -314,7 +347,7 @@ fn sums(
     let team = team_of(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let own = sums_of(team, local_index);
     if team.exists && lanes_place(local_index) == 0u {
-        write_sums(team.set_number * params.splits + team.split, own);
+        write_sums(team, own);
     }
 }
 #endif
@@ -332,7 +365,7 @@ fn grad_input(
         return;
     }
     if lanes_place(local_index) == 0u {
-        write_sums(team.set_number, own);
+        write_sums(team, own);
     }
 #ifdef CENTERED
     let means = Sums(own.g * params.inverse_terms, own.gx * params.inverse_terms);

@@ -6,18 +6,22 @@
 //! | [`idx`] | the file format of MNIST |
 //! | [`download`] | fetches MNIST, resumable and checked |
 //! | [`series`] | numeric series from CSV, cut into windows |
+//! | [`cifar`] | CIFAR-10, from its binary files |
+//! | [`text`] | text, character by character |
 //! | [`loader`] | shuffled batches from a seed |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
 
 mod batch;
+pub mod cifar;
 mod dataset;
 pub mod download;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
 pub mod series;
+pub mod text;
 
 pub use batch::{Batch, INPUT, TARGET};
 pub use dataset::{Dataset, Samples, Targets};

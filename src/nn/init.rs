@@ -18,6 +18,15 @@ pub enum Init {
         /// Standard deviation.
         std: f32,
     },
+    /// Normally distributed around 0, but one row of a matrix all 0: the padding of a table.
+    NormalRows {
+        /// Standard deviation.
+        std: f32,
+        /// Elements of a row.
+        columns: usize,
+        /// The row of zeros.
+        zero: usize,
+    },
     /// All the same.
     Constant {
         /// The value.
@@ -123,6 +132,10 @@ impl Init {
             Init::Constant { value } => out.fill(value),
             Init::Uniform { bound } => uniform(&mut random(), bound, out),
             Init::Normal { std } => normal(&mut random(), std, out),
+            Init::NormalRows { std, columns, zero } => {
+                normal(&mut random(), std, out);
+                out.chunks_mut(columns.max(1)).skip(zero).take(1).for_each(|row| row.fill(0.0));
+            }
             Init::Orthogonal { columns, gain } => orthogonal(&mut random(), columns, gain, out),
             Init::Block { block, blocks, value, bound } => {
                 uniform(&mut random(), bound, out);
@@ -224,6 +237,15 @@ mod tests {
         assert!(mean.abs() < 0.01 && (variance - 0.25).abs() < 0.01, "{mean} {variance}");
         // Two deviations: 4.55%.
         assert!((beyond - 0.0455).abs() < 0.005, "{beyond}");
+    }
+
+    #[test]
+    fn one_row_can_be_zeros() {
+        let (mut plain, mut padded) = ([0.0; 12], [0.0; 12]);
+        Init::Normal { std: 1.0 }.fill(3, "w", &mut plain);
+        Init::NormalRows { std: 1.0, columns: 4, zero: 1 }.fill(3, "w", &mut padded);
+        plain[4..8].fill(0.0);
+        assert_eq!(plain, padded);
     }
 
     #[test]

@@ -41,14 +41,9 @@ mod tensor;
 mod tests;
 
 pub use init::{Init, Scheme};
-pub use layers::{
-    AdaptiveAvgPool2d, Add, AvgPool2d, Concat, Conv1d, Conv2d, ConvTranspose2d, Flatten, Gelu, GlobalAvgPool,
-    HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Module, Pad, Pair, Permute, Relu, Reshape,
-    Sigmoid, Silu, Skip, Softmax, SqueezeExcite, Tanh, Upsample,
-};
+pub use layers::*;
 pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
-#[allow(unused_imports)]
 pub(crate) use model::{LayerInfo, sample_shape, thousands};
 pub use scope::{RUN, Scope};
 pub use sequential::Sequential;
-pub use tensor::Tensor;
+pub use tensor::{Tensor, scaled_dot_product_attention};

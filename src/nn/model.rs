@@ -110,6 +110,7 @@ pub enum Mode {
 pub struct Model {
     name: String,
     input: Input,
+    drops: bool,
     forward: Forward,
 }
 
@@ -168,7 +169,7 @@ impl Model {
         input: impl Into<Input>,
         forward: impl for<'a> Fn(Tensor<'a>) -> Tensor<'a> + Send + Sync + 'static,
     ) -> Self {
-        Model { name: name.into(), input: input.into(), forward: Forward::Function(Arc::new(forward)) }
+        Model { name: name.into(), input: input.into(), drops: true, forward: Forward::Function(Arc::new(forward)) }
     }
 
     /// The model's name.
@@ -190,6 +191,13 @@ impl Model {
     #[must_use]
     pub fn with_input(mut self, shape: impl Into<Shape>) -> Self {
         self.input.shape = shape.into();
+        self
+    }
+
+    /// The same model without dropout of any kind, in training too.
+    #[must_use]
+    pub fn without_dropout(mut self) -> Self {
+        self.drops = false;
         self
     }
 
@@ -309,7 +317,7 @@ impl Model {
                 "{samples} samples of shape {shape} have more than {MAX_ELEMENTS} elements: use a smaller batch"
             ));
         }
-        let mut building = Building::new(batch, mode);
+        let mut building = Building::new(batch, mode, self.drops);
         let input = building.graph.input("input", self.input.batched(samples));
         let (mut building, output) = match &self.forward {
             Forward::Layers(sequential) => {
@@ -326,9 +334,33 @@ impl Model {
             }
         };
         building.skips.finish()?;
-        let layers = std::mem::take(&mut building.layers);
-        let Building { graph, parameters, buffers, states, counters, carries, .. } = building;
-        Ok((Built { graph, input, output, parameters, buffers, states, counters, carries }, layers))
+        let mut keep: Vec<_> = building.carries.iter().map(|carry| carry.value).collect();
+        keep.push(output);
+        let now = building.graph.fuse(&keep);
+        let now = |value: ValueId| now[value.index()];
+        let Building { graph, parameters, buffers, states, counters, carries, layers, .. } = building;
+        let moved = |parameters: Vec<Parameter>| -> Vec<Parameter> {
+            parameters.into_iter().map(|parameter| Parameter { value: now(parameter.value), ..parameter }).collect()
+        };
+        let carries = carries.into_iter();
+        let carries = carries.map(|carry| Carry {
+            buffer: now(carry.buffer),
+            value: now(carry.value),
+            rows: carry.rows.map(now),
+            ..carry
+        });
+        let layers = layers.into_iter().map(|layer| LayerInfo { output: now(layer.output), ..layer });
+        let built = Built {
+            graph,
+            input: now(input),
+            output: now(output),
+            parameters: moved(parameters),
+            buffers: moved(buffers),
+            states: moved(states),
+            counters,
+            carries: carries.collect(),
+        };
+        Ok((built, layers.collect()))
     }
 }
 
@@ -344,7 +376,7 @@ pub(crate) struct LayerInfo {
 impl From<Sequential> for Model {
     fn from(layers: Sequential) -> Self {
         let (name, input) = (layers.name().to_owned(), layers.input().clone());
-        Model { name, input, forward: Forward::Layers(Arc::new(layers)) }
+        Model { name, input, drops: true, forward: Forward::Layers(Arc::new(layers)) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A model under construction, and the layer that is being added to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
@@ -34,7 +34,11 @@ pub(super) struct Building {
     pub(super) skips: Skips,
     pub(super) layers: Vec<LayerInfo>,
     names: BTreeSet<String>,
+    /// How many streams of random numbers a layer's name has.
+    streams: BTreeMap<String, u32>,
     mode: Mode,
+    /// Whether dropout drops in training.
+    drops: bool,
     /// Samples of a step.
     batch: usize,
     /// Names of what the next layer is within.
@@ -42,7 +46,7 @@ pub(super) struct Building {
 }
 
 impl Building {
-    pub(super) fn new(batch: usize, mode: Mode) -> Self {
+    pub(super) fn new(batch: usize, mode: Mode, drops: bool) -> Self {
         Building {
             graph: Graph::new(),
             parameters: Vec::new(),
@@ -53,7 +57,9 @@ impl Building {
             skips: Skips::default(),
             layers: Vec::new(),
             names: BTreeSet::new(),
+            streams: BTreeMap::new(),
             mode,
+            drops,
             batch,
             path: Vec::new(),
         }
@@ -123,9 +129,14 @@ impl Scope<'_> {
         &self.layer
     }
 
-    /// Whether the graph is one for training: dropout drops.
+    /// Whether the graph is one for training.
     pub fn is_training(&self) -> bool {
         self.building.mode != Mode::Evaluate
+    }
+
+    /// Whether dropout drops: in training, unless the model is one without.
+    pub fn drops(&self) -> bool {
+        self.is_training() && self.building.drops
     }
 
     /// Which statistics batch norm uses in training; `None` where the graph is one for evaluation.
@@ -202,9 +213,15 @@ impl Scope<'_> {
         self.building.input(name, desc)
     }
 
-    /// A number that depends on the layer's name: which stream of random numbers is its own.
-    pub fn stream(&self) -> u32 {
-        let digest = Sha256::digest(&self.layer);
+    /// Which stream of random numbers is the layer's own: a number that depends on the layer's name, and where the name
+    /// has asked before, on how often.
+    pub fn stream(&mut self) -> u32 {
+        let asked = self.building.streams.entry(self.layer.clone()).or_insert(0u32);
+        *asked += 1;
+        let digest = Sha256::digest(match *asked {
+            1 => self.layer.clone(),
+            n => format!("{}#{n}", self.layer),
+        });
         u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])
     }
 
@@ -244,6 +261,11 @@ impl Scope<'_> {
     /// Extents, batch first.
     pub fn shape(&self, value: ValueId) -> Vec<usize> {
         self.building.graph.value(value).desc.shape.to_vec()
+    }
+
+    /// Whether the value is an input of the model, which has no gradient.
+    pub fn is_given(&self, value: ValueId) -> bool {
+        self.building.graph.value(value).role == Role::Input
     }
 
     /// Shape and element type.

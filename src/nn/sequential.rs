@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::layers::{
-    AdaptiveAvgPool2d, Add, AvgPool2d, Concat, Conv1d, Conv2d, ConvTranspose2d, Flatten, Gelu, GlobalAvgPool,
-    HardSwish, Layer, LeakyRelu, Linear, LogSoftmax, Lstm, MaxPool2d, Pad, Pair, Permute, Relu, Reshape, Sigmoid, Silu,
-    Skip, Softmax, SqueezeExcite, Tanh, Upsample,
-};
+use super::layers::*;
 use super::model::{Built, Input, Mode, Model};
 use crate::error::GraphError;
 use crate::tensor::Shape;
@@ -136,6 +132,16 @@ shorthands! {
     relu() => Relu;
     /// Adds [`LeakyRelu`].
     leaky_relu(slope: f32) => LeakyRelu::new(slope);
+    /// Adds [`Relu6`].
+    relu6() => Relu6;
+    /// Adds [`Prelu`] with one weight.
+    prelu() => Prelu::new();
+    /// Adds [`Elu`].
+    elu(alpha: f32) => Elu::new(alpha);
+    /// Adds [`Softplus`] with PyTorch's settings.
+    softplus() => Softplus::default();
+    /// Adds [`HardSigmoid`].
+    hard_sigmoid() => HardSigmoid;
     /// Adds [`Sigmoid`].
     sigmoid() => Sigmoid;
     /// Adds [`Tanh`].
@@ -150,8 +156,32 @@ shorthands! {
     softmax() => Softmax::default();
     /// Adds [`LogSoftmax`] over the last axis.
     log_softmax() => LogSoftmax::default();
+    /// Adds [`Dropout`] with the probability `p` of a zero.
+    dropout(p: f32) => Dropout::new(p);
+    /// Adds [`Dropout2d`] with the probability `p` of a channel of zeros.
+    dropout2d(p: f32) => Dropout2d::new(p);
+    /// Adds [`StochasticDepth`] with the probability `p` of a sample of zeros.
+    stochastic_depth(p: f32) => StochasticDepth::new(p);
+    /// Adds [`Embedding`] of tokens below `num_embeddings`.
+    embedding(num_embeddings: usize, embedding_dim: usize) => Embedding::new(num_embeddings, embedding_dim);
+    /// Adds [`PositionalEmbedding`] for sequences up to this length.
+    positional_embedding(max_length: usize) => PositionalEmbedding::new(max_length);
+    /// Adds [`MultiheadAttention`] in which every place sees all.
+    multihead_attention(num_heads: usize) => MultiheadAttention::new(num_heads);
     /// Adds [`Lstm`] whose output is its last hidden state.
     lstm(hidden: usize) => Lstm::new(hidden);
+    /// Adds [`BatchNorm`] with weight, bias and running statistics.
+    batch_norm() => BatchNorm::new();
+    /// Adds [`LayerNorm`] over the last axis.
+    layer_norm() => LayerNorm::new();
+    /// Adds [`GroupNorm`].
+    group_norm(groups: usize) => GroupNorm::new(groups);
+    /// Adds [`InstanceNorm`] without weight and bias.
+    instance_norm() => InstanceNorm::new();
+    /// Adds [`RmsNorm`] over the last axis.
+    rms_norm() => RmsNorm::new();
+    /// Adds [`Gru`] whose output is its last hidden state.
+    gru(hidden: usize) => Gru::new(hidden);
     /// Adds [`Upsample`].
     upsample(scale: impl Into<Pair>) => Upsample::new(scale);
     /// Adds [`Skip`]: remembers what the layer before it made.

@@ -7,6 +7,7 @@ use super::layers::{self, Module, Pair};
 use super::model::Input;
 use super::scope::{Building, Scope};
 use crate::error::GraphError;
+use crate::ops::Op;
 use crate::tensor::{Shape, ValueId};
 
 /// A tensor of a model that is being described: what a layer takes and makes. Its first axis is the batch.
@@ -113,6 +114,64 @@ impl<'a> Tensor<'a> {
         self.with_ops("mul_channels", |scope, value| scope.apply(op, &[value, scale.value]))
     }
 
+    /// The part from `start` to `start + length` along an axis (the batch is axis 0).
+    #[must_use]
+    pub fn slice(self, axis: usize, start: usize, length: usize) -> Tensor<'a> {
+        self.with_op("slice", crate::ops::slice::Slice { axis, start, length })
+    }
+
+    /// Parts of these lengths along an axis (the batch is axis 0).
+    pub fn split(self, axis: usize, lengths: &[usize]) -> Vec<Tensor<'a>> {
+        let op = crate::ops::split::Split { axis, lengths: lengths.to_vec() };
+        let mut parts = Vec::new();
+        let first = self.with_ops("split", |scope, value| {
+            parts = scope.apply_all(op, &[value])?;
+            Ok(parts[0])
+        });
+        // After an error any tensor will do.
+        (0..lengths.len()).map(|i| parts.get(i).map_or(first, |&part| self.with(part))).collect()
+    }
+
+    /// `min(max(x, min), max)`
+    #[must_use]
+    pub fn clamp(self, min: f32, max: f32) -> Tensor<'a> {
+        self.with_op("clamp", crate::ops::clamp::Clamp { min, max })
+    }
+
+    /// `e^x`
+    #[must_use]
+    pub fn exp(self) -> Tensor<'a> {
+        self.with_op("exp", crate::ops::exp::Exp)
+    }
+
+    /// The natural logarithm.
+    #[must_use]
+    pub fn log(self) -> Tensor<'a> {
+        self.with_op("log", crate::ops::log::Log)
+    }
+
+    /// `√x`
+    #[must_use]
+    pub fn sqrt(self) -> Tensor<'a> {
+        self.with_op("sqrt", crate::ops::sqrt::Sqrt)
+    }
+
+    /// `|x|`
+    #[must_use]
+    pub fn abs(self) -> Tensor<'a> {
+        self.with_op("abs", crate::ops::abs::Abs)
+    }
+
+    /// `x^exponent`
+    #[must_use]
+    pub fn pow(self, exponent: f32) -> Tensor<'a> {
+        self.with_op("pow", crate::ops::pow::Pow { exponent })
+    }
+
+    fn with_op(self, name: &str, op: impl Op) -> Tensor<'a> {
+        self.with_ops(name, |scope, value| scope.apply(op, &[value]))
+    }
+
     /// Extents, batch first.
     pub fn shape(self) -> Shape {
         self.net.0.borrow().building.graph.value(self.value).desc.shape.clone()
@@ -138,6 +197,29 @@ impl<'a> Tensor<'a> {
     }
 }
 
+/// `softmax(query · keyᵀ / √D) · value` for each sample and head, with dropout on what the softmax makes.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | query | `[batch, heads, queries, D]` |
+/// | key | `[batch, heads, keys, D]` |
+/// | value | `[batch, heads, keys, E]` |
+/// | output | `[batch, heads, queries, E]` |
+///
+/// With `causal`, query i sees the keys up to `i + keys − queries`. `dropout` is the probability of a zero in training.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html>
+#[must_use]
+pub fn scaled_dot_product_attention<'a>(
+    query: Tensor<'a>,
+    key: Tensor<'a>,
+    value: Tensor<'a>,
+    causal: bool,
+    dropout: f32,
+) -> Tensor<'a> {
+    query.with_ops("attention", |scope, query| layers::attention(scope, query, key.value, value.value, causal, dropout))
+}
+
 macro_rules! layers {
     ($($name:ident($($arg:ident: $ty:ty),*) => $layer:expr;)*) => {
         impl<'a> Tensor<'a> {
@@ -154,6 +236,8 @@ macro_rules! layers {
 
 layers! {
     relu() => layers::Relu;
+    relu6() => layers::Relu6;
+    hard_sigmoid() => layers::HardSigmoid;
     sigmoid() => layers::Sigmoid;
     tanh() => layers::Tanh;
     silu() => layers::Silu;
@@ -161,6 +245,9 @@ layers! {
     flatten() => layers::Flatten;
     reshape(shape: impl Into<Shape>) => layers::Reshape::new(shape);
     permute(axes: impl Into<Vec<usize>>) => layers::Permute::new(axes);
+    dropout(p: f32) => layers::Dropout::new(p);
+    dropout2d(p: f32) => layers::Dropout2d::new(p);
+    stochastic_depth(p: f32) => layers::StochasticDepth::new(p);
     max_pool2d(kernel: impl Into<Pair>) => layers::MaxPool2d::new(kernel);
     avg_pool2d(kernel: impl Into<Pair>) => layers::AvgPool2d::new(kernel);
     adaptive_avg_pool2d(size: impl Into<Pair>) => layers::AdaptiveAvgPool2d::new(size);

@@ -84,7 +84,13 @@ fn every_layer_reports_its_shape() {
     assert_eq!(shape(image().permute([1, 2, 0])), "[9, 7, 4]");
     let activations =
         image().relu().leaky_relu(0.1).sigmoid().tanh().gelu().push(Gelu::new().tanh(true)).silu().hard_swish();
+    let activations = activations.relu6().hard_sigmoid().elu(0.5).softplus().prelu().push(Hardtanh::new(-2.0, 2.0));
+    let activations =
+        activations.push(Prelu::new().per_channel(true)).dropout(0.1).dropout2d(0.2).stochastic_depth(0.3);
     assert_eq!(shape(activations.softmax().log_softmax().push(Softmax::new(0))), "[4, 9, 7]");
+    let sentences = || Sequential::new("m", Input::tokens([9])).embedding(100, 12);
+    assert_eq!(shape(sentences()), "[9, 12]");
+    assert_eq!(shape(sentences().positional_embedding(9).multihead_attention(3)), "[9, 12]");
 }
 
 #[test]
@@ -190,6 +196,15 @@ fn shape_errors_name_the_layer_and_what_it_found() {
     assert!(error(&image().push(Softmax::new(3))).contains("axis 3 does not exist"));
     assert!(error(&image().lstm(4)).contains("expects a sample of shape [time, features]"));
     assert!(error(&image().leaky_relu(f32::NAN)).contains("slope must be a number"));
+    assert!(error(&image().dropout(1.5)).contains("p must be between 0 and 1, found 1.5"));
+    assert!(error(&Sequential::new("m", [4]).dropout2d(0.5)).contains("expects a sample of shape [channels, …]"));
+    assert!(error(&Sequential::new("m", [4]).embedding(5, 2)).contains("expects tokens, found f32[2, 4]"));
+    assert!(error(&image().push(Embedding::new(5, 2).std(-1.0))).contains("std must be at least 0"));
+    let sequence = || Sequential::new("m", [6, 10]);
+    assert!(error(&sequence().positional_embedding(5)).contains("a sequence of 6 is longer than max_length = 5"));
+    assert!(error(&sequence().multihead_attention(3)).contains("num_heads = 3 must divide the 10 features"));
+    assert!(error(&image().multihead_attention(2)).contains("expects a sample of shape [time, features]"));
+    assert!(error(&sequence().push(MultiheadAttention::new(2).dropout(-1.0))).contains("p must be between 0 and 1"));
     assert!(error(&Sequential::new("m", [0])).contains("every extent must be at least 1"));
 }
 
@@ -270,6 +285,75 @@ fn sizes_that_overflow_are_refused() {
 }
 
 #[test]
+fn normalizations_have_the_tensors_pytorch_would_give_them() {
+    let image = || Sequential::new("m", [6, 4, 5]);
+    let state = |model: Sequential| {
+        let entries = Model::from(model).state_dict().expect("builds");
+        entries.into_iter().map(|(name, shape)| format!("{name} {shape}")).collect::<Vec<_>>()
+    };
+    let tracked = ["bn1.running_mean [6]", "bn1.running_var [6]", "bn1.num_batches_tracked []"];
+    let trained = ["bn1.weight [6]", "bn1.bias [6]"];
+    assert_eq!(state(image().batch_norm()), [&trained[..], &tracked].concat());
+    assert_eq!(state(image().push(BatchNorm::new().affine(false))), tracked);
+    assert_eq!(state(image().push(BatchNorm::new().track_running_stats(false))), trained);
+    assert_eq!(state(image().layer_norm()), ["norm1.weight [5]", "norm1.bias [5]"]);
+    assert_eq!(state(image().push(LayerNorm::new().dims(3).bias(false))), ["norm1.weight [6, 4, 5]"]);
+    assert_eq!(state(image().group_norm(3)), ["norm1.weight [6]", "norm1.bias [6]"]);
+    assert_eq!(state(image().rms_norm()), ["norm1.weight [5]"]);
+    assert_eq!(state(image().push(InstanceNorm::new().affine(true))), ["norm1.weight [6]", "norm1.bias [6]"]);
+    let none = image().instance_norm().push(LayerNorm::new().affine(false)).push(RmsNorm::new().affine(false));
+    assert!(state(none.push(GroupNorm::new(2).affine(false))).is_empty());
+    let built = image().batch_norm().build(2).expect("builds");
+    let inits: Vec<_> = built.parameters.iter().chain(&built.buffers).map(|tensor| tensor.init).collect();
+    assert_eq!(inits, [Init::ONES, Init::ZEROS, Init::ZEROS, Init::ONES]);
+    let every = image().batch_norm().layer_norm().group_norm(2).instance_norm().rms_norm();
+    assert_eq!(every.output_shape().expect("builds")[..], [6, 4, 5]);
+}
+
+#[test]
+fn batch_norm_follows_the_mode() {
+    let ops = |model: &Model, samples: usize, batch: usize, mode: Mode| {
+        let built = model.build_part(samples, batch, mode).expect("builds");
+        let ops: Vec<_> = built.graph.nodes().iter().map(|node| node.op.name()).collect();
+        (ops.join(" "), built.carries)
+    };
+    let model = Model::from(Sequential::new("m", [3, 2]).push(BatchNorm::new().momentum(0.2)));
+    let (exact, carries) = ops(&model, 4, 4, Mode::Train(Statistics::Exact));
+    assert_eq!(exact, "batch_norm");
+    let figures: Vec<_> = carries.iter().map(|carry| (carry.momentum, carry.factor)).collect();
+    assert_eq!(figures, [(0.2, 1.0), (0.2, 8.0 / 7.0)]);
+    assert_eq!(ops(&model, 4, 4, Mode::Train(Statistics::Ghost)).0, "batch_norm");
+    let (part, carries) = ops(&model, 2, 4, Mode::Train(Statistics::Ghost));
+    assert_eq!(part, "batch_norm scale");
+    assert!(carries.iter().all(|carry| carry.factor == 1.0));
+    for mode in [Mode::Train(Statistics::Frozen), Mode::Evaluate] {
+        let (given, carries) = ops(&model, 4, 4, mode);
+        assert_eq!(given, "batch_norm_eval");
+        assert!(carries.is_empty());
+    }
+    let untracked = Model::from(Sequential::new("m", [3]).push(BatchNorm::new().track_running_stats(false).relu(true)));
+    assert_eq!(ops(&untracked, 4, 4, Mode::Evaluate).0, "batch_norm");
+    assert_eq!(ops(&untracked, 1, 1, Mode::Evaluate).0, "group_norm relu");
+    let (untracked, carries) = ops(&untracked, 4, 4, Mode::Train(Statistics::Frozen));
+    assert!(untracked == "batch_norm" && carries.is_empty());
+}
+
+#[test]
+fn normalizations_say_what_they_cannot_do() {
+    let image = || Sequential::new("m", [6, 4, 5]);
+    assert!(error(&image().group_norm(4)).contains("groups = 4 must divide the 6 channels"));
+    assert!(error(&image().group_norm(0)).contains("groups must be at least 1"));
+    assert!(error(&image().push(LayerNorm::new().dims(4))).contains("dims must be 1 to 3"));
+    assert!(error(&image().push(RmsNorm::new().dims(0))).contains("dims must be 1 to 3"));
+    assert!(error(&image().push(BatchNorm::new().momentum(1.5))).contains("momentum must be a number from 0 to 1"));
+    assert!(error(&image().push(LayerNorm::new().eps(0.0))).contains("eps = 0 is not possible"));
+    assert!(error(&Sequential::new("m", [6]).instance_norm()).contains("more than one value per channel"));
+    let model = Model::from(Sequential::new("m", [6]).batch_norm());
+    let alone = model.build(1, Mode::Train(Statistics::Exact)).expect_err("one value").to_string();
+    assert!(alone.contains("bn1") && alone.contains("more than one value per channel"), "{alone}");
+}
+
+#[test]
 fn summary_is_a_table() {
     let model = Sequential::new("tiny", [1, 4, 4]).conv2d(2, 3).relu().flatten().linear(1000);
     let expected = "\
@@ -292,6 +376,11 @@ fn a_model_survives_toml() {
         .skip("a")
         .relu()
         .add("a")
+        .push(BatchNorm::new().eps(1e-3).momentum(0.25).affine(false).track_running_stats(false).relu(true))
+        .push(GroupNorm::new(2).eps(1e-3))
+        .push(InstanceNorm::new().affine(true))
+        .push(LayerNorm::new().dims(2).bias(false))
+        .push(RmsNorm::new().affine(false))
         .concat("a")
         .conv2d(4, 1)
         .upsample((2, 1))
@@ -301,6 +390,13 @@ fn a_model_survives_toml() {
         .push(Lstm::new(3).return_sequences(true))
         .push(LeakyRelu::new(0.25))
         .push(Softmax::new(0))
+        .push(Softplus::new(2.0, 10.0))
+        .push(Prelu::new().per_channel(true))
+        .relu6()
+        .push(PositionalEmbedding::new(9).std(0.1))
+        .push(MultiheadAttention::new(1).causal(true).dropout(0.25).bias(false))
+        .dropout(0.5)
+        .stochastic_depth(0.125)
         .flatten()
         .linear(2);
     let text = toml::to_string(&model).expect("serializes");
@@ -374,4 +470,72 @@ fn the_first_error_of_a_function_is_kept() {
     let twice = Model::new("m", [4], |x| x.layer("a", Linear::new(4)).layer("a", Linear::new(4)));
     let error = twice.build(1, Mode::Evaluate).expect_err("refused").to_string();
     assert!(error.contains("`a.weight` is taken"), "{error}");
+}
+
+#[test]
+fn attention_is_named_and_started_as_in_pytorch() {
+    let model =
+        Sequential::new("m", Input::tokens([5])).push(Embedding::new(7, 4).padding_idx(2)).multihead_attention(2);
+    assert_eq!(
+        names(&model),
+        [
+            "embedding1.weight [7, 4]",
+            "attention1.in_proj_weight [12, 4]",
+            "attention1.in_proj_bias [12]",
+            "attention1.out_proj.weight [4, 4]",
+            "attention1.out_proj.bias [4]",
+        ]
+    );
+    let inits: Vec<_> =
+        model.build(1).expect("builds").parameters.into_iter().map(|parameter| parameter.init).collect();
+    assert_eq!(
+        inits,
+        [
+            Init::NormalRows { std: 1.0, columns: 4, zero: 2 },
+            Init::Uniform { bound: (6.0_f32 / 16.0).sqrt() },
+            Init::ZEROS,
+            Init::Uniform { bound: 0.5 },
+            Init::ZEROS,
+        ]
+    );
+}
+
+#[test]
+fn dropouts_draw_in_training_only_and_each_its_own_numbers() {
+    let model =
+        Model::new("m", [4, 3, 3], |x| x.dropout(0.5).dropout(0.5).dropout2d(0.5).stochastic_depth(0.5).dropout(0.0));
+    assert!(model.build(2, Mode::Evaluate).expect("builds").graph.nodes().is_empty());
+    let graph = model.build(2, Mode::Train(Statistics::Exact)).expect("builds").graph;
+    let run = graph.find(RUN).expect("there is an input for the run");
+    let settings: Vec<_> = graph
+        .nodes()
+        .iter()
+        .map(|node| {
+            assert_eq!((node.op.name(), node.inputs[1]), ("dropout", run));
+            format!("{:?}", node.op)
+        })
+        .collect();
+    assert_eq!(settings.len(), 4, "p = 0 runs nothing");
+    for (settings, block) in settings.iter().zip([1, 1, 9, 36]) {
+        assert!(settings.contains(&format!("block: {block} ")), "{settings}");
+    }
+    assert_ne!(settings[0], settings[1], "two dropouts of one name have streams of their own");
+}
+
+#[test]
+fn functions_cut_and_join() {
+    let model = Model::new("m", [6, 4], |x| {
+        let parts = x.split(1, &[1, 3, 2]);
+        let joined = parts[2].concat(parts[0], 1).concat(x.slice(1, 0, 3), 1);
+        joined.abs().sqrt().clamp(0.5, 2.0).log().exp().pow(2.0)
+    });
+    assert_eq!(model.output_shape().expect("builds")[..], [6, 4]);
+    let wrong = Model::new("m", [6, 4], |x| x.split(1, &[1, 3])[1].relu());
+    let error = wrong.build(1, Mode::Evaluate).expect_err("refused").to_string();
+    assert!(error.contains("lengths = [1, 3] is not possible"), "{error}");
+    let attention = Model::new("m", [2, 5, 4], |x| scaled_dot_product_attention(x, x, x.slice(3, 0, 3), true, 0.1));
+    assert_eq!(attention.output_shape().expect("builds")[..], [2, 5, 3]);
+    let wrong = Model::new("m", [2, 5, 4], |x| scaled_dot_product_attention(x, x.slice(3, 0, 3), x, false, 0.0));
+    let error = wrong.build(1, Mode::Evaluate).expect_err("refused").to_string();
+    assert!(error.contains("found [1, 2, 5, 4], [1, 2, 5, 3] and [1, 2, 5, 4]"), "{error}");
 }

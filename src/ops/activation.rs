@@ -62,6 +62,23 @@ pub(super) fn dispatch<A: Activation>(
     vec![dispatch]
 }
 
+/// Adds the gradient of an activation: of an op's own, or of one that an op applies to its output.
+pub(super) fn grad_input<A: Activation>(
+    activation: A,
+    graph: &mut dyn Builder,
+    forward: &Backward<'_>,
+    saved: ValueId,
+    grad_output: ValueId,
+) -> Result<ValueId, OpError> {
+    if let Some([mask, grad_input]) = A::MASK
+        && forward.packs(saved)
+    {
+        let mask = graph.emit_forward(Mask { name: mask }, &[saved])?;
+        return graph.emit(GradInputMask { activation, name: grad_input }, &[mask, grad_output]);
+    }
+    graph.emit(GradInput(activation), &[saved, grad_output])
+}
+
 fn cost<A: Activation>(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
     let bytes_moved = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
     Cost { flops: A::FLOPS * outputs[0].numel() as u64, bytes_moved }
@@ -82,14 +99,7 @@ impl<A: Activation> Op for A {
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
         let saved = if self.saves_output() { forward.outputs[0] } else { forward.inputs[0] };
-        if let Some([mask, grad_input]) = A::MASK
-            && forward.packs(saved)
-        {
-            let mask = graph.emit_forward(Mask { name: mask }, &[saved])?;
-            let op = GradInputMask { activation: *self, name: grad_input };
-            return Ok(vec![Some(graph.emit(op, &[mask, grad_output])?)]);
-        }
-        Ok(vec![Some(graph.emit(GradInput(*self), &[saved, grad_output])?)])
+        Ok(vec![Some(grad_input(*self, graph, forward, saved, grad_output)?)])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

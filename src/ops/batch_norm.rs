@@ -1,7 +1,9 @@
 //! Batch normalization by the statistics of the batch at hand, with or without a rectified linear unit after it.
 
+use std::sync::Arc;
+
 use super::norm::{Grouping, Normalization, normalization_op};
-use super::{Affine, Call, Case, Dispatch, Real, activation};
+use super::{Affine, Call, Case, Dispatch, Fill, Op, Real, activation};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -59,7 +61,15 @@ impl BatchNorm {
     }
 }
 
-normalization_op!(BatchNorm);
+normalization_op!(BatchNorm, {
+    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
+        (next == "relu" && !self.relu).then(|| Arc::new(BatchNorm { relu: true, ..*self }) as Arc<dyn Op>)
+    }
+
+    fn split_advice(&self) -> Option<&'static str> {
+        Some("let each micro-batch have its own statistics (ghost), or use the running ones (frozen)")
+    }
+});
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
@@ -91,6 +101,9 @@ pub fn cases() -> Vec<Case> {
         case("plain_relu_", Affine::None, true, &[4, 3, 2, 3]),
         case("weight_", Affine::Weight, false, &[4, 3, 5]),
         relu(&[2, 2, 3, 4, 4]).large(),
+        // Means far from 0.
+        full(&[41, 9]).fill(0, Fill::Uniform(100.0, 101.0)).large(),
+        full(&[4, 2, 31, 29]).fill(0, Fill::Uniform(-101.0, -100.0)).large(),
         full(&[65, 8]).large(),
         full(&[257, 3]).large(),
         full(&[1031, 70]).large(),

@@ -1,7 +1,9 @@
 //! Batch normalization by given statistics, as in evaluation.
 
+use std::sync::Arc;
+
 use super::norm::{Grouping, Normalization, normalization_op};
-use super::{Affine, Call, Case, Dispatch, Fill, Real, activation};
+use super::{Affine, Call, Case, Dispatch, Fill, Op, Real, activation};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -51,7 +53,11 @@ impl BatchNormEval {
     }
 }
 
-normalization_op!(BatchNormEval);
+normalization_op!(BatchNormEval, {
+    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
+        (next == "relu" && !self.relu).then(|| Arc::new(BatchNormEval { relu: true, ..*self }) as Arc<dyn Op>)
+    }
+});
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {

@@ -55,7 +55,7 @@ impl ConvTranspose2d {
     /// The convolution from the output to the input.
     fn conv(&self) -> Conv2d {
         let ConvTranspose2d { stride, padding, dilation, groups, bias, .. } = *self;
-        Conv2d { stride, padding, dilation, groups, bias }
+        Conv2d { stride, padding, dilation, groups, bias, relu: false }
     }
 
     fn geometry(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Geometry {
@@ -145,7 +145,7 @@ impl Op for ConvTranspose2d {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
-        let mut dispatches = self.geometry(inputs, outputs).gather(Gather::GradInput, target, self.bias);
+        let mut dispatches = self.geometry(inputs, outputs).gather(Gather::GradInput, target, self.bias, false);
         for slot in dispatches.iter_mut().flat_map(|dispatch| &mut dispatch.bindings) {
             // The gradient's inputs are weight and grad_output, here the image comes first.
             *slot = match *slot {

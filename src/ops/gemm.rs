@@ -128,6 +128,11 @@ impl Matrix {
         Matrix { slot, offset: 0, stride, batch: 0, outer: 0 }
     }
 
+    /// The matrix so many elements further on.
+    pub(super) fn shifted(self, by: usize) -> Self {
+        Matrix { offset: self.offset + by, ..self }
+    }
+
     fn is_aligned(&self) -> bool {
         [self.offset, self.stride, self.batch, self.outer].iter().all(|x| x % 4 == 0)
     }

@@ -15,6 +15,7 @@ mod norm;
 mod philox;
 mod pool;
 mod real;
+mod recurrent;
 mod reduce;
 mod softmax_rows;
 mod strided;
@@ -32,6 +33,7 @@ pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use norm::Affine;
 pub use real::Real;
+pub use recurrent::{Cell, Recurrent};
 
 use crate::error::OpError;
 pub use crate::shader::Target;
@@ -146,6 +148,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// The op that computes this one and then, of its only output or of output 0, the op of the name `next`, if there is one:
+    /// it saves a pass over memory. Inputs stay the same.
+    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
+        let _ = next;
+        None
+    }
+
     /// Flops and bytes of one run. The default is an elementwise pass.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let bytes = |t: &[TensorDesc]| t.iter().map(TensorDesc::size_bytes).sum::<u64>();
@@ -168,6 +177,11 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         Flags::default()
     }
 
+    /// What to do, besides leaving the batch whole, where the op mixes samples and a batch shall be split.
+    fn split_advice(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Pairs (input, output): the output may take the input's place in memory when the input dies here. The kernel
     /// then runs with `IN_PLACE_<input>` defined and that input unbound.
     fn in_place(&self) -> &'static [(usize, usize)] {
@@ -181,6 +195,11 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
 
     /// True where output 0 is input 0 under another shape: no kernel runs and both share memory.
     fn is_view(&self) -> bool {
+        false
+    }
+
+    /// True where nothing that depends on the op's outputs gives its inputs a gradient: to backward they are as if given.
+    fn stops_gradients(&self) -> bool {
         false
     }
 
@@ -264,15 +283,18 @@ ops! {
     conv_transpose2d,
     copy,
     cross_entropy,
+    detach,
     dropout,
     elu,
     ema,
     embedding,
     exp,
     fill,
+    flip,
     gather,
     gelu,
     group_norm,
+    gru,
     hard_sigmoid,
     hard_swish,
     layer_norm,
@@ -300,7 +322,9 @@ ops! {
     slice,
     softmax,
     softplus,
+    split,
     sqrt,
+    state,
     sum,
     tanh,
     upsample_bilinear2d,

@@ -12,7 +12,7 @@ use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 /// | input | `[…, n, …]`, n ≥ start + length |
 /// | output | `[…, length, …]` |
 ///
-/// A split of a tensor is several slices.
+/// For all parts of a tensor, see [`Split`](super::split::Split).
 ///
 /// **Saved for backward:** nothing. **In place:** no.
 /// **Numerics:** exact; the gradient is that of the output, with zeros beside it. Along axis 0 it is a part of the batch,
@@ -56,17 +56,21 @@ pub(super) fn launch<const N: usize>(
 }
 
 /// Elements that lie together in the whole and in the part, and of those in the whole how many lie before the part.
-fn places(whole: &TensorDesc, part: &TensorDesc, slice: &Slice) -> [usize; 3] {
+pub(super) fn places(whole: &TensorDesc, part: &TensorDesc, slice: &Slice) -> [usize; 3] {
     [run(whole, slice.axis), run(part, slice.axis), slice.start * run(whole, slice.axis + 1)]
+}
+
+/// What the kernel `forward` does.
+pub(super) fn copy<T: Real>(input: &[T], output: &mut [T], [whole, part, before]: [usize; 3]) {
+    for (y, x) in output.chunks_exact_mut(part).zip(input.chunks_exact(whole)) {
+        y.copy_from_slice(&x[before..][..part]);
+    }
 }
 
 impl Slice {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let [whole, part, before] = places(&call.input_descs[0], &call.output_descs[0], self);
-        let input = call.input(0);
-        for (y, x) in call.output(0).chunks_exact_mut(part).zip(input.chunks_exact(whole)) {
-            y.copy_from_slice(&x[before..][..part]);
-        }
+        let places = places(&call.input_descs[0], &call.output_descs[0], self);
+        copy(call.input(0), call.output(0), places);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::PlanError;
 const NAMED_TENSORS: usize = 6;
 
 /// The error, with the plan that needs least.
-pub(super) fn infeasible(request: &Request, least: &Fit, mixing: Option<&str>) -> PlanError {
+pub(super) fn infeasible(request: &Request, least: &Fit, mixing: Option<&(String, Option<&'static str>)>) -> PlanError {
     let plan = &least.built.planned.plan;
     let budget_bytes = request.budget_bytes.unwrap_or(u64::MAX);
     let minimum_budget_bytes = plan.peak_bytes;
@@ -33,7 +33,10 @@ pub(super) fn infeasible(request: &Request, least: &Fit, mixing: Option<&str>) -
         totals.push(format!("device {}", format_bytes(plan.baseline_bytes)));
     }
     let advice = match (mixing, request.micro_batches) {
-        (Some(mixing), _) => format!("a smaller batch ({mixing}, so it cannot be split)"),
+        (Some((mixing, None)), _) => format!("a smaller batch ({mixing}, so it cannot be split)"),
+        (Some((mixing, Some(advice))), _) => {
+            format!("a smaller batch ({mixing}, so it cannot be split), or {advice}")
+        }
         (None, Some(count)) if count < request.batch => "more micro-batches".to_owned(),
         _ => "a smaller model, or an optimizer with less state".to_owned(),
     };

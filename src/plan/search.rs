@@ -37,12 +37,14 @@ pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError
     let whole_graph = source.graph(Pass::Only, batch, batch, Stash::Full)?;
     let mixing = microbatch::mixes_samples(&whole_graph).map(|node| {
         let node = whole_graph.node(node);
-        format!("layer `{}` ({}) mixes the samples of a batch", node.name, node.op.name())
+        let mixing = format!("layer `{}` ({}) mixes the samples of a batch", node.name, node.op.name());
+        (mixing, node.op.split_advice())
     });
     let counts = match (request.micro_batches, &mixing) {
-        (Some(count), Some(mixing)) if count > 1 => {
+        (Some(count), Some((mixing, advice))) if count > 1 => {
+            let advice = advice.map_or_else(String::new, |advice| format!(", or {advice}"));
             return Err(PlanError::Request(format!(
-                "{mixing}, so splitting the batch would change the result: use 1 micro-batch"
+                "{mixing}, so splitting the batch would change the result: use 1 micro-batch{advice}"
             )));
         }
         (Some(count), _) => vec![count],
@@ -64,7 +66,7 @@ pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError
         return Err(search.refused.unwrap_or_else(|| PlanError::Request("there is nothing to plan".into())));
     };
     let Some(chosen) = chosen else {
-        return Err(infeasible(request, &least, mixing.as_deref()));
+        return Err(infeasible(request, &least, mixing.as_ref()));
     };
     let minimum_budget_bytes = least.plan().peak_bytes.min(chosen.plan().peak_bytes);
     let bound = search.bound(&chosen)?;
@@ -103,7 +105,8 @@ impl Search<'_> {
         self.request.budget_bytes.is_none_or(|budget_bytes| *peak_bytes <= budget_bytes)
     }
 
-    /// The programs for so many micro-batches; none where a tensor would be too large for the device.
+    /// The programs for so many micro-batches; none where a tensor would be too large for the device, or a layer cannot take
+    /// so few samples.
     fn draft(&mut self, count: usize, stash: Stash) -> Result<Option<Rc<Draft>>, PlanError> {
         if let Some(known) = self.drafts.get(&(count, stash)) {
             return Ok(Some(known.clone()));
@@ -115,7 +118,7 @@ impl Search<'_> {
                 self.drafts.insert((count, stash), draft.clone());
                 Ok(Some(draft))
             }
-            Err(refused @ PlanError::Binding { .. }) => {
+            Err(refused @ (PlanError::Binding { .. } | PlanError::Graph(_))) => {
                 self.refused = Some(refused);
                 Ok(None)
             }

@@ -168,6 +168,8 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     }
     let lstm = Sequential::new("lstm", [12, 40]).lstm(256).linear(10);
     graphs.push(joint(&lstm, adam, Pass::Only, 24)?);
+    let gru = Sequential::new("gru", [12, 40]).gru(256).linear(10);
+    graphs.push(joint(&gru, adam, Pass::Only, 24)?);
     for samples in [4, 64] {
         graphs.push(joint(&assorted(), adam, Pass::Only, samples)?);
         graphs.push(residual(samples)?);

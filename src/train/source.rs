@@ -54,6 +54,7 @@ impl Source for ModelSource<'_> {
         let Built { mut graph, output, carries, .. } = self.model.build_part(samples, batch, mode)?;
         if evaluates {
             graph.mark_output(output);
+            autodiff::carry_rows(&mut graph, &carries)?;
             autodiff::compact(&mut graph)?;
             return Ok(graph);
         }

@@ -68,18 +68,28 @@ impl Trainer {
     }
 
     /// Zeros whatever is carried from batch to batch, as the hidden states of stateful layers: what follows does not go on
-    /// from what was before. [`Trainer::fit`] does so at the beginning of each epoch.
+    /// from what was before. [`Trainer::fit`] does so at the beginning of each epoch. [`Trainer::evaluate`] and
+    /// [`Trainer::predict`] start from zeros too, and leave what training carries as it is.
     ///
     /// # Errors
     /// Where the device fails.
     pub fn reset_state(&mut self) -> Result<(), TrainError> {
-        for state in self.model.build(1, Mode::Evaluate)?.states {
-            if let Some(desc) = self.desc(&state.name) {
-                let zeros = vec![0; desc.size_bytes() as usize];
-                self.executor.write(&state.name, &zeros)?;
-            }
+        for (name, data) in self.carried()? {
+            self.executor.write(&name, &vec![0; data.len()])?;
         }
         Ok(())
+    }
+
+    /// Names and bytes of what is carried from batch to batch.
+    pub(super) fn carried(&mut self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
+        let mut carried = Vec::new();
+        for Parameter { name, .. } in self.model.build(1, Mode::Evaluate)?.states {
+            if self.desc(&name).is_some() {
+                let data = self.executor.read(&name)?;
+                carried.push((name, data));
+            }
+        }
+        Ok(carried)
     }
 
     /// Writes all parameters and buffers to a safetensors file, under the names of PyTorch's `state_dict`. The file appears

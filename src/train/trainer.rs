@@ -176,12 +176,19 @@ impl Trainer {
 
     /// Trains on `data` in shuffled order. A last batch that is not full is left out, other samples in each epoch.
     ///
+    /// A model that carries something from batch to batch, such as the states of a stateful layer, takes the samples as they
+    /// are stored, and starts from zeros in each epoch: sample i of a batch goes on from sample i of the batch before.
+    ///
     /// # Errors
     /// Where the data does not fit the model, the loss stops being finite, or the device fails. Parameters are then
     /// those of the last step whose loss was finite.
     pub fn fit(&mut self, data: &Dataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
         self.check_data(data)?;
-        let order = Order::Shuffled { seed: self.config.seed };
+        // What is carried from batch to batch goes on in the order of the data.
+        let order = match self.carried()?.is_empty() {
+            true => Order::Shuffled { seed: self.config.seed },
+            false => Order::Sequential,
+        };
         let batches = Batches::new(data.len(), self.config.batch, order, true)?;
         let steps_per_epoch = batches.per_epoch() as u64;
         let mut times = Vec::new();
@@ -333,7 +340,8 @@ impl Trainer {
         }
     }
 
-    /// Runs the evaluate program over `data`; the last micro-batch is filled up with zeros.
+    /// Runs the evaluate program over `data`; the last micro-batch is filled up with zeros. What is carried from batch to batch
+    /// starts from zeros, and is as it was afterwards.
     fn for_each_prediction(
         &mut self,
         data: &Dataset,
@@ -342,10 +350,15 @@ impl Trainer {
         let program = self.planned.plan.evaluate.expect("bug: the trainer's plan has no evaluate program");
         let size = self.planned.plan.programs[program].samples;
         let indices: Vec<usize> = (0..data.len()).collect();
-        for micro_batch in indices.chunks(size) {
+        let carried = self.carried()?;
+        self.reset_state()?;
+        // Sample i of a batch goes on from sample i of the one before, however a batch is cut.
+        let batch = if carried.is_empty() { data.len() } else { self.config.batch };
+        let micro_batches = indices.chunks(batch).flat_map(|batch| batch.chunks(size).enumerate());
+        let mut evaluate = |(i, micro_batch): (usize, &[usize])| -> Result<(), TrainError> {
             data.gather(micro_batch, &mut self.batch)?;
             self.batch.pad(micro_batch.len(), size);
-            let run = run_words(self.config.seed, self.steps, 0);
+            let run = run_words(self.config.seed, self.steps, i * size);
             let inputs = inputs(&self.planned, program, &self.batch, &[(RUN, bytes_of(&run))]);
             self.executor.run(program, &inputs)?;
             let output: Vec<f32> = bytemuck::pod_collect_to_vec(&self.executor.outputs(program)?[0][..]);
@@ -359,8 +372,13 @@ impl Trainer {
                 };
                 visit(prediction, target);
             }
+            Ok(())
+        };
+        let result = micro_batches.into_iter().try_for_each(&mut evaluate);
+        for (name, data) in carried {
+            self.executor.write(&name, &data)?;
         }
-        Ok(())
+        result
     }
 
     fn check_samples(&self, data: &Dataset) -> Result<(), TrainError> {

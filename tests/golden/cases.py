@@ -382,6 +382,20 @@ for name, a, b, axis in (
 ):
     add("concat", name, {"a": a, "b": b}, {"axis": axis})
 
+# flip: with lengths, samples are turned round within them.
+for name, shape, axis, lengths in (
+    ("axis0_7", (7,), 0, False),
+    ("axis1_3x5x2", (3, 5, 2), 1, False),
+    ("axis2_2x3x5", (2, 3, 5), 2, False),
+    ("one", (1,), 0, False),
+    ("lengths_5x7x3", (5, 7, 3), 1, True),
+    ("lengths_4x5x8", (4, 5, 8), 1, True),
+    ("lengths_axis2_7x2x5", (7, 2, 5), 2, True),
+):
+    given = {"lengths": (shape[0],)} if lengths else {}
+    fill = {"lengths": ("lengths", shape[axis])} if lengths else {}
+    add("flip", name, {"input": shape} | given, {"axis": axis}, fill=fill, no_grad=("lengths",))
+
 # slice: from `start` on, `length` along an axis.
 for name, shape, axis, start, length in (
     ("one_axis_7_from_2_to_5", (7,), 0, 2, 3),
@@ -391,6 +405,14 @@ for name, shape, axis, start, length in (
     ("channels_2x5x3x7_from_1_to_4", (2, 5, 3, 7), 1, 1, 3),
 ):
     add("slice", name, {"input": shape}, {"axis": axis, "start": start, "length": length})
+
+# split: parts of these lengths along an axis.
+for name, shape, axis, lengths, grads in (
+    ("one_axis_7_in_2_5", (7,), 0, (2, 5), None),
+    ("axis1_2x6x4_in_thirds", (2, 6, 4), 1, (2, 2, 2), None),
+    ("last_axis_3x7_in_1_4_2", (3, 7), 1, (1, 4, 2), (1,)),
+):
+    add("split", name, {"input": shape}, {"axis": axis, "lengths": lengths}, grad_outputs=grads)
 
 # upsample_nearest2d
 for name, shape, scale in (
@@ -420,26 +442,36 @@ for op in ("sum", "mean"):
         add(op, name, {"input": shape}, {"axes": axes, "keepdim": keepdim})
 
 
-# lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H].
-def lstm(name, b, t, i, h, state, grads):
-    inputs = {"input": (b, t, i), "weight_ih": (4 * h, i), "weight_hh": (4 * h, h), "bias_ih": (4 * h,), "bias_hh": (4 * h,)}
+# lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H]. gru: without c_n. Where there are lengths, the sequences are packed.
+def recurrent(op, name, b, t, i, h, state, grads, lengths=False):
+    sums, states = {"lstm": (4 * h, ("h0", "c0")), "gru": (3 * h, ("h0",))}[op]
+    inputs = {"input": (b, t, i), "weight_ih": (sums, i), "weight_hh": (sums, h), "bias_ih": (sums,), "bias_hh": (sums,)}
     if state:
-        inputs |= {"h0": (b, h), "c0": (b, h)}
-    add("lstm", name, inputs, grad_outputs=grads)
+        inputs |= {name: (b, h) for name in states}
+    rest = {}
+    if lengths:
+        inputs["lengths"] = (b,)
+        rest = {"fill": {"lengths": ("lengths", t)}, "no_grad": ("lengths",)}
+    add(op, name, inputs, grad_outputs=grads, **rest)
 
 
-SEQUENCE, LAST, ALL = (0,), (1,), (0, 1, 2)
-lstm("sequence", 2, 5, 3, 4, False, SEQUENCE)
-lstm("last", 2, 5, 3, 4, False, LAST)
-lstm("cell", 2, 3, 3, 4, False, (2,))
-lstm("all", 2, 5, 3, 4, False, ALL)
-lstm("state_sequence", 3, 4, 2, 5, True, SEQUENCE)
-lstm("state_last", 3, 4, 2, 5, True, LAST)
-lstm("state_all", 3, 4, 2, 5, True, ALL)
-lstm("one", 1, 1, 1, 1, False, ALL)
-lstm("state_one", 1, 1, 1, 1, True, ALL)
-lstm("long_sequence", 1, 40, 2, 3, True, ALL)
-lstm("hidden17", 3, 3, 5, 17, True, ALL)
+SEQUENCE, LAST = (0,), (1,)
+for op, ALL in (("lstm", (0, 1, 2)), ("gru", (0, 1))):
+    recurrent(op, "sequence", 2, 5, 3, 4, False, SEQUENCE)
+    recurrent(op, "last", 2, 5, 3, 4, False, LAST)
+    if op == "lstm":
+        recurrent(op, "cell", 2, 3, 3, 4, False, (2,))
+    recurrent(op, "all", 2, 5, 3, 4, False, ALL)
+    recurrent(op, "state_sequence", 3, 4, 2, 5, True, SEQUENCE)
+    recurrent(op, "state_last", 3, 4, 2, 5, True, LAST)
+    recurrent(op, "state_all", 3, 4, 2, 5, True, ALL)
+    recurrent(op, "one", 1, 1, 1, 1, False, ALL)
+    recurrent(op, "state_one", 1, 1, 1, 1, True, ALL)
+    recurrent(op, "long_sequence", 1, 40, 2, 3, True, ALL)
+    recurrent(op, "hidden17", 3, 3, 5, 17, True, ALL)
+    recurrent(op, "lengths", 4, 5, 3, 4, False, ALL, lengths=True)
+    recurrent(op, "lengths_state", 5, 7, 2, 3, True, ALL, lengths=True)
+    recurrent(op, "lengths_last", 3, 4, 2, 5, True, LAST, lengths=True)
 
 # Losses: mean over all, output [1].
 for shape, suffix, fill in (
@@ -505,6 +537,7 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 * matmul: `a` is stored [k, m] with trans_a, `b` is stored [n, k] with trans_b; names are m x k x n.
 * lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H] in that order (others may follow: they get no gradient).
   The column "grads" says which of them get a gradient; the others are `None` in `Backward::grad_outputs`.
+* gru: outputs are output [B, T, H], h_n [B, H]. With lengths (u32, 1 to T), both are PyTorch's packed sequences.
 * Losses are means of shape [1], and get a random gradient. bce_with_logits: no gradient for the target is checked.
 * batch_norm and the other normalizations have further outputs: mean and biased variance (rms_norm: mean square), of shapes
   [C] (batch_norm), [N, groups] (group_norm), the input's without the last `dims` axes (layer_norm, rms_norm).
@@ -515,6 +548,10 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 """
 
 
+def output_name(op, i):
+    return ("output", "h_n", "c_n")[i] if op == "lstm" else f"output {i}"
+
+
 def main():
     print(NOTES)
     print("| op | case | settings | inputs | grads |")
@@ -522,7 +559,7 @@ def main():
     for case in CASES:
         settings = ", ".join(f"{key}={value}" for key, value in case.settings.items())
         inputs = ", ".join(f"{key} {list(shape)}" for key, shape in case.inputs.items())
-        grads = "" if case.grad_outputs is None else ", ".join(("output", "h_n", "c_n")[i] for i in case.grad_outputs) or "none"
+        grads = "" if case.grad_outputs is None else ", ".join(output_name(case.op, i) for i in case.grad_outputs) or "none"
         print(f"| {case.op} | `{case.name}` | {settings} | {inputs} | {grads} |")
 
 

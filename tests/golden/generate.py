@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from cases import CASES
 from common import check_version, draw, generator, numbers, tensor, tensors
@@ -150,8 +151,20 @@ def concat(a, b, axis):
     return torch.cat((a, b), axis)
 
 
+def flip(input, lengths=None, axis=1):
+    if lengths is None:
+        return input.flip(axis)
+    indices = torch.arange(input.shape[axis])
+    orders = [torch.where(indices < length, length - 1 - indices, indices) for length in lengths]
+    return torch.stack([x.index_select(axis - 1, order) for x, order in zip(input, orders)])
+
+
 def slice_(input, axis, start, length):
     return torch.narrow(input, axis, start, length)
+
+
+def split(input, axis, lengths):
+    return torch.split(input, lengths, axis)
 
 
 def upsample_nearest2d(input, scale):
@@ -162,12 +175,25 @@ def reduce(function):
     return lambda input, axes, keepdim: function(input, dim=axes, keepdim=keepdim)
 
 
-def lstm(input, weight_ih, weight_hh, bias_ih, bias_hh, h0=None, c0=None):
-    module = torch.nn.LSTM(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, dtype=torch.float64)
-    weights = dict(weight_ih_l0=weight_ih, weight_hh_l0=weight_hh, bias_ih_l0=bias_ih, bias_hh_l0=bias_hh)
-    state = () if h0 is None else ((h0[None], c0[None]),)
-    output, (h_n, c_n) = torch.func.functional_call(module, weights, (input, *state))
-    return output, h_n[0], c_n[0]
+def recurrent(kind):
+    """A module of one layer and direction; packed where lengths, which are integers, come last."""
+
+    def run(input, weight_ih, weight_hh, bias_ih, bias_hh, *states):
+        module = kind(weight_ih.shape[1], weight_hh.shape[1], batch_first=True, dtype=torch.float64)
+        weights = dict(weight_ih_l0=weight_ih, weight_hh_l0=weight_hh, bias_ih_l0=bias_ih, bias_hh_l0=bias_hh)
+        steps = input.shape[1]
+        is_packed = bool(states) and not states[-1].is_floating_point()
+        if is_packed:
+            *states, lengths = states
+            input = pack_padded_sequence(input, lengths, batch_first=True, enforce_sorted=False)
+        states = tuple(state[None] for state in states)
+        initial = () if not states else (states if len(states) > 1 else states[0],)
+        output, last = torch.func.functional_call(module, weights, (input, *initial))
+        if is_packed:
+            output, _ = pad_packed_sequence(output, batch_first=True, total_length=steps)
+        return output, *(state[0] for state in (last if isinstance(last, tuple) else (last,)))
+
+    return run
 
 
 OPS = {
@@ -211,13 +237,16 @@ OPS = {
     "reshape": torch.reshape,
     "permute": permute,
     "concat": concat,
+    "flip": flip,
     "slice": slice_,
+    "split": split,
     "upsample_nearest2d": upsample_nearest2d,
     "embedding": embedding,
     "gather": gather,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),
-    "lstm": lstm,
+    "lstm": recurrent(torch.nn.LSTM),
+    "gru": recurrent(torch.nn.GRU),
     "cross_entropy": F.cross_entropy,
     "bce_with_logits": F.binary_cross_entropy_with_logits,
     "mse": F.mse_loss,

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pool::GlobalAvgPool;
 use super::shape::Flatten;
-use super::{Module, Scope};
+use super::{Init, Module, Scope};
 use crate::error::GraphError;
 use crate::ops;
 use crate::ops::gelu::GeluForm;
@@ -52,6 +52,10 @@ plain! {
     Relu => ops::relu::Relu;
     /// `1 / (1 + exp(-x))`
     Sigmoid => ops::sigmoid::Sigmoid;
+    /// `min(max(x, 0), 6)`
+    Relu6 => ops::clamp::Clamp::RELU6;
+    /// `min(max(x + 3, 0), 6) / 6`
+    HardSigmoid => ops::hard_sigmoid::HardSigmoid;
     /// `tanh(x)`
     Tanh => ops::tanh::Tanh;
     /// `x · sigmoid(x)`
@@ -60,33 +64,84 @@ plain! {
     HardSwish => ops::hard_swish::HardSwish;
 }
 
-/// `x` where positive, else `slope · x`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LeakyRelu {
-    slope: f32,
-}
-
-impl Default for LeakyRelu {
-    /// Slope 0.01.
-    fn default() -> Self {
-        LeakyRelu { slope: 0.01 }
-    }
-}
-
-impl LeakyRelu {
-    /// This slope below zero.
-    pub fn new(slope: f32) -> Self {
-        LeakyRelu { slope }
-    }
-}
-
-impl Module for LeakyRelu {
-    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
-        if !self.slope.is_finite() {
-            return Err(scope.error(format!("slope must be a number, found {}", self.slope)));
+macro_rules! with_numbers {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident { $($(#[$field_meta:meta])* $field:ident = $default:literal),* } => $op:expr;
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            $($field: f32,)*
         }
-        scope.apply(ops::leaky_relu::LeakyRelu { slope: self.slope }, &[input])
+
+        impl Default for $name {
+            #[doc = concat!($("`", stringify!($field), " = ", stringify!($default), "` ",)*)]
+            fn default() -> Self {
+                $name { $($field: $default,)* }
+            }
+        }
+
+        impl $name {
+            /// With these settings.
+            pub fn new($($field: f32),*) -> Self {
+                $name { $($field,)* }
+            }
+        }
+
+        impl Module for $name {
+            fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+                $(if !self.$field.is_finite() {
+                    return Err(scope.error(format!("{} must be a number, found {}", stringify!($field), self.$field)));
+                })*
+                let op: fn(&$name) -> _ = $op;
+                scope.apply(op(self), &[input])
+            }
+        }
+    )*};
+}
+
+with_numbers! {
+    /// `x` where positive, else `slope · x`.
+    LeakyRelu { slope = 0.01 } => |layer| ops::leaky_relu::LeakyRelu { slope: layer.slope };
+    /// `x` where positive, else `alpha · (eˣ − 1)`.
+    Elu { alpha = 1.0 } => |layer| ops::elu::Elu { alpha: layer.alpha };
+    /// `ln(1 + exp(beta · x)) / beta`, or `x` where `beta · x` is above the threshold.
+    Softplus { beta = 1.0, threshold = 20.0 } =>
+        |layer| ops::softplus::Softplus { beta: layer.beta, threshold: layer.threshold };
+    /// `min(max(x, min), max)`: PyTorch's `Hardtanh`.
+    Hardtanh { min = -1.0, max = 1.0 } => |layer| ops::clamp::Clamp { min: layer.min, max: layer.max };
+}
+
+/// `x` where positive, else `weight · x` with a trained weight, which starts as 0.25.
+///
+/// Parameters: `weight [1]`, or one for each channel: `weight [channels]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Prelu {
+    per_channel: bool,
+}
+
+impl Prelu {
+    /// One weight.
+    pub fn new() -> Self {
+        Prelu::default()
+    }
+
+    /// Whether each channel has a weight of its own (no by default).
+    #[must_use]
+    pub fn per_channel(mut self, per_channel: bool) -> Self {
+        self.per_channel = per_channel;
+        self
+    }
+}
+
+impl Module for Prelu {
+    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+        let weights = if self.per_channel { scope.shape(input)[1] } else { 1 };
+        let weight = scope.parameter("weight", [weights], Init::Constant { value: 0.25 })?;
+        scope.apply(ops::prelu::Prelu, &[input, weight])
     }
 }
 

@@ -264,6 +264,7 @@ impl Conv2d {
             dilation: self.dilation.into(),
             groups: self.groups,
             bias: self.bias,
+            relu: false,
         };
         scope.apply(op, &inputs)
     }

@@ -49,9 +49,8 @@ impl Module for Linear {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
         scope.check_setting("out_features", self.out_features, 1)?;
         let shape = scope.shape(input);
-        let (rows, in_features) = match shape[..] {
-            [batch, features] => (batch, features),
-            [batch, time, features] => (batch * time, features),
+        let in_features = match shape[..] {
+            [_, features] | [_, _, features] => features,
             _ => {
                 return Err(scope.wrong_input(
                     "a sample of shape [features] or [time, features]",
@@ -64,18 +63,30 @@ impl Module for Linear {
         let weight = scope.parameter("weight", [self.out_features, in_features], weight_init)?;
         let bias = if self.bias { Some(scope.parameter("bias", [self.out_features], bias_init)?) } else { None };
 
-        let flat = shape.len() == 2;
-        let mut value = input;
-        if !flat {
-            value = scope.apply(Reshape { shape: [rows, in_features].into() }, &[value])?;
-        }
-        value = scope.apply(MatMul { trans_a: false, trans_b: true }, &[value, weight])?;
-        if let Some(bias) = bias {
-            value = scope.apply(BiasAdd, &[value, bias])?;
-        }
-        if !flat {
-            value = scope.apply(Reshape { shape: [shape[0], shape[1], self.out_features].into() }, &[value])?;
-        }
-        Ok(value)
+        project(scope, input, weight, bias)
     }
+}
+
+/// `input · weightᵀ + bias` along the last axis of `[…, in_features]`.
+pub(super) fn project(
+    scope: &mut Scope<'_>,
+    input: ValueId,
+    weight: ValueId,
+    bias: Option<ValueId>,
+) -> Result<ValueId, GraphError> {
+    let mut shape = scope.shape(input);
+    let in_features = shape.pop().expect("bug: a tensor without axes");
+    let mut value = input;
+    if shape.len() > 1 {
+        value = scope.apply(Reshape { shape: [shape.iter().product(), in_features].into() }, &[value])?;
+    }
+    value = scope.apply(MatMul { trans_a: false, trans_b: true }, &[value, weight])?;
+    if let Some(bias) = bias {
+        value = scope.apply(BiasAdd, &[value, bias])?;
+    }
+    if shape.len() > 1 {
+        shape.push(scope.shape(weight)[0]);
+        value = scope.apply(Reshape { shape: shape.into() }, &[value])?;
+    }
+    Ok(value)
 }

@@ -1,10 +1,14 @@
 //! Layers: each is a struct of settings that creates its parameters and calls its ops.
 
 mod activation;
+mod attention;
 mod conv;
+mod dropout;
+mod embedding;
 mod linear;
-mod lstm;
+mod norm;
 mod pool;
+mod recurrent;
 mod shape;
 mod skip;
 mod squeeze_excite;
@@ -12,11 +16,19 @@ mod upsample;
 
 use serde::{Deserialize, Serialize};
 
-pub use activation::{Gelu, HardSwish, LeakyRelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
+pub use activation::{
+    Elu, Gelu, HardSigmoid, HardSwish, Hardtanh, LeakyRelu, LogSoftmax, Prelu, Relu, Relu6, Sigmoid, Silu, Softmax,
+    Softplus, Tanh,
+};
+pub use attention::MultiheadAttention;
+pub(super) use attention::attention;
 pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
+pub use dropout::{Dropout, Dropout2d, StochasticDepth};
+pub use embedding::{Embedding, PositionalEmbedding};
 pub use linear::Linear;
-pub use lstm::Lstm;
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d};
+pub use recurrent::{Gru, Lstm, Recurrent};
 pub use shape::{Flatten, Pad, Permute, Reshape};
 pub(super) use skip::Skips;
 pub use skip::{Add, Concat, Skip};
@@ -93,6 +105,12 @@ layers! {
     Permute = "permute", "permute";
     Pad = "pad", "pad";
     Relu = "relu", "relu";
+    Relu6 = "relu6", "relu6";
+    Prelu = "prelu", "prelu";
+    Elu = "elu", "elu";
+    Softplus = "softplus", "softplus";
+    Hardtanh = "hardtanh", "hardtanh";
+    HardSigmoid = "hard_sigmoid", "hard_sigmoid";
     LeakyRelu = "leaky_relu", "leaky_relu";
     Sigmoid = "sigmoid", "sigmoid";
     Tanh = "tanh", "tanh";
@@ -101,7 +119,19 @@ layers! {
     HardSwish = "hard_swish", "hard_swish";
     Softmax = "softmax", "softmax";
     LogSoftmax = "log_softmax", "log_softmax";
+    Dropout = "dropout", "dropout";
+    Dropout2d = "dropout2d", "dropout";
+    StochasticDepth = "stochastic_depth", "stochastic_depth";
+    Embedding = "embedding", "embedding";
+    PositionalEmbedding = "positional_embedding", "positions";
+    MultiheadAttention = "multihead_attention", "attention";
     Lstm = "lstm", "lstm";
+    BatchNorm = "batch_norm", "bn";
+    LayerNorm = "layer_norm", "norm";
+    GroupNorm = "group_norm", "norm";
+    InstanceNorm = "instance_norm", "norm";
+    RmsNorm = "rms_norm", "norm";
+    Gru = "gru", "gru";
     Upsample = "upsample", "upsample";
     Skip = "skip", "skip";
     Concat = "concat", "concat";

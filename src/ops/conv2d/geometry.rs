@@ -5,7 +5,14 @@ use bytemuck::NoUninit;
 use super::super::gemm::{Split, Tiling, reduce};
 use super::super::{Dispatch, Slot};
 use super::Conv2d;
+use super::direct::Direct;
 use crate::shader::Target;
+
+/// Most channels of a group for which no matrix products are made.
+const MAX_DIRECT_CHANNELS: usize = 8;
+
+/// Most kernel positions for which none are made: one invocation of the other kernels goes through all of them.
+const MAX_DIRECT_TAPS: usize = 2048;
 
 /// All extents of one convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +55,8 @@ struct Params {
     c_split: u32,
     tiles_m: u32,
     tiles_n: u32,
+    phases: [u32; 2],
+    phase: [u32; 2],
 }
 
 #[repr(C)]
@@ -62,23 +71,9 @@ struct PackParams {
     channel_stride: u32,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct DepthwiseParams {
-    samples: u32,
-    channels: u32,
-    kernel_h: u32,
-    kernel_w: u32,
-    dest_h: u32,
-    dest_w: u32,
-    source_h: u32,
-    source_w: u32,
-    padding_h: u32,
-    padding_w: u32,
-    dilation_h: u32,
-    dilation_w: u32,
-    splits: u32,
-    terms: u32,
+/// Greatest common divisor.
+pub(super) fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Which way an image is gathered through the kernel.
@@ -123,9 +118,11 @@ impl Geometry {
         self.groups * self.out_channels * self.in_channels * self.taps()
     }
 
-    /// Every group has one input and one output channel.
-    pub(super) fn is_depthwise(&self) -> bool {
-        self.in_channels == 1 && self.out_channels == 1
+    /// Groups are so small that a matrix product for each would compute mostly padding.
+    pub(super) fn is_direct(&self) -> bool {
+        self.groups > 1
+            && self.in_channels.max(self.out_channels) <= MAX_DIRECT_CHANNELS
+            && self.taps() <= MAX_DIRECT_TAPS
     }
 
     /// Every output pixel depends on the input pixel of the same number only. (A transposed convolution may have more of
@@ -148,8 +145,8 @@ impl Geometry {
         2 * (self.samples * self.output_plane()) as u64 * self.weight_numel() as u64
     }
 
-    /// Rows and inner terms of a group's matrix product.
-    fn rows_and_channels(&self, gather: Gather) -> (usize, usize) {
+    /// Channels of a group in what is made and in what is gathered: rows and inner terms of its matrix product.
+    pub(super) fn rows_and_channels(&self, gather: Gather) -> (usize, usize) {
         match gather {
             Gather::Forward => (self.out_channels, self.in_channels),
             Gather::GradInput => (self.in_channels, self.out_channels),
@@ -161,7 +158,7 @@ impl Geometry {
         let (rows, channels) = self.rows_and_channels(gather);
         let in_order = gather == Gather::Forward && self.taps() == 1 && channels.is_multiple_of(4);
         let packed = (self.groups * self.taps() * rows * channels.next_multiple_of(4) * 4) as u64;
-        (!self.is_depthwise() && !in_order).then_some(packed)
+        (!self.is_direct() && !in_order).then_some(packed)
     }
 
     fn pack(&self, gather: Gather, weight: Slot) -> Dispatch {
@@ -186,38 +183,47 @@ impl Geometry {
     }
 
     /// The launches of forward (inputs `input, weight, bias`) and grad_input (inputs `weight, grad_output`).
-    pub(in super::super) fn gather(&self, gather: Gather, target: &Target, bias: bool) -> Vec<Dispatch> {
+    pub(in super::super) fn gather(&self, gather: Gather, target: &Target, bias: bool, relu: bool) -> Vec<Dispatch> {
         let (weight, source, entry) = match gather {
             Gather::Forward => (Slot::Input(1), Slot::Input(0), "forward"),
             Gather::GradInput => (Slot::Input(0), Slot::Input(1), "grad_input"),
         };
         let mut bindings = vec![weight, source, Slot::Output(0)];
         bindings.extend(bias.then_some(Slot::Input(2)));
-        let flags = |dispatch: Dispatch| if bias { dispatch.constant("ROW_START", 1) } else { dispatch };
+        let flags = |dispatch: Dispatch| {
+            let set = [("ROW_START", bias), ("RELU", relu)].into_iter().filter(|(_, set)| *set);
+            set.fold(dispatch, |dispatch, (name, _)| dispatch.constant(name, 1))
+        };
         let flat = self.flattened();
         let (dest, source) = match gather {
             Gather::Forward => (flat.output, flat.input),
             Gather::GradInput => (flat.input, flat.output),
         };
-        if self.is_depthwise() {
-            let dispatch = Dispatch::new("conv2d_depthwise", entry, bindings)
-                .params(&flat.depthwise_params(dest, source, 1, 0))
-                .loops(self.taps() + self.kernel.0)
-                .linear((self.samples * self.groups * dest.0 * dest.1.div_ceil(4)).div_ceil(64));
-            return vec![flags(self.strides(dispatch))];
+        if self.is_direct() {
+            return vec![flags(Direct::new(self, gather).gather(entry, bindings))];
         }
         let (rows, channels) = self.rows_and_channels(gather);
-        let columns = self.samples * dest.0 * dest.1;
+        // Pixels that lie whole strides apart are gathered together, since they meet the same kernel positions.
+        let is_strided = gather == Gather::GradInput && self.stride != (1, 1);
+        let steps = if is_strided { self.stride } else { (1, 1) };
+        let phases = [steps.0.min(dest.0), steps.1.min(dest.1)];
+        let phase = [dest.0.div_ceil(steps.0), dest.1.div_ceil(steps.1)];
+        let columns = self.samples * phase[0] * phase[1];
+        let depth = self.groups * phases[0] * phases[1];
         let tiling = Tiling::new(target, rows, self.flops());
         let mut dispatches = Vec::new();
         if self.packed_bytes(gather).is_some() {
             dispatches.push(self.pack(gather, weight));
             bindings[0] = Slot::Workspace(0);
         }
-        let params = Params { columns: columns as u32, ..flat.params(&tiling, rows, columns, channels, dest, source) };
+        let params = Params {
+            phases: phases.map(|n| n as u32),
+            phase: phase.map(|n| n as u32),
+            ..flat.params(&tiling, rows, columns, channels, dest, source)
+        };
         let mut dispatch = Dispatch::new("conv2d", entry, bindings)
             .params(&params)
-            .loops(self.taps() * (channels / 4 + 4))
+            .loops(self.taps() * (channels / 4 + 4) + self.kernel.0 + self.kernel.1)
             .constant("GEMM", 1)
             .constant("VEC_A", 1);
         if !channels.is_multiple_of(4) {
@@ -226,64 +232,67 @@ impl Geometry {
         if self.is_pointwise() && source.1.is_multiple_of(4) {
             dispatch = dispatch.constant("VEC_B", 1);
         }
-        if (dest.0 * dest.1).is_multiple_of(4) {
+        if is_strided {
+            let step = |stride: usize, dilation: usize| (stride / gcd(stride, dilation)) as u32;
+            dispatch = dispatch
+                .constant("PHASES", 1)
+                .constant("TAP_STEP_H", step(self.stride.0, self.dilation.0))
+                .constant("TAP_STEP_W", step(self.stride.1, self.dilation.1));
+        } else if (dest.0 * dest.1).is_multiple_of(4) {
             dispatch = dispatch.constant("VEC_C", 1);
         }
         let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * self.taps(), channels));
-        dispatches.push(tiling.apply(flags(self.strides(dispatch)), rows, columns, self.groups));
+        dispatches.push(tiling.apply(flags(self.strides(dispatch)), rows, columns, depth));
         dispatches
     }
 
     /// How the sum of grad_weight over samples and rows of the output is split. Depends on the shapes only.
-    pub(super) fn grad_weight_split(&self) -> Split {
+    fn grad_weight_split(&self) -> Split {
         let flat = self.flattened();
         let terms = flat.samples * flat.output.0;
-        if self.is_depthwise() {
-            // One workgroup per weight, with one row at a time and at least 4 pixels of it.
-            return Split::new(self.groups * self.taps() * 64, 64, 1, terms, flat.output.1, flat.output.1 / 4 + 3, 4);
-        }
         let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
         Split::new(rows, columns, self.groups, terms, flat.output.1, flat.output.1 / 4 + 4, 1)
     }
 
+    /// Bytes of the parts' results of grad_weight, if its sum is split.
+    pub(super) fn grad_weight_workspace(&self) -> Option<u64> {
+        if self.is_direct() {
+            return Direct::new(self, Gather::Forward).workspace_bytes();
+        }
+        self.grad_weight_split().workspace_bytes(self.weight_numel())
+    }
+
     /// The launches of grad_weight (inputs `input, grad_output`).
     pub(super) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
+        if self.is_direct() {
+            return Direct::new(self, Gather::Forward).grad_weight(target);
+        }
         let flat = self.flattened();
         let split = self.grad_weight_split();
         let count = self.weight_numel();
         let result = if split.is_split() { Slot::Workspace(0) } else { Slot::Output(0) };
         let bindings = [Slot::Input(1), Slot::Input(0), result];
-        let first = if self.is_depthwise() {
-            let dispatch = Dispatch::new("conv2d_depthwise", "grad_weight", bindings)
-                .params(&flat.depthwise_params(flat.output, flat.input, split.parts, split.terms))
-                .loops(split.terms * (flat.output.1 / 4 + 3) + 64)
-                .family(Tiling::new(target, 1, 0).family)
-                .linear(count * split.parts);
-            self.strides(dispatch)
-        } else {
-            let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
-            let tiling = Tiling::new(target, rows, self.flops());
-            let outer = self.samples * flat.output.0;
-            let params = Params {
-                splits: split.parts as u32,
-                outer: outer as u32,
-                outer_terms: split.terms as u32,
-                c_split: count.next_multiple_of(4) as u32,
-                ..flat.params(&tiling, rows, columns, self.in_channels, flat.output, flat.input)
-            };
-            let mut dispatch = Dispatch::new("conv2d", "grad_weight", bindings)
-                .params(&params)
-                .loops(split.terms.min(outer) * (flat.output.1 / 4 + 4))
-                .constant("GEMM", 1);
-            let whole = flat.output.1.is_multiple_of(4);
-            dispatch = dispatch.constant(if whole { "VEC_A" } else { "K_TAIL" }, 1);
-            if columns.is_multiple_of(4) {
-                dispatch = dispatch.constant("VEC_C", 1);
-            }
-            let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * outer, flat.output.1));
-            tiling.apply(self.strides(dispatch), rows, columns, self.groups * split.parts)
+        let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
+        let tiling = Tiling::new(target, rows, self.flops());
+        let outer = self.samples * flat.output.0;
+        let params = Params {
+            splits: split.parts as u32,
+            outer: outer as u32,
+            outer_terms: split.terms as u32,
+            c_split: count.next_multiple_of(4) as u32,
+            ..flat.params(&tiling, rows, columns, self.in_channels, flat.output, flat.input)
         };
-        let mut dispatches = vec![first];
+        let mut dispatch = Dispatch::new("conv2d", "grad_weight", bindings)
+            .params(&params)
+            .loops(split.terms.min(outer) * (flat.output.1 / 4 + 4))
+            .constant("GEMM", 1);
+        let whole = flat.output.1.is_multiple_of(4);
+        dispatch = dispatch.constant(if whole { "VEC_A" } else { "K_TAIL" }, 1);
+        if columns.is_multiple_of(4) {
+            dispatch = dispatch.constant("VEC_C", 1);
+        }
+        let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * outer, flat.output.1));
+        let mut dispatches = vec![tiling.apply(self.strides(dispatch), rows, columns, self.groups * split.parts)];
         if split.is_split() {
             dispatches.push(reduce(Slot::Workspace(0), Slot::Output(0), split.parts, count));
         }
@@ -325,31 +334,8 @@ impl Geometry {
             c_split: 0,
             tiles_m: rows.div_ceil(tiling.tile_m) as u32,
             tiles_n: columns.div_ceil(tiling.tile_n) as u32,
-        }
-    }
-
-    fn depthwise_params(
-        &self,
-        dest: (usize, usize),
-        source: (usize, usize),
-        splits: usize,
-        terms: usize,
-    ) -> DepthwiseParams {
-        DepthwiseParams {
-            samples: self.samples as u32,
-            channels: self.groups as u32,
-            kernel_h: self.kernel.0 as u32,
-            kernel_w: self.kernel.1 as u32,
-            dest_h: dest.0 as u32,
-            dest_w: dest.1 as u32,
-            source_h: source.0 as u32,
-            source_w: source.1 as u32,
-            padding_h: self.padding.0 as u32,
-            padding_w: self.padding.1 as u32,
-            dilation_h: self.dilation.0 as u32,
-            dilation_w: self.dilation.1 as u32,
-            splits: splits as u32,
-            terms: terms as u32,
+            phases: [1; 2],
+            phase: [0; 2],
         }
     }
 }

@@ -55,7 +55,7 @@ impl Op for Conv2dGradInput {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
-        self.geometry(inputs, outputs).gather(Gather::GradInput, target, false)
+        self.geometry(inputs, outputs).gather(Gather::GradInput, target, false, false)
     }
 
     twin!();
@@ -74,7 +74,7 @@ impl Conv2dGradWeight {
     }
 
     fn workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Option<u64> {
-        self.geometry(inputs, outputs).grad_weight_split().workspace_bytes(outputs[0].numel())
+        self.geometry(inputs, outputs).grad_weight_workspace()
     }
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {

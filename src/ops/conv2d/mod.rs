@@ -1,5 +1,6 @@
 //! Two-dimensional convolution.
 
+mod direct;
 mod geometry;
 mod grad;
 pub(super) mod twin;
@@ -8,6 +9,10 @@ pub(super) use geometry::{Gather, Geometry};
 use grad::Conv2dGradInput;
 pub(super) use grad::{Conv2dGradBias, Conv2dGradWeight, cost};
 
+use std::sync::Arc;
+
+use super::activation::{self, Activation};
+use super::relu::Relu;
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, expect_count, expect_dtype,
     expect_rank, expect_shape,
@@ -18,7 +23,7 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output[n, o, y, x] = bias[o] + Σ over c, ky, kx of weight[o, c, ky, kx] ·
 /// input[n, c, y · stride − padding + ky · dilation, x · stride − padding + kx · dilation]`, where pixels outside of the
-/// input count as 0 and `c` runs over the channels of the group of `o`.
+/// input count as 0 and `c` runs over the channels of the group of `o`; with `relu`, then `max(output, 0)`.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -27,10 +32,11 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// | bias, if `bias` | `[O]` |
 /// | output | `[N, O, H', W']` with `H' = (H + 2 · padding − dilation · (KH − 1) − 1) / stride + 1`, `W'` likewise |
 ///
-/// **Saved for backward:** input where weight wants a gradient, weight where input wants one. **In place:** no.
+/// **Saved for backward:** input where weight wants a gradient, weight where input wants one, and with `relu` the output
+/// (compact, a bit for each of its elements unless the output is kept anyway). **In place:** no.
 /// **Workspaces:** the weights once more, in the order in which the kernel reads them; for the gradient of weight the parts
 /// of a split sum.
-/// **Numerics:** sums in f32, in an order that depends on the shapes only.
+/// **Numerics:** sums in f32, in an order that depends on the shapes only. NaN passes `relu`.
 ///
 /// # Errors
 /// Where shapes do not fit together, the kernel is larger than the padded input, a setting is 0 that must not be, an input
@@ -49,11 +55,13 @@ pub struct Conv2d {
     pub groups: usize,
     /// Whether there is a third input, the bias.
     pub bias: bool,
+    /// Whether negative outputs become 0, with the bits and gradients of [`Relu`](super::relu::Relu).
+    pub relu: bool,
 }
 
 impl Default for Conv2d {
     fn default() -> Self {
-        Conv2d { stride: (1, 1), padding: (0, 0), dilation: (1, 1), groups: 1, bias: true }
+        Conv2d { stride: (1, 1), padding: (0, 0), dilation: (1, 1), groups: 1, bias: true, relu: false }
     }
 }
 
@@ -106,9 +114,9 @@ impl Conv2d {
         if self.bias {
             expect_shape(op, "bias", &inputs[2], [out_channels])?;
         }
-        let taps = weight.shape[2] * weight.shape[3];
-        let longest = channels.max(out_channels) / self.groups;
-        if taps as u64 * (longest as u64 / 4 + 4) > MAX_LOOP_ITERATIONS {
+        let (high, wide) = (weight.shape[2] as u64, weight.shape[3] as u64);
+        let longest = (channels.max(out_channels) / self.groups) as u64;
+        if high * wide * (longest / 4 + 4) + high + wide > MAX_LOOP_ITERATIONS {
             return refuse("smaller: a sum over one kernel and all channels is too long".to_owned());
         }
         Ok(out_channels)
@@ -128,6 +136,9 @@ impl Conv2d {
         let geometry = self.geometry(call.input_descs, call.output_descs);
         let bias = self.bias.then(|| call.input(2));
         twin::forward(&geometry, call.input(0), call.input(1), bias, call.output(0));
+        if self.relu {
+            call.output(0).iter_mut().for_each(|y| *y = Relu.value(*y));
+        }
     }
 }
 
@@ -154,6 +165,11 @@ impl Op for Conv2d {
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let mut grads = vec![None; forward.inputs.len()];
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(grads) };
+        let grad_output = if self.relu {
+            activation::grad_input(Relu, graph, forward, forward.outputs[0], grad_output)?
+        } else {
+            grad_output
+        };
         let (input, weight) = (forward.inputs[0], forward.inputs[1]);
         if forward.wanted[0] {
             let shape = &graph.desc(input).shape;
@@ -171,6 +187,10 @@ impl Op for Conv2d {
         Ok(grads)
     }
 
+    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
+        (next == "relu" && !self.relu).then(|| Arc::new(Conv2d { relu: true, ..*self }) as Arc<dyn Op>)
+    }
+
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
         cost(geometry.flops(), inputs, outputs, geometry.packed_bytes(Gather::Forward))
@@ -181,7 +201,7 @@ impl Op for Conv2d {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
-        self.geometry(inputs, outputs).gather(Gather::Forward, target, self.bias)
+        self.geometry(inputs, outputs).gather(Gather::Forward, target, self.bias, self.relu)
     }
 
     twin!();
@@ -208,6 +228,10 @@ pub fn cases() -> Vec<Case> {
     let uneven = Conv2d { stride: (1, 2), dilation: (1, 3), ..Conv2d::default() };
     let stride2_no_bias = Conv2d { stride: (2, 2), ..plain };
     let all = Conv2d { stride: (2, 3), padding: (2, 1), dilation: (2, 1), ..Conv2d::default() };
+    let relu_same = Conv2d { relu: true, ..same };
+    let common = Conv2d { stride: (2, 2), padding: (2, 3), dilation: (4, 2), ..Conv2d::default() };
+    let gaps = Conv2d { stride: (3, 5), padding: (1, 1), ..Conv2d::default() };
+    let wide = Conv2d { padding: (0, 3), ..Conv2d::default() };
     vec![
         case("basic", Conv2d::default(), [2, 3, 8, 8], [4, 3, 3, 3]),
         case("no_bias", plain, [2, 3, 6, 7], [5, 3, 3, 3]),
@@ -235,6 +259,29 @@ pub fn cases() -> Vec<Case> {
         case("kernel1x1_pad1", same, [1, 5, 3, 3], [4, 5, 1, 1]),
         case("all_settings", groups(all, 2), [2, 6, 11, 13], [8, 3, 3, 2]),
         case("depthwise_stride2_pad2", groups(Conv2d { padding: (2, 2), ..stride2 }, 5), [3, 5, 9, 11], [5, 1, 5, 3]),
+        case("relu", relu_same, [2, 3, 6, 7], [5, 3, 3, 3]),
+        case("relu_no_bias_vectors", Conv2d { relu: true, ..plain }, [3, 8, 4, 6], [34, 8, 1, 1]),
+        case("relu_depthwise", groups(relu_same, 5), [2, 5, 7, 6], [5, 1, 3, 3]),
+        // Few channels in a group: blocks in place of matrix products.
+        case("depthwise_two_per_channel_pad1", groups(same, 3), [2, 3, 6, 7], [6, 1, 3, 3]),
+        case("depthwise_5x5_stride2", groups(Conv2d { padding: (2, 2), ..stride2 }, 3), [2, 3, 9, 10], [3, 1, 5, 5]),
+        case("depthwise_dilation2", groups(dilated, 3), [1, 3, 9, 11], [3, 1, 3, 3]),
+        case("depthwise_all_settings", groups(all, 2), [2, 2, 11, 13], [6, 1, 3, 2]),
+        case("depthwise_stride2_dilation4", groups(common, 2), [1, 2, 13, 12], [4, 1, 2, 3]),
+        case("depthwise_gaps", groups(gaps, 2), [1, 2, 13, 19], [2, 1, 2, 2]),
+        case("depthwise_long_kernel", groups(wide, 2), [1, 2, 5, 29], [2, 1, 1, 17]),
+        case("depthwise_7x7_primes", groups(Conv2d { padding: (3, 3), ..plain }, 7), [3, 7, 17, 19], [7, 1, 7, 7]),
+        case("depthwise_kernel1x1", groups(plain, 3), [2, 3, 5, 4], [3, 1, 1, 1]),
+        case("depthwise_one_pixel", groups(same, 2), [1, 2, 1, 1], [2, 1, 3, 3]),
+        case("groups3_channels5to3", groups(stride2, 3), [2, 15, 7, 9], [9, 5, 3, 3]),
+        case("groups4_channels4", groups(same, 4), [2, 16, 9, 13], [16, 4, 3, 3]),
+        case("groups2_channels8to7", groups(same, 2), [1, 16, 5, 6], [14, 8, 3, 3]),
+        case("groups2_channels9", groups(stride2, 2), [1, 18, 7, 5], [18, 9, 3, 3]),
+        // Gradients of strided convolutions: parts of the input meet different parts of the kernel, or nothing.
+        case("patches", Conv2d { stride: (4, 4), ..Conv2d::default() }, [2, 3, 8, 12], [5, 3, 4, 4]),
+        case("stride2_dilation4", common, [1, 3, 13, 12], [4, 3, 2, 3]),
+        case("stride_beyond_input", Conv2d { stride: (9, 7), ..same }, [2, 3, 5, 6], [4, 3, 3, 3]),
+        case("stride2_channels36to33", stride2, [2, 36, 13, 11], [33, 36, 3, 3]),
         // The sum of the gradient of weight is split.
         case("split_weight", Conv2d::default(), [20, 1, 12, 12], [3, 1, 3, 3]),
         case("split_pointwise", plain, [9, 3, 16, 15], [5, 3, 1, 1]),

@@ -193,10 +193,11 @@ impl<'a> Builder<'a> {
             ("RELU", self.norm.relu),
             ("PER_ELEMENT", by == By::Group && self.norm.grouping.per_element()),
             ("BY_PARAMETER", by == By::Parameter && !shared),
+            ("COLUMNS", walk.sets.columns),
             ("WEIGHTED", weighted),
         ];
         let partial = outputs.map(|output| match output {
-            Some(_) if walk.splits > 1 => Some(self.workspace(walk.teams())),
+            Some(_) if walk.splits > 1 => Some(self.workspace(walk.sums())),
             output => output,
         });
         bound.extend([("SUM_G", partial[0]), ("SUM_GX", partial[1])]);

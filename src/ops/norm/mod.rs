@@ -191,8 +191,9 @@ pub(super) fn row_cases<O: Op>(affine: Affine, kinds: &[RowCases], op: impl Fn(u
                 vec![case(1, &[1, 1], 0.1), small(1, &[3, 2, 7]), small(3, &[2, 3, 2, 2]), small(1, &[2, 66])]
             }
             RowCases::Large => {
-                let shapes: [(usize, &[usize]); 6] = [
+                let shapes: [(usize, &[usize]); 7] = [
                     (1, &[1031, 3]),
+                    (1, &[1031, 12]),
                     (1, &[130, 17]),
                     (1, &[33, 256]),
                     (1, &[3, 257]),
@@ -213,10 +214,13 @@ pub(super) enum RowCases {
     Large,
 }
 
-/// Implements [`Op`] for a normalization that has a `fn normalization(&self) -> Normalization`.
+/// Implements [`Op`] for a normalization that has a `fn normalization(&self) -> Normalization`, with further methods of
+/// [`Op`] in braces.
 macro_rules! normalization_op {
-    ($op:ty) => {
+    ($op:ty $(, { $($further:tt)* })?) => {
         impl $crate::ops::Op for $op {
+            $($($further)*)?
+
             fn name(&self) -> &'static str {
                 self.normalization().op
             }

@@ -15,8 +15,8 @@ const MAX_SPLITS: usize = 1024;
 const ENOUGH_INVOCATIONS: usize = 1 << 17;
 /// Sizes of teams: up to a workgroup.
 const TEAMS: [usize; 3] = [1, 8, 64];
-/// Sets side by side from which each invocation takes one.
-const COLUMNS: usize = 8;
+/// Sets side by side from which on each invocation takes one.
+const BESIDE: usize = 8;
 
 /// Which elements are normalized together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(super) struct Sets {
     pub(super) other_modulus: usize,
     pub(super) other_factor: usize,
     pub(super) other_step: usize,
+    /// Whether sets of one element per run lie side by side and can be taken in vectors of four, each of another set.
+    pub(super) columns: bool,
 }
 
 impl Grouping {
@@ -117,6 +119,7 @@ impl Grouping {
             other_modulus: channels,
             other_factor: 1,
             other_step: 0,
+            columns: false,
         };
         match self {
             Grouping::Channels => [by_channel; 2],
@@ -132,6 +135,7 @@ impl Grouping {
                     other_modulus: groups,
                     other_factor: of_group,
                     other_step: 1,
+                    columns: false,
                 };
                 let by_channel =
                     Sets { other_divisor: of_group, other_modulus: groups, other_step: groups, ..by_channel };
@@ -150,8 +154,10 @@ impl Grouping {
                     other_modulus: 1,
                     other_factor: 0,
                     other_step: 0,
+                    columns: false,
                 };
-                let across = Sets { sets: width, rows, inner: 1, set_stride: 1, other_step: 1, ..along };
+                let columns = width.is_multiple_of(4);
+                let across = Sets { sets: width, rows, inner: 1, set_stride: 1, other_step: 1, columns, ..along };
                 [along, across]
             }
         }
@@ -173,9 +179,9 @@ impl Sets {
         })
     }
 
-    /// In how many elements at a time runs can be taken.
+    /// In how many elements at a time they can be taken.
     pub(super) fn width(&self) -> usize {
-        if self.inner.is_multiple_of(4) { 4 } else { 1 }
+        if self.columns || self.inner.is_multiple_of(4) { 4 } else { 1 }
     }
 }
 
@@ -195,13 +201,17 @@ pub(super) struct Walk {
 impl Walk {
     pub(super) fn new(sets: &Sets) -> Self {
         let width = sets.width();
-        let [inner, set_stride, row_stride] = [sets.inner, sets.set_stride, sets.row_stride].map(|n| n / width);
-        let sets = Sets { inner, set_stride, row_stride, ..*sets };
+        let row_stride = sets.row_stride / width;
+        let sets = if sets.columns {
+            Sets { sets: sets.sets / width, row_stride, ..*sets }
+        } else {
+            Sets { inner: sets.inner / width, set_stride: sets.set_stride / width, row_stride, ..*sets }
+        };
         let terms = sets.terms();
-        // Columns lie side by side: then neighbouring invocations read neighbouring elements if each has a column.
-        let columns = sets.set_stride == 1 && sets.sets >= COLUMNS;
-        // Few sizes of teams, so that few kernels are compiled.
-        let lanes = if columns { 1 } else { TEAMS.into_iter().rfind(|lanes| terms >= 4 * lanes).unwrap_or(1) };
+        // Of sets side by side, neighbouring invocations read neighbouring elements if each has a set. Else there are few
+        // sizes of teams, so that few kernels are compiled.
+        let beside = sets.columns || (sets.set_stride == 1 && sets.sets >= BESIDE);
+        let lanes = if beside { 1 } else { TEAMS.into_iter().rfind(|lanes| terms >= 4 * lanes).unwrap_or(1) };
         let useful = terms / (lanes * TERMS_PER_LANE);
         let enough = ENOUGH_INVOCATIONS / (sets.sets * lanes);
         let splits = useful.min(enough).clamp(1, MAX_SPLITS).max(terms.div_ceil(lanes * MAX_TERMS_PER_LANE));
@@ -212,6 +222,11 @@ impl Walk {
     /// Teams of a launch.
     pub(super) fn teams(&self) -> usize {
         self.sets.sets * self.splits
+    }
+
+    /// Sums that the teams of a launch write.
+    pub(super) fn sums(&self) -> usize {
+        if self.sets.columns { self.teams() * self.width } else { self.teams() }
     }
 
     /// Most elements that an invocation goes over.

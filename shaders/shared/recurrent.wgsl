@@ -1,0 +1,106 @@
+// What the kernels of recurrent ops share: where things lie, how long samples are, and the gradients of biases.
+//
+// B, T, H are batch, time and hidden size; C and D are the steps that a buffer of gates and one of gradients hold; a row of
+// gradients is W numbers wide. Where a binding is left out, the next take its number: INITIAL, SUMS, LENGTHS, GRAD_OUTPUT and
+// GATES are defined where there is an initial state and so on, as the number of its binding.
+//
+// grad_biases: grad_bias_ih[j] (+)= sum over rows of sums[row, j], grad_bias_hh[j] (+)= that of sums[row, apart + j]; both add
+//              to what is there with ACCUMULATE
+// bindings     grad_biases: sums [rows, W], grad_bias_ih, grad_bias_hh [columns]
+// dispatch     grad_biases: one invocation per column, 64 per workgroup, folded
+// workgroup    0 bytes
+#import "shared/index.wgsl"
+#import "shared/math.wgsl"
+
+#ifdef ENTRY_grad_biases
+struct Params {
+    columns: u32,
+    width: u32,
+    // Where the sums for grad_bias_hh begin.
+    apart: u32,
+    rows: u32,
+}
+var<immediate> params: Params;
+
+@group(0) @binding(0) var<storage, read> sums: array<Storage>;
+@group(0) @binding(1) var<storage, read_write> grad_bias_ih: array<Storage>;
+@group(0) @binding(2) var<storage, read_write> grad_bias_hh: array<Storage>;
+
+@compute @workgroup_size(64)
+fn grad_biases(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let column = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if column >= params.columns {
+        return;
+    }
+    var ih = Accum(0.0);
+    var hh = Accum(0.0);
+    for (var row = 0u; row < params.rows; row++) {
+        ih += Accum(sums[row * params.width + column]);
+        hh += Accum(sums[row * params.width + params.apart + column]);
+    }
+#ifdef ACCUMULATE
+    ih = Accum(grad_bias_ih[column]) + ih;
+    hh = Accum(grad_bias_hh[column]) + hh;
+#endif
+    grad_bias_ih[column] = Storage(ih);
+    grad_bias_hh[column] = Storage(hh);
+}
+#else
+struct Params {
+    // Invocations.
+    count: u32,
+    hidden: u32,
+    // Time steps, and the one at hand; recompute_gates: the first one.
+    time: u32,
+    t: u32,
+    // The step of the whole sequence that step 0 is, where lengths are given.
+    start: u32,
+    grads_width: u32,
+    // Steps that `gates` holds, and at which of them the one at hand is.
+    gates_time: u32,
+    gates_t: u32,
+    // The same for `grads`.
+    grads_time: u32,
+    grads_t: u32,
+}
+var<immediate> params: Params;
+
+// Where element i of [B, H] lies in a tensor [B, time, width] at a step.
+fn place(i: u32, time: u32, t: u32, width: u32) -> u32 {
+    let b = i / params.hidden;
+    return (b * time + t) * width + (i - b * params.hidden);
+}
+
+// The same in a tensor [B, T, H].
+fn at_time(i: u32, t: u32) -> u32 {
+    return place(i, params.time, t, params.hidden);
+}
+
+// The first gate; the others follow at distances of H.
+fn gates_at(i: u32) -> u32 {
+    return place(i, params.gates_time, params.gates_t, 4u * params.hidden);
+}
+
+// The first gradient; the others follow at distances of H.
+fn grads_at(i: u32) -> u32 {
+    return place(i, params.grads_time, params.grads_t, params.grads_width);
+}
+
+#ifdef LENGTHS
+@group(0) @binding(LENGTHS) var<storage, read> lengths: array<u32>;
+#endif
+
+// How many of the steps the sample has that element i of [B, H] belongs to.
+fn steps_of(i: u32) -> u32 {
+#ifdef LENGTHS
+    let length = lengths[i / params.hidden];
+    return min(max(length, params.start) - params.start, params.time);
+#else
+    return params.time;
+#endif
+}
+#endif

@@ -1,0 +1,331 @@
+//! How a recurrent layer becomes ops.
+
+use super::Recurrent;
+use crate::error::GraphError;
+use crate::graph::Carry;
+use crate::nn::layers::Module;
+use crate::nn::{Init, Scope};
+use crate::ops::concat::Concat;
+use crate::ops::detach::Detach;
+use crate::ops::dropout::Dropout;
+use crate::ops::flip::Flip;
+use crate::ops::slice::Slice;
+use crate::ops::state::ReadRows;
+use crate::ops::{self, Cell};
+use crate::tensor::{TensorDesc, ValueId};
+
+/// The axis of time.
+const TIME: usize = 1;
+
+/// The axis of features.
+const FEATURES: usize = 2;
+
+/// Sequences up to this many steps are not cut.
+const UNCUT: usize = 64;
+
+/// Part of a sequence that is one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chunk {
+    begin: usize,
+    steps: usize,
+    /// Whether gradients end at its first step.
+    detached: bool,
+}
+
+/// How a sequence is cut: at the ends of windows, and in about as many chunks as a chunk has steps.
+fn cut(time: usize, window: Option<usize>) -> Vec<Chunk> {
+    let longest = if time > UNCUT { time.div_ceil(time.isqrt()) } else { time };
+    let window = window.unwrap_or(time);
+    let windows = (0..time).step_by(window).map(|begin| (begin, window.min(time - begin)));
+    windows
+        .flat_map(|(first, steps)| {
+            (0..steps).step_by(longest).map(move |begin| Chunk {
+                begin: first + begin,
+                steps: longest.min(steps - begin),
+                detached: first > 0 && begin == 0,
+            })
+        })
+        .collect()
+}
+
+/// One layer in one direction.
+struct Layer {
+    /// weight_ih, weight_hh, bias_ih, bias_hh.
+    parameters: [ValueId; 4],
+    /// Its first states, where they are not zeros.
+    initial: Vec<ValueId>,
+}
+
+/// What a stack of layers makes.
+struct Swept {
+    /// Hidden states of the topmost layer, chunk by chunk.
+    chunks: Vec<ValueId>,
+    /// Last states of all layers, the hidden state first.
+    last: Vec<Vec<ValueId>>,
+}
+
+impl<C: Cell> Module for Recurrent<C> {
+    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+        self.check(scope)?;
+        let shape = scope.shape(input);
+        let [samples, time, features] = shape[..] else {
+            return Err(scope.wrong_input("a sample of shape [time, features]", &shape, "put reshape before it"));
+        };
+        let lengths = match self.lengths {
+            true => Some(scope.input("lengths", &TensorDesc::u32([samples]))?),
+            false => None,
+        };
+        let chunks = cut(time, self.window);
+        if self.bidirectional {
+            self.both_ways(scope, input, features, &chunks, lengths)
+        } else {
+            self.forward_only(scope, input, features, &chunks, lengths)
+        }
+    }
+}
+
+impl<C: Cell> Recurrent<C> {
+    fn check(&self, scope: &Scope<'_>) -> Result<(), GraphError> {
+        scope.check_setting("hidden", self.hidden, 1)?;
+        scope.check_setting("num_layers", self.num_layers, 1)?;
+        if let Some(window) = self.window {
+            scope.check_setting("window", window, 1)?;
+        }
+        if !(0.0..=1.0).contains(&self.dropout) {
+            return Err(scope.error(format!("dropout must be from 0 to 1, found {}", self.dropout)));
+        }
+        if self.bidirectional && (self.stateful || self.window.is_some()) {
+            let setting = if self.stateful { "stateful" } else { "window" };
+            return Err(scope.error(format!(
+                "bidirectional and {setting} exclude each other: what goes back through time begins at the end of all steps"
+            )));
+        }
+        if self.unit_forget_bias && C::FORGET_GATE.is_none() {
+            return Err(scope.error("unit_forget_bias is for cells with a forget gate, which an LSTM has"));
+        }
+        Ok(())
+    }
+
+    /// The parameters of layer `number`, by PyTorch's names with `suffix`.
+    fn layer(&self, scope: &mut Scope<'_>, number: usize, features: usize, suffix: &str) -> Result<Layer, GraphError> {
+        let (hidden, sums) = (self.hidden, C::GATES * self.hidden);
+        let uniform = Init::fan_in(hidden);
+        let recurrent = if self.orthogonal { Init::Orthogonal { columns: hidden, gain: 1.0 } } else { uniform };
+        let bias = |value: f32| match C::FORGET_GATE.filter(|_| self.unit_forget_bias) {
+            Some(block) => Init::Block { block, blocks: C::GATES, value, bound: 1.0 / (hidden as f32).sqrt() },
+            None => uniform,
+        };
+        let mut parameter = |name: &str, shape: &[usize], init: Init| {
+            scope.parameter(&format!("{name}_l{number}{suffix}"), shape, init)
+        };
+        let parameters = [
+            parameter("weight_ih", &[sums, features], uniform)?,
+            parameter("weight_hh", &[sums, hidden], recurrent)?,
+            // The gate's two biases add up to 1.
+            parameter("bias_ih", &[sums], bias(1.0))?,
+            parameter("bias_hh", &[sums], bias(0.0))?,
+        ];
+        Ok(Layer { parameters, initial: Vec::new() })
+    }
+
+    /// All layers at once, chunk by chunk: a layer's chunk needs only the same chunk of the layer below.
+    fn forward_only(
+        &self,
+        scope: &mut Scope<'_>,
+        input: ValueId,
+        features: usize,
+        chunks: &[Chunk],
+        lengths: Option<ValueId>,
+    ) -> Result<ValueId, GraphError> {
+        let mut layers = Vec::new();
+        for number in 0..self.num_layers {
+            layers.push(self.layer(scope, number, if number == 0 { features } else { self.hidden }, "")?);
+        }
+        let mut states = Vec::new();
+        if self.stateful {
+            let run = scope.run_input()?;
+            let rows = scope.shape(input)[0];
+            let batch = scope.step_batch();
+            for (number, layer) in layers.iter_mut().enumerate() {
+                for name in C::STATES {
+                    let name = format!("{}_l{number}", name.trim_end_matches('0'));
+                    let buffer = scope.state(&name, [batch, self.hidden])?;
+                    layer.initial.push(scope.apply(ReadRows { rows }, &[buffer, run])?);
+                    states.push((buffer, run));
+                }
+            }
+        }
+        let swept = self.sweep(scope, &layers, 0, input, chunks, lengths)?;
+        for (&(buffer, run), &value) in states.iter().zip(swept.last.iter().flatten()) {
+            scope.carry(Carry { buffer, value, rows: Some(run), momentum: 1.0, factor: 1.0 });
+        }
+        match self.return_sequences {
+            true => join(scope, &swept.chunks),
+            false => Ok(swept.last[self.num_layers - 1][0]),
+        }
+    }
+
+    /// Layer by layer: each needs the whole of the one below.
+    fn both_ways(
+        &self,
+        scope: &mut Scope<'_>,
+        input: ValueId,
+        features: usize,
+        chunks: &[Chunk],
+        lengths: Option<ValueId>,
+    ) -> Result<ValueId, GraphError> {
+        let flip = Flip { axis: TIME, has_lengths: lengths.is_some() };
+        let turned = |scope: &mut Scope<'_>, value: ValueId| {
+            let inputs: Vec<_> = std::iter::once(value).chain(lengths).collect();
+            scope.apply(flip, &inputs)
+        };
+        let mut value = input;
+        for number in 0..self.num_layers {
+            let features = if number == 0 { features } else { 2 * self.hidden };
+            let [forward, reverse] =
+                [self.layer(scope, number, features, "")?, self.layer(scope, number, features, "_reverse")?];
+            if number > 0 {
+                value = self.drop(scope, value, number - 1)?;
+            }
+            let ahead = self.sweep(scope, &[forward], number, value, chunks, lengths)?;
+            let reversed = turned(scope, value)?;
+            let back = self.sweep(scope, &[reverse], number, reversed, chunks, lengths)?;
+            let is_last = number + 1 == self.num_layers;
+            value = if is_last && !self.return_sequences {
+                scope.apply(Concat { axis: 1 }, &[ahead.last[0][0], back.last[0][0]])?
+            } else {
+                let (ahead, back) = (join(scope, &ahead.chunks)?, join(scope, &back.chunks)?);
+                let back = turned(scope, back)?;
+                scope.apply(Concat { axis: FEATURES }, &[ahead, back])?
+            };
+        }
+        Ok(value)
+    }
+
+    /// What a layer hands on to the next, with zeros in training. `number` tells the places of dropout in the layer apart.
+    fn drop(&self, scope: &mut Scope<'_>, value: ValueId, number: usize) -> Result<ValueId, GraphError> {
+        if self.dropout == 0.0 || !scope.drops() {
+            return Ok(value);
+        }
+        let run = scope.run_input()?;
+        let stream = scope.stream().wrapping_add(number as u32);
+        scope.apply(Dropout { p: self.dropout, stream, block: 1 }, &[value, run])
+    }
+
+    /// Runs layers on top of each other over all chunks.
+    fn sweep(
+        &self,
+        scope: &mut Scope<'_>,
+        layers: &[Layer],
+        first: usize,
+        input: ValueId,
+        chunks: &[Chunk],
+        lengths: Option<ValueId>,
+    ) -> Result<Swept, GraphError> {
+        let mut states: Vec<_> = layers.iter().map(|layer| layer.initial.clone()).collect();
+        let mut tops = Vec::new();
+        let mut parts = Parts::new(scope, input, chunks);
+        for chunk in chunks {
+            let mut value = parts.next(scope)?;
+            for (number, (layer, states)) in layers.iter().zip(&mut states).enumerate() {
+                if number > 0 {
+                    // Each chunk draws numbers of its own.
+                    value = self.drop(scope, value, (first + number - 1) + self.num_layers * chunk.begin)?;
+                }
+                if chunk.detached {
+                    for state in &mut *states {
+                        *state = scope.apply(Detach, &[*state])?;
+                    }
+                }
+                let mut op = ops::Recurrent::<C>::new(self.hidden);
+                if !states.is_empty() {
+                    op = op.with_initial();
+                }
+                if lengths.is_some() {
+                    op = op.with_lengths(chunk.begin);
+                }
+                let inputs: Vec<_> =
+                    [value].into_iter().chain(layer.parameters).chain(states.iter().copied()).chain(lengths).collect();
+                let outputs = scope.apply_all(op, &inputs)?;
+                value = outputs[0];
+                *states = outputs[1..=C::STATES.len()].to_vec();
+            }
+            tops.push(value);
+        }
+        Ok(Swept { chunks: tops, last: states })
+    }
+}
+
+/// The parts of a value for chunks, each cut when it is asked for: what is cut early would wait long.
+struct Parts<'a> {
+    /// What is to be cut out of which value, that begins with which step; the next one last.
+    rest: Vec<(ValueId, usize, &'a [Chunk])>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(scope: &Scope<'_>, input: ValueId, chunks: &'a [Chunk]) -> Self {
+        // Of what is given, parts are cut straight out. Of what has a gradient, by halves: the gradients of many parts would
+        // all be as large as the whole, and be added up one after the other.
+        let pieces = if scope.is_given(input) { chunks.chunks(1) } else { chunks.chunks(chunks.len()) };
+        Parts { rest: pieces.rev().map(|piece| (input, 0, piece)).collect() }
+    }
+
+    fn next(&mut self, scope: &mut Scope<'_>) -> Result<ValueId, GraphError> {
+        loop {
+            let (whole, first, chunks) = self.rest.pop().expect("bug: more parts than chunks");
+            let (start, length) = span(chunks);
+            let is_whole = scope.shape(whole)[TIME] == length;
+            let slice = Slice { axis: TIME, start: start - first, length };
+            let value = if is_whole { whole } else { scope.apply(slice, &[whole])? };
+            if chunks.len() == 1 {
+                return Ok(value);
+            }
+            let (left, right) = chunks.split_at(chunks.len() / 2);
+            self.rest.extend([(value, start, right), (value, start, left)]);
+        }
+    }
+}
+
+/// First step and steps of chunks that follow each other.
+fn span(chunks: &[Chunk]) -> (usize, usize) {
+    (chunks[0].begin, chunks.iter().map(|chunk| chunk.steps).sum())
+}
+
+/// Parts one after the other in time, put together by pairs: each step is copied a few times only.
+fn join(scope: &mut Scope<'_>, parts: &[ValueId]) -> Result<ValueId, GraphError> {
+    match parts {
+        [part] => Ok(*part),
+        parts => {
+            let (left, right) = parts.split_at(parts.len() / 2);
+            let (left, right) = (join(scope, left)?, join(scope, right)?);
+            scope.apply(Concat { axis: TIME }, &[left, right])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_at_windows_and_in_chunks() {
+        let chunk = |begin, steps, detached| Chunk { begin, steps, detached };
+        assert_eq!(cut(64, None), [chunk(0, 64, false)]);
+        assert_eq!(cut(5, Some(2)), [chunk(0, 2, false), chunk(2, 2, true), chunk(4, 1, true)]);
+        assert_eq!(cut(5, Some(9)), [chunk(0, 5, false)]);
+        for time in [65, 100, 1000, 20_000] {
+            for window in [None, Some(1), Some(30), Some(333), Some(time)] {
+                let chunks = cut(time, window);
+                let mut next = 0;
+                for chunk in &chunks {
+                    assert_eq!(chunk.begin, next);
+                    assert!(chunk.steps >= 1 && chunk.steps <= time.div_ceil(time.isqrt()));
+                    assert_eq!(chunk.detached, next > 0 && window.is_some_and(|window| next % window == 0));
+                    next += chunk.steps;
+                }
+                assert_eq!(next, time);
+            }
+        }
+        assert_eq!(cut(20_000, None).len(), 141);
+    }
+}

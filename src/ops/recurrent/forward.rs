@@ -1,0 +1,205 @@
+//! The op itself.
+
+use std::sync::Arc;
+
+use super::backward::RecurrentBackward;
+use super::chunk::Chunk;
+use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
+use crate::error::OpError;
+use crate::ops::gemm::{Matrix, View};
+use crate::ops::{
+    Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, Stash, expect_count, expect_dtype, expect_rank,
+    expect_shape,
+};
+use crate::shader::Target;
+use crate::tensor::{DType, TensorDesc, ValueId};
+use crate::twin;
+
+impl<C: Cell> Recurrent<C> {
+    /// Names of the inputs.
+    fn input_names(&self) -> Vec<&'static str> {
+        let mut names = vec!["input", "weight_ih", "weight_hh", "bias_ih", "bias_hh"];
+        names.extend(C::STATES.iter().take_while(|_| self.has_initial));
+        names.extend(self.lengths.map(|_| "lengths"));
+        names
+    }
+
+    /// Input that holds an initial state.
+    fn initial(&self, state: usize) -> Option<usize> {
+        self.has_initial.then_some(5 + state)
+    }
+
+    /// Input that holds the lengths.
+    fn lengths_input(&self) -> Option<usize> {
+        self.lengths.map(|_| 5 + if self.has_initial { C::STATES.len() } else { 0 })
+    }
+}
+
+impl<C: Cell> Op for Recurrent<C> {
+    fn name(&self) -> &'static str {
+        C::NAME
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        let names = self.input_names();
+        expect_count(C::NAME, inputs, names.len())?;
+        for (input, name) in inputs.iter().zip(&names) {
+            expect_dtype(C::NAME, name, input, if *name == "lengths" { DType::U32 } else { DType::F32 })?;
+        }
+        expect_rank(C::NAME, "input", &inputs[0], 3)?;
+        let Sizes { batch, time, input, hidden, .. } = Sizes::new(self, &inputs[0]);
+        if [batch, time, input, hidden].contains(&0) {
+            let expected = format!("of at least one sample, step and feature, with {hidden} hidden units");
+            return Err(OpError::Input { op: C::NAME, input: "input", expected, found: inputs[0].clone() });
+        }
+        let sums = C::GATES * hidden;
+        let weights: [&[usize]; 4] = [&[sums, input], &[sums, hidden], &[sums], &[sums]];
+        for ((desc, name), shape) in inputs[1..].iter().zip(&names[1..]).zip(weights) {
+            expect_shape(C::NAME, name, desc, shape)?;
+        }
+        for (desc, name) in inputs[5..].iter().zip(&names[5..]) {
+            let shape: &[usize] = if *name == "lengths" { &[batch] } else { &[batch, hidden] };
+            expect_shape(C::NAME, name, desc, shape)?;
+        }
+        let mut outputs = vec![TensorDesc::f32([batch, time, hidden])];
+        outputs.extend(C::STATES.iter().map(|_| TensorDesc::f32([batch, hidden])));
+        outputs.extend(C::STATES[1..].iter().map(|_| TensorDesc::f32([batch, time, hidden])));
+        outputs.push(TensorDesc::f32([batch, self.gate_steps(time), super::KEPT * hidden]));
+        Ok(outputs)
+    }
+
+    fn compact(&self) -> Option<Arc<dyn Op>> {
+        (self.stash == Stash::Full).then(|| Arc::new(Recurrent { stash: Stash::Compact, ..*self }) as Arc<dyn Op>)
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let states = C::STATES.len();
+        if forward.grad_outputs[1 + states..].iter().any(Option::is_some) {
+            return Err(OpError::NotDifferentiable { op: C::INNER });
+        }
+        let mut inputs = forward.inputs[..3].to_vec();
+        if self.stash == Stash::Compact {
+            inputs.extend(&forward.inputs[3..5]);
+        }
+        inputs.extend(&forward.inputs[5..]);
+        inputs.extend((0..states).map(|state| forward.outputs[Self::states_output(state)]));
+        if self.stash == Stash::Full {
+            inputs.push(forward.outputs[Self::GATES_OUTPUT]);
+        }
+        inputs.extend(forward.grad_outputs.iter().flatten());
+        let op = RecurrentBackward {
+            forward: *self,
+            has_grad: [0, 1, 2].map(|i| forward.grad_outputs[i].is_some()),
+            wants_input: forward.wanted[0],
+        };
+        let mut gradients: Vec<_> = graph.apply(Arc::new(op), &inputs)?.into_iter().map(Some).collect();
+        if !forward.wanted[0] {
+            gradients.insert(0, None);
+        }
+        gradients.resize(forward.inputs.len(), None);
+        Ok(gradients)
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let sizes = Sizes::new(self, &inputs[0]);
+        let bytes: u64 = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
+        // The recurrent weights are read at every step, the gates of a step three times and written as often.
+        let gates = (sizes.batch * sizes.time * sizes.kept() * 4) as u64;
+        let again = sizes.time as u64 * inputs[2].size_bytes() + 2 * gates;
+        Cost { flops: sizes.flops(), bytes_moved: bytes + again }
+    }
+
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
+        let sizes = Sizes::new(self, &inputs[0]);
+        C::APART.then_some((sizes.batch * sizes.sums() * 4) as u64).into_iter().collect()
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
+        let sizes = Sizes::new(self, &inputs[0]);
+        let Sizes { batch, time, hidden, .. } = sizes;
+        let gates = Slot::Output(Self::GATES_OUTPUT);
+        let weight = Matrix::new(Slot::Input(2), hidden);
+        let states = 0..C::STATES.len();
+        let last = |state| Slot::Output(1 + state);
+        let mut dispatches: Vec<_> =
+            states.clone().map(|state| sizes.start(self.initial(state).map(Slot::Input), last(state))).collect();
+        for chunk in Chunk::all(batch, time, self.gate_steps(time)) {
+            dispatches.push(sizes.inputs_to_sums(target, chunk, gates, sizes.kept()));
+            for t in chunk.range() {
+                let place = [chunk.steps, t - chunk.begin];
+                let earlier = match t {
+                    0 => self.initial(0).map(|initial| Matrix::new(Slot::Input(initial), hidden)),
+                    _ => Some(sizes.step(Slot::Output(0), hidden, [time, t - 1])),
+                };
+                let sums = if C::APART {
+                    Matrix::new(Slot::Workspace(0), sizes.sums())
+                } else {
+                    sizes.step(gates, sizes.kept(), place)
+                };
+                dispatches.extend(earlier.map(|earlier| sizes.over_states().single(target, earlier, weight, sums)));
+                let mut bindings = vec![Slot::Input(3), Slot::Input(4), gates];
+                bindings
+                    .extend(states.clone().flat_map(|state| [Slot::Output(Self::states_output(state)), last(state)]));
+                let step = sizes.launch("forward_step", bindings, 1, At { t, gates: place, grads: [0, 0] });
+                let optional = [
+                    ("SUMS", earlier.map(|_| sums.slot).filter(|_| C::APART)),
+                    ("LENGTHS", self.lengths_input().map(Slot::Input)),
+                ];
+                dispatches.push(with_optional(step.constant("BIASES", 1), optional));
+            }
+        }
+        dispatches
+    }
+
+    twin!();
+}
+
+impl<C: Cell> Recurrent<C> {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let sizes = Sizes::new(self, &call.input_descs[0]);
+        let Sizes { batch, time, input, hidden, .. } = sizes;
+        let weights = Weights::new(sizes, call);
+        let x = call.input(0);
+        let lengths = self.lengths_input().map(|i| call.ints(i));
+        let zeros = || vec![T::ZERO; batch * hidden];
+        // The states before the step at hand; a cell of one state leaves the second as it is.
+        let mut states = [0, 1].map(|state| match self.initial(state).filter(|_| state < C::STATES.len()) {
+            Some(initial) => call.input(initial).to_vec(),
+            None => zeros(),
+        });
+        for chunk in Chunk::all(batch, time, self.gate_steps(time)) {
+            let rows = (0..batch).flat_map(|b| &x[(b * time + chunk.begin) * input..][..chunk.steps * input]);
+            let over_inputs = weights.over_inputs(&rows.copied().collect::<Vec<_>>(), batch * chunk.steps);
+            for t in chunk.range() {
+                let over_states = weights.over_states(View::new(&states[0], hidden));
+                for b in 0..batch {
+                    let row = b * chunk.steps + t - chunk.begin;
+                    let mut gates = vec![T::ZERO; sizes.kept()];
+                    let is_there = t < steps_of(sizes, lengths, b);
+                    if is_there {
+                        let [input, hidden] = [(&over_inputs, row), (&over_states, b)]
+                            .map(|(sums, row)| &sums[row * sizes.sums()..][..sizes.sums()]);
+                        open_gates::<C, T>(sizes, input, hidden, &mut gates);
+                    }
+                    call.output(Self::GATES_OUTPUT)[row * sizes.kept()..][..sizes.kept()].copy_from_slice(&gates);
+                    for unit in 0..hidden {
+                        let at = b * hidden + unit;
+                        let mut now = [T::ZERO; 2];
+                        if is_there {
+                            let gates = std::array::from_fn(|number| gates[number * hidden + unit]);
+                            now = C::step(gates, [states[0][at], states[1][at]]);
+                            states[0][at] = now[0];
+                            states[1][at] = now[1];
+                        }
+                        for (state, &now) in now.iter().enumerate().take(C::STATES.len()) {
+                            call.output(Self::states_output(state))[(b * time + t) * hidden + unit] = now;
+                        }
+                    }
+                }
+            }
+        }
+        for (state, last) in states.iter().enumerate().take(C::STATES.len()) {
+            call.output(1 + state).copy_from_slice(last);
+        }
+    }
+}
