@@ -1,39 +1,62 @@
-// correct[row] = 1 where the first largest of input[row] is at labels[row], else 0 (sum.combine counts them).
+// counts[split] = number of the split's positions whose first largest input is at the label (sum.combine adds them up).
 //
-// bindings   rows: input [rows, classes], labels u32 [rows], correct f32 [rows]
-// dispatch   one invocation per row, 64 per workgroup, folded
-// workgroup  0 bytes
+// bindings   count: input [N, classes, ...inner], labels u32 [N, ...inner], counts f32 [splits]
+// dispatch   LANES invocations per split, 64 per workgroup, folded
+// workgroup  256 bytes (LANES = 64)
 #import "shared/index.wgsl"
+#import "shared/lanes.wgsl"
 
 struct Params {
-    rows: u32,
+    positions: u32,
     classes: u32,
+    inner: u32,
+    splits: u32,
+    steps: u32,
+    // 1 where labels of ignore_index do not count.
+    ignores: u32,
+    ignore_index: u32,
 }
 var<immediate> params: Params;
+#import "shared/positions.wgsl"
 
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
-@group(0) @binding(2) var<storage, read_write> correct: array<f32>;
+@group(0) @binding(2) var<storage, read_write> counts: array<f32>;
 
-@compute @workgroup_size(64)
-fn rows(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let row = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if row >= params.rows {
-        return;
-    }
-    let start = row * params.classes;
-    var best = 0u;
-    var largest = Accum(input[start]);
-    for (var j = 1u; j < params.classes; j++) {
-        let x = Accum(input[start + j]);
+// The first class with the largest input. Numbers of classes are exact as floats.
+fn first_largest(position: u32, place: u32, local_index: u32) -> u32 {
+    let start = first_element(position);
+    var best = min(place, params.classes - 1u);
+    var largest = Accum(input[start + best * params.inner]);
+    for (var j = place + LANES; j < params.classes; j += LANES) {
+        let x = Accum(input[start + j * params.inner]);
         if x > largest {
             largest = x;
             best = j;
         }
     }
-    correct[row] = select(0.0, 1.0, best == labels[row]);
+    let is_largest = lanes_max(local_index, largest) == largest;
+    return u32(-lanes_max(local_index, select(-f32(params.classes), -f32(best), is_largest)));
+}
+
+@compute @workgroup_size(64)
+fn count(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let split = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
+    let place = lanes_place(local_index);
+    var sum = 0.0;
+    for (var step = 0u; step < params.steps; step++) {
+        let number = split + step * params.splits;
+        let position = min(number, params.positions - 1u);
+        let best = first_largest(position, place, local_index);
+        let label = labels[position];
+        let counts_at_all = number < params.positions && !(params.ignores == 1u && label == params.ignore_index);
+        sum += select(0.0, 1.0, counts_at_all && best == label);
+    }
+    if place == 0u && split < params.splits {
+        counts[split] = sum;
+    }
 }

@@ -2,18 +2,13 @@
 // exp_avg += (1 - beta1) (g - exp_avg); exp_avg_sq = beta2 exp_avg_sq + (1 - beta2) g^2
 // parameter = p - step_size * exp_avg / (sqrt(exp_avg_sq) / correction + eps)
 // hyper = [step_size = lr / (1 - beta1^t), correction = sqrt(1 - beta2^t), decay = 1 - lr * decoupled decay, unused]
-// Nothing changes while guard[0] is not finite. All in f32.
 //
-// bindings   forward: parameter (changed), gradient, exp_avg (changed), exp_avg_sq (changed), hyper [4], guard [1]
-// dispatch   one invocation per 4 elements, 64 per workgroup, folded
-// workgroup  0 bytes
+// bindings (states: exp_avg, exp_avg_sq), dispatch, workgroup   see shared/update.wgsl
 // source     https://pytorch.org/docs/stable/generated/torch.optim.Adam.html, https://arxiv.org/abs/1412.6980
 //            https://pytorch.org/docs/stable/generated/torch.optim.AdamW.html, https://arxiv.org/abs/1711.05101
-#import "shared/index.wgsl"
-#import "shared/math.wgsl"
+#import "shared/update.wgsl"
 
 struct Params {
-    // Elements / 4, rounded up.
     vectors: u32,
     one_minus_beta1: f32,
     beta2: f32,
@@ -23,23 +18,10 @@ struct Params {
 }
 var<immediate> params: Params;
 
-@group(0) @binding(0) var<storage, read_write> parameter: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> gradient: array<Storage4>;
-@group(0) @binding(2) var<storage, read_write> exp_avg: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> exp_avg_sq: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> hyper: array<f32>;
-@group(0) @binding(5) var<storage, read> guard: array<f32>;
+@group(0) @binding(4) var<storage, read_write> exp_avg: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> exp_avg_sq: array<vec4<f32>>;
 
-@compute @workgroup_size(64)
-fn forward(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors || !is_finite(guard[0]) {
-        return;
-    }
+fn update(i: u32) {
     let p = hyper[2] * parameter[i];
     let g = Accum4(gradient[i]) + params.weight_decay * p;
     let m = exp_avg[i] + params.one_minus_beta1 * (g - exp_avg[i]);

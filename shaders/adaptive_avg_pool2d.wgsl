@@ -1,16 +1,15 @@
-// output[n, c, y, x] = the mean of input over bin (y, x): rows floor(y * H / OH) up to ceil((y + 1) * H / OH), columns likewise
-// grad_input[n, c, h, w] = sum of grad_output / elements of its bin, over the bins that hold (h, w), in reading order
+// output[n, c, y, x] = mean of input[n, c, h, w] over the bin (y, x): rows y * H / OH, rounded down, to (y + 1) * H / OH,
+// rounded up, and columns likewise.
+// grad_input[n, c, h, w] = sum of grad_output / (elements of the bin) over the bins that (h, w) lies in.
 //
 // bindings   forward: input [N, C, H, W], output [N, C, OH, OW]; grad_input: grad_output, grad_input
 // in place   no
-// dispatch   forward: LANES invocations per bin, which share out the columns of each row; grad_input: one invocation per
-//            element of the input; 64 per workgroup, folded
-// workgroup  forward: 256 bytes; grad_input: 0 bytes
+// dispatch   forward: LANES invocations (1 or 64) per element of the output; grad_input: one invocation per element of the
+//            input; 64 per workgroup, folded
+// workgroup  256 bytes (LANES = 64)
 // source     https://pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html
 #import "shared/index.wgsl"
-#ifdef ENTRY_forward
 #import "shared/lanes.wgsl"
-#endif
 
 struct Params {
     // Elements that the kernel writes.
@@ -34,17 +33,15 @@ struct Range {
     end: u32,
 }
 
-// Where `extent` rows (columns) are cut into `bins`: the rows of bin `i`. With the extents in each other's place, the bins
-// that hold row `i`.
-fn bin(i: u32, bins: u32, extent: u32) -> Range {
-    return Range(i * extent / bins, ((i + 1u) * extent + bins - 1u) / bins);
+// The elements of bin o; with inputs and outputs exchanged, the bins that element o lies in.
+fn bin(o: u32, inputs: u32, outputs: u32) -> Range {
+    return Range(o * inputs / outputs, ((o + 1u) * inputs + outputs - 1u) / outputs);
 }
 
 fn length(range: Range) -> u32 {
     return range.end - range.begin;
 }
 
-#ifdef ENTRY_forward
 @compute @workgroup_size(64)
 fn forward(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
@@ -56,21 +53,21 @@ fn forward(
     let i = min(group, params.elements - 1u);
     let row = i / params.output_width;
     let plane = row / params.output_height;
-    let rows = bin(row - plane * params.output_height, params.output_height, params.height);
-    let columns = bin(i - row * params.output_width, params.output_width, params.width);
-    var sum = Accum(0.0);
-    for (var h = rows.begin; h < rows.end; h++) {
-        let at = (plane * params.height + h) * params.width;
-        for (var w = columns.begin + place; w < columns.end; w += LANES) {
-            sum += Accum(input[at + w]);
-        }
+    let rows = bin(row - plane * params.output_height, params.height, params.output_height);
+    let columns = bin(i - row * params.output_width, params.width, params.output_width);
+    let at = (plane * params.height + rows.begin) * params.width + columns.begin;
+    let wide = length(columns);
+    let elements = length(rows) * wide;
+    var sum = Accum();
+    for (var e = place; e < elements; e += LANES) {
+        let h = e / wide;
+        sum += Accum(input[at + h * params.width + (e - h * wide)]);
     }
     let total = lanes_sum(local_index, sum);
     if place == 0u && group < params.elements {
-        output[i] = Storage(total / Accum(length(rows) * length(columns)));
+        output[i] = Storage(total / Accum(elements));
     }
 }
-#endif
 
 @compute @workgroup_size(64)
 fn grad_input(
@@ -84,15 +81,14 @@ fn grad_input(
     }
     let row = i / params.width;
     let plane = row / params.height;
-    let rows = bin(row - plane * params.height, params.height, params.output_height);
-    let columns = bin(i - row * params.width, params.width, params.output_width);
-    var sum = Accum(0.0);
+    let rows = bin(row - plane * params.height, params.output_height, params.height);
+    let columns = bin(i - row * params.width, params.output_width, params.width);
+    var sum = Accum();
     for (var y = rows.begin; y < rows.end; y++) {
-        let height = length(bin(y, params.output_height, params.height));
-        let at = (plane * params.output_height + y) * params.output_width;
+        let high = length(bin(y, params.height, params.output_height));
         for (var x = columns.begin; x < columns.end; x++) {
-            let width = length(bin(x, params.output_width, params.width));
-            sum += Accum(grad_output[at + x]) / Accum(height * width);
+            let elements = high * length(bin(x, params.width, params.output_width));
+            sum += Accum(grad_output[(plane * params.output_height + y) * params.output_width + x]) / Accum(elements);
         }
     }
     grad_input_[i] = Storage(sum);

@@ -463,8 +463,11 @@ struct Params {
     // Elements of a plane, divided by 4 with VEC_A.
     plane: u32,
     splits: u32,
-    // Samples of each part of the sum.
+    // Segments of each part of the sum.
     terms: u32,
+    // Segments of a plane, and elements of each, divided by 4 with VEC_A.
+    segments: u32,
+    segment: u32,
 }
 var<immediate> params: Params;
 
@@ -492,9 +495,12 @@ fn grad_bias(
 #else
     var sum = Accum();
 #endif
-    for (var sample = part * params.terms; sample < min(params.samples, (part + 1u) * params.terms); sample++) {
+    let end = min(params.samples * params.segments, (part + 1u) * params.terms);
+    for (var term = part * params.terms; term < end; term++) {
+        let sample = term / params.segments;
+        let begin = (term - sample * params.segments) * params.segment;
         let plane = (sample * params.channels + channel) * params.plane;
-        for (var pixel = local_index; pixel < params.plane; pixel += SUM_INVOCATIONS) {
+        for (var pixel = begin + local_index; pixel < min(params.plane, begin + params.segment); pixel += SUM_INVOCATIONS) {
 #ifdef VEC_A
             sum += Accum4(grad_output[plane + pixel]);
 #else

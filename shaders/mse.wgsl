@@ -1,80 +1,13 @@
-// loss = mean((input - target)^2); grad_input = setting * grad_loss * (input - target), setting = 2 / n.
-// The gradient for the target is the same with the sign turned: setting = -2 / n.
+// loss = mean((input - target)^2); grad_input = 2 / n * grad_loss * (input - target), for the target with the sign turned.
 //
-// bindings   forward: input, target, sums f32 [splits] (the loss where there is one split, else sum.combine adds them); grad_input: input, target, grad_loss [1], grad_input
-// in place   grad_input: input or target
-// dispatch   forward: one invocation per split, 64 per workgroup, folded; grad_input: one invocation per 4 elements
-// workgroup  0 bytes
+// bindings, in place, dispatch, workgroup   see shared/elementwise_loss.wgsl
 // source     https://pytorch.org/docs/stable/generated/torch.nn.MSELoss.html
-#import "shared/index.wgsl"
+#import "shared/elementwise_loss.wgsl"
 
-struct Params {
-    // Elements / 4, rounded up.
-    n: u32,
-    setting: f32,
-}
-var<immediate> params: Params;
-
-// Parameters of `reduce::total`.
-struct TotalParams {
-    terms: u32,
-    splits: u32,
-    scale: f32,
-}
-var<immediate> total_params: TotalParams;
-
-@group(0) @binding(0) var<storage, read> input: array<Storage>;
-@group(0) @binding(1) var<storage, read> target_: array<Storage>;
-@group(0) @binding(2) var<storage, read_write> sums: array<f32>;
-
-#ifdef IN_PLACE_0
-#else
-@group(0) @binding(0) var<storage, read> input_vectors: array<Storage4>;
-#endif
-#ifdef IN_PLACE_1
-#else
-@group(0) @binding(1) var<storage, read> target_vectors: array<Storage4>;
-#endif
-@group(0) @binding(2) var<storage, read> grad_loss: array<Storage>;
-@group(0) @binding(3) var<storage, read_write> grad: array<Storage4>;
-
-@compute @workgroup_size(64)
-fn forward(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let split = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if split >= total_params.splits {
-        return;
-    }
-    var sum = 0.0;
-    for (var i = split; i < total_params.terms; i += total_params.splits) {
-        let difference = Accum(input[i]) - Accum(target_[i]);
-        sum += difference * difference;
-    }
-    sums[split] = sum * total_params.scale;
+fn loss(x: Accum4, t: Accum4, weight: Accum4) -> Accum4 {
+    return (x - t) * (x - t);
 }
 
-@compute @workgroup_size(64)
-fn grad_input(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.n {
-        return;
-    }
-#ifdef IN_PLACE_0
-    let x = Accum4(grad[i]);
-#else
-    let x = Accum4(input_vectors[i]);
-#endif
-#ifdef IN_PLACE_1
-    let t = Accum4(grad[i]);
-#else
-    let t = Accum4(target_vectors[i]);
-#endif
-    grad[i] = Storage4((params.setting * Accum(grad_loss[0])) * (x - t));
+fn loss_gradient(x: Accum4, t: Accum4, weight: Accum4) -> Accum4 {
+    return 2.0 * (x - t);
 }

@@ -1,23 +1,20 @@
-// output[n, c, ...] = scale[n, c] * input[n, c, ...]; grad_input = scale * grad_output is a launch of the same kernel
-// grad_scale[n, c] = sum of input[n, c, ...] * grad_output[n, c, ...]
+// output[n, c, ...] = input[n, c, ...] * scale[n, c]; grad_scale[n, c] = sum of grad_output[n, c, ...] * input[n, c, ...].
+// (grad_input is a launch of `forward`.) Rows are the elements of one channel of one sample.
 //
-// bindings   forward: input [N, C, ...], scale [N, C], output; grad_scale: input, grad_output, grad_scale
+// bindings   forward: input [N, C, ...], scale [N, C], output
+//            grad_scale: input, grad_output, grad_scale [N, C] (one split) or workspace [N, C, splits], whose parts
+//            sum.combine adds
 // in place   input
-// dispatch   forward: one invocation per 4 elements; grad_scale: LANES invocations per sum; 64 per workgroup, folded
-// workgroup  forward: 0 bytes; grad_scale: 256 bytes
-// source     https://pytorch.org/docs/stable/generated/torch.mul.html (broadcast)
-#import "shared/channels.wgsl"
+// dispatch   forward: one invocation per 4 elements; grad_scale: one invocation per row and split; 64 per workgroup, folded
+// workgroup  0 bytes
+// source     https://arxiv.org/abs/1709.01507, section 3
 #import "shared/index.wgsl"
-#ifdef ENTRY_grad_scale
-#import "shared/lanes.wgsl"
-#endif
 
+#ifdef ENTRY_forward
 struct Params {
     // Elements / 4, rounded up.
     vectors: u32,
-    // Samples * channels.
-    rows: u32,
-    // Elements of one channel of one sample.
+    // Elements of a row.
     inner: u32,
 }
 var<immediate> params: Params;
@@ -29,12 +26,8 @@ var<immediate> params: Params;
 @group(0) @binding(1) var<storage, read> scale: array<Storage>;
 @group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
 
-@group(0) @binding(0) var<storage, read> inputs: array<Storage>;
-@group(0) @binding(1) var<storage, read> grad_outputs: array<Storage>;
-@group(0) @binding(2) var<storage, read_write> grad_scale_: array<Storage>;
-
-fn channel_value(row: u32) -> Accum {
-    return Accum(scale[row]);
+fn scale_of(element: u32) -> Accum {
+    return Accum(scale[element / params.inner]);
 }
 
 @compute @workgroup_size(64)
@@ -47,32 +40,46 @@ fn forward(
     if i >= params.vectors {
         return;
     }
-    let s = channel_values(i, params.rows, params.inner);
+    var s: Accum4;
+    if params.inner % 4u == 0u {
+        s = Accum4(scale_of(4u * i));
+    } else {
+        s = Accum4(scale_of(4u * i), scale_of(4u * i + 1u), scale_of(4u * i + 2u), scale_of(4u * i + 3u));
+    }
 #ifdef IN_PLACE_0
-    let x = Accum4(output[i]);
+    output[i] = Storage4(Accum4(output[i]) * s);
 #else
-    let x = Accum4(input[i]);
+    output[i] = Storage4(Accum4(input[i]) * s);
 #endif
-    output[i] = Storage4(s * x);
 }
+#else
+struct Params {
+    rows: u32,
+    // Elements of a row.
+    terms: u32,
+    splits: u32,
+}
+var<immediate> params: Params;
 
-#ifdef ENTRY_grad_scale
+@group(0) @binding(0) var<storage, read> input: array<Storage>;
+@group(0) @binding(1) var<storage, read> grad_output: array<Storage>;
+@group(0) @binding(2) var<storage, read_write> sums: array<Accum>;
+
 @compute @workgroup_size(64)
 fn grad_scale(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
     @builtin(local_invocation_index) local_index: u32,
 ) {
-    let group = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
-    let place = lanes_place(local_index);
-    let at = min(group, params.rows - 1u) * params.inner;
-    var sum = Accum(0.0);
-    for (var t = place; t < params.inner; t += LANES) {
-        sum += Accum(inputs[at + t]) * Accum(grad_outputs[at + t]);
+    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if i >= params.rows * params.splits {
+        return;
     }
-    let total = lanes_sum(local_index, sum);
-    if place == 0u && group < params.rows {
-        grad_scale_[group] = Storage(total);
+    let row = i / params.splits;
+    var sum = Accum();
+    for (var t = i - row * params.splits; t < params.terms; t += params.splits) {
+        sum += Accum(input[row * params.terms + t]) * Accum(grad_output[row * params.terms + t]);
     }
+    sums[i] = sum;
 }
 #endif

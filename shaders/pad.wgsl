@@ -1,42 +1,42 @@
-// output = input with `value` around it; grad_input, the part of grad_output without what was added, is a launch of the same
-// kernel with the shapes in each other's place
+// output[i0, i1, ...] = input[i0 - before0, i1 - before1, ...] where the input has such an element, else value.
+// grad_input[i0, i1, ...] = grad_output[i0 + before0, i1 + before1, ...].
 //
-// Element (o_0, o_1, ...) of the output is input (o_0 + shift_0, o_1 + shift_1, ...) where that exists, else `value`. Axis 0
-// is the innermost; neighbours between which nothing is added count as one. All numbers are elements, or with VEC vectors of
-// four.
+// Neighbouring axes of which the inner one has no border count as one; RANK of them are left, number 0 is the innermost.
+// With VEC, all numbers of axis 0 count vectors of four elements.
 //
-// bindings   forward: input, output
+// bindings   forward: input, output; grad_input: grad_output, grad_input
 // in place   no
 // dispatch   one invocation per element (VEC: four) written, 64 per workgroup, folded
 // workgroup  0 bytes
-// source     https://pytorch.org/docs/stable/generated/torch.nn.functional.pad.html
+// source     https://pytorch.org/docs/stable/generated/torch.nn.functional.pad.html (constant)
 #import "shared/index.wgsl"
 
 struct Params {
     // Elements that the kernel writes.
     elements: u32,
-    // Axes, 1 to 6.
-    rank: u32,
     value: f32,
-    #for d in 0..6
-    // Extent of the output.
-    output_#d: u32,
-    // Extent of the input.
+    #for d in 0..RANK
+    // Of axis #d: extent in the input, elements added before, extent in the output.
     input_#d: u32,
-    // Below zero it wraps around.
-    shift_#d: u32,
+    before_#d: u32,
+    output_#d: u32,
     #end
 }
 var<immediate> params: Params;
 
 #ifdef VEC
-alias Element = Storage4;
-#else
-alias Element = Storage;
-#endif
+@group(0) @binding(0) var<storage, read> input: array<Storage4>;
+@group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
 
-@group(0) @binding(0) var<storage, read> input: array<Element>;
-@group(0) @binding(1) var<storage, read_write> output: array<Element>;
+@group(0) @binding(0) var<storage, read> grad_output: array<Storage4>;
+@group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage4>;
+#else
+@group(0) @binding(0) var<storage, read> input: array<Storage>;
+@group(0) @binding(1) var<storage, read_write> output: array<Storage>;
+
+@group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
+@group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage>;
+#endif
 
 @compute @workgroup_size(64)
 fn forward(
@@ -51,20 +51,45 @@ fn forward(
     var rest = i;
     var at = 0u;
     var stride = 1u;
-    var exists = true;
-    #for d in 0..6
-    if params.rank > #du {
-        let outer = rest / params.output_#d;
-        let source = rest - outer * params.output_#d + params.shift_#d;
-        exists = exists && source < params.input_#d;
-        at += source * stride;
+    var is_inside = true;
+    #for d in 0..RANK
+    {
+        // Before the first element this wraps around to a number beyond the last.
+        let place = rest % params.output_#d - params.before_#d;
+        is_inside = is_inside && place < params.input_#d;
+        at += place * stride;
+        rest /= params.output_#d;
         stride *= params.input_#d;
-        rest = outer;
     }
     #end
-    var y = Element(Storage(params.value));
-    if exists {
-        y = input[at];
+    if is_inside {
+        output[i] = input[at];
+    } else {
+#ifdef VEC
+        output[i] = Storage4(Storage(params.value));
+#else
+        output[i] = Storage(params.value);
+#endif
     }
-    output[i] = y;
+}
+
+@compute @workgroup_size(64)
+fn grad_input(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if i >= params.elements {
+        return;
+    }
+    var rest = i;
+    var at = 0u;
+    var stride = 1u;
+    #for d in 0..RANK
+    at += (rest % params.input_#d + params.before_#d) * stride;
+    rest /= params.input_#d;
+    stride *= params.output_#d;
+    #end
+    grad_input_[i] = grad_output[at];
 }

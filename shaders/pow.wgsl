@@ -4,14 +4,17 @@
 //            is the exponent
 // source     https://pytorch.org/docs/stable/generated/torch.pow.html
 #import "shared/activation.wgsl"
+#import "shared/nan.wgsl"
 
 // Bases of either sign take integer exponents only; the built-in function takes no negative base at all.
 fn power(x: Accum4, exponent: f32) -> Accum4 {
     let size = abs(exponent);
     var result = Accum4(1.0);
     if size > 1048576.0 || floor(size) != size {
-        // NaN below 0; of 0, not every device knows that the logarithm is minus infinity.
-        result = select(exp2(size * log2(x)), Accum4(0.0), x == Accum4(0.0));
+        result = exp2(size * log2(x));
+        // Not every device knows the logarithms of 0 and of negative numbers.
+        result = select(result, Accum4(0.0), x == Accum4(0.0));
+        result = select(result, Accum4(not_a_number(params.vectors)), x < Accum4(0.0));
     } else {
         var factor = x;
         for (var left = u32(size); left > 0u; left = left >> 1u) {

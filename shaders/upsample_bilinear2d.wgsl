@@ -1,8 +1,9 @@
-// output[n, c, y, x] = input at (source(y), source(x)), between four neighbours in proportion to their nearness
-// grad_input[n, c, h, w] = sum of grad_output times the weight that (h, w) has in it, in reading order
+// output[n, c, y, x] = the input around the place that (y, x) has in it, interpolated between the two nearest rows and the
+// two nearest columns.
+// grad_input[n, c, h, w] = sum of weight * grad_output over the outputs that read (h, w), in reading order.
 //
-// The source is a fraction with the denominator `unit`: min(max(y * step + start, 0), (extent - 1) * unit) / unit. Numerators
-// are whole numbers, so that it is exact: from a float near a whole number, one could not tell on which side of it it is.
+// The place of y is max((y + 1/2) * H / OH - 1/2, 0), with ALIGN_CORNERS y * (H - 1) / (OH - 1). It is calculated as a
+// fraction of whole numbers.
 //
 // bindings   forward: input [N, C, H, W], output [N, C, OH, OW]; grad_input: grad_output, grad_input
 // in place   no
@@ -14,16 +15,10 @@
 struct Params {
     // Elements that the kernel writes.
     elements: u32,
-    height: i32,
-    step_h: i32,
-    start_h: i32,
-    unit_h: i32,
-    width: i32,
-    step_w: i32,
-    start_w: i32,
-    unit_w: i32,
-    output_height: i32,
-    output_width: i32,
+    height: u32,
+    width: u32,
+    output_height: u32,
+    output_width: u32,
 }
 var<immediate> params: Params;
 
@@ -33,51 +28,49 @@ var<immediate> params: Params;
 @group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
 @group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage>;
 
-// An axis of the input, and how positions of the output lie in it.
-struct Axis {
-    extent: i32,
-    step: i32,
-    start: i32,
-    unit: i32,
+// What a position of the output reads along one axis: two positions of the input, and the weight of the second.
+struct Neighbours {
+    low: u32,
+    high: u32,
+    fraction: Accum,
 }
 
-fn rows() -> Axis {
-    return Axis(params.height, params.step_h, params.start_h, params.unit_h);
+fn neighbours(y: u32, inputs: u32, outputs: u32) -> Neighbours {
+#ifdef ALIGN_CORNERS
+    let place = y * (inputs - 1u);
+    let unit = max(outputs - 1u, 1u);
+#else
+    let place = max((2u * y + 1u) * inputs, outputs) - outputs;
+    let unit = 2u * outputs;
+#endif
+    let whole = place / unit;
+    return Neighbours(whole, min(whole + 1u, inputs - 1u), Accum(place - whole * unit) / Accum(unit));
 }
 
-fn columns() -> Axis {
-    return Axis(params.width, params.step_w, params.start_w, params.unit_w);
-}
-
-fn source(axis: Axis, i: i32) -> i32 {
-    return clamp(i * axis.step + axis.start, 0, (axis.extent - 1) * axis.unit);
-}
-
-// The weight of input position `at` at a source.
-fn weight(axis: Axis, source: i32, at: i32) -> Accum {
-    let distance = min(abs(source - at * axis.unit), axis.unit);
-    return Accum(axis.unit - distance) / Accum(axis.unit);
+// The weight with which a position of the input is read.
+fn weight_of(h: u32, n: Neighbours) -> Accum {
+    return select(Accum(), 1.0 - n.fraction, n.low == h) + select(Accum(), n.fraction, n.high == h);
 }
 
 // First and one past the last.
 struct Range {
-    begin: i32,
-    end: i32,
+    begin: u32,
+    end: u32,
 }
 
-// The positions of the output in which input position `at` has a weight.
-fn reached(axis: Axis, at: i32, outputs: i32) -> Range {
-    var range = Range(0, outputs);
-    let low = (at - 1) * axis.unit - axis.start;
-    let high = (at + 1) * axis.unit - axis.start;
-    // Sources before the first position and past the last are moved there.
-    if at > 0 && low >= 0 {
-        range.begin = min(low / axis.step + 1, outputs);
+// The positions of the output whose place lies less than 1 from position h of the input.
+fn readers(h: u32, inputs: u32, outputs: u32) -> Range {
+#ifdef ALIGN_CORNERS
+    if inputs == 1u || outputs == 1u {
+        return Range(0u, outputs);
     }
-    if at < axis.extent - 1 {
-        range.end = clamp((high + axis.step - 1) / axis.step, 0, outputs);
-    }
-    return range;
+    let begin = select((max(h, 1u) - 1u) * (outputs - 1u) / (inputs - 1u) + 1u, 0u, h == 0u);
+    let end = ((h + 1u) * (outputs - 1u) + inputs - 2u) / (inputs - 1u);
+#else
+    let begin = select(((2u * max(h, 1u) - 1u) * outputs / inputs + 1u) / 2u, 0u, h == 0u);
+    let end = (((2u * h + 3u) * outputs - 1u) / inputs + 1u) / 2u;
+#endif
+    return Range(begin, min(end, outputs));
 }
 
 @compute @workgroup_size(64)
@@ -90,21 +83,16 @@ fn forward(
     if i >= params.elements {
         return;
     }
-    let row = i / u32(params.output_width);
-    let plane = row / u32(params.output_height);
-    let y = source(rows(), i32(row - plane * u32(params.output_height)));
-    let x = source(columns(), i32(i - row * u32(params.output_width)));
-    let top = y / params.unit_h;
-    let left = x / params.unit_w;
-    let below = weight(rows(), y, top + 1);
-    let right = weight(columns(), x, left + 1);
-    let upper = (plane * u32(params.height) + u32(top)) * u32(params.width);
-    let lower = upper + select(0u, u32(params.width), top + 1 < params.height);
-    let first = u32(left);
-    let second = first + select(0u, 1u, left + 1 < params.width);
-    let above = Accum(input[upper + first]) * (1.0 - right) + Accum(input[upper + second]) * right;
-    let beneath = Accum(input[lower + first]) * (1.0 - right) + Accum(input[lower + second]) * right;
-    output[i] = Storage(above * (1.0 - below) + beneath * below);
+    let row = i / params.output_width;
+    let plane = row / params.output_height;
+    let rows = neighbours(row - plane * params.output_height, params.height, params.output_height);
+    let columns = neighbours(i - row * params.output_width, params.width, params.output_width);
+    let low = (plane * params.height + rows.low) * params.width;
+    let high = (plane * params.height + rows.high) * params.width;
+    let left = 1.0 - columns.fraction;
+    let above = left * Accum(input[low + columns.low]) + columns.fraction * Accum(input[low + columns.high]);
+    let below = left * Accum(input[high + columns.low]) + columns.fraction * Accum(input[high + columns.high]);
+    output[i] = Storage((1.0 - rows.fraction) * above + rows.fraction * below);
 }
 
 @compute @workgroup_size(64)
@@ -117,20 +105,19 @@ fn grad_input(
     if i >= params.elements {
         return;
     }
-    let row = i / u32(params.width);
-    let plane = row / u32(params.height);
-    let h = i32(row - plane * u32(params.height));
-    let w = i32(i - row * u32(params.width));
-    let ys = reached(rows(), h, params.output_height);
-    let xs = reached(columns(), w, params.output_width);
-    var sum = Accum(0.0);
-    for (var y = ys.begin; y < ys.end; y++) {
-        let at = (plane * u32(params.output_height) + u32(y)) * u32(params.output_width);
-        var of_row = Accum(0.0);
-        for (var x = xs.begin; x < xs.end; x++) {
-            of_row += weight(columns(), source(columns(), x), w) * Accum(grad_output[at + u32(x)]);
+    let row = i / params.width;
+    let plane = row / params.height;
+    let h = row - plane * params.height;
+    let w = i - row * params.width;
+    let rows = readers(h, params.height, params.output_height);
+    let columns = readers(w, params.width, params.output_width);
+    var sum = Accum();
+    for (var y = rows.begin; y < rows.end; y++) {
+        let high = weight_of(h, neighbours(y, params.height, params.output_height));
+        for (var x = columns.begin; x < columns.end; x++) {
+            let wide = weight_of(w, neighbours(x, params.width, params.output_width));
+            sum += high * wide * Accum(grad_output[(plane * params.output_height + y) * params.output_width + x]);
         }
-        sum += weight(rows(), source(rows(), y), h) * of_row;
     }
     grad_input_[i] = Storage(sum);
 }

@@ -1,6 +1,7 @@
 //! Autodiff: a forward graph becomes the joint graph of forward, backward and update.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::error::{GraphError, OpError};
 use crate::graph::{Carry, Graph, Pass, Phase, Role, Value};
@@ -17,14 +18,21 @@ use crate::tensor::{TensorDesc, ValueId};
 
 /// Name of the accumulator of the loss: the mean over the step's batch.
 pub const LOSS: &str = "loss";
-/// Name of the input of update nodes that the trainer fills each step.
+/// Name of the input of update nodes that the trainer fills each step, for the first group of parameters.
 pub const HYPER: &str = "hyper";
+
+/// The same for any group: `hyper`, `hyper.1`, `hyper.2`…
+pub fn hyper_name(group: usize) -> String {
+    if group == 0 { HYPER.to_owned() } else { format!("{HYPER}.{group}") }
+}
 
 /// How a graph becomes a training step.
 #[derive(Clone, Copy, Debug)]
 pub struct Training<'a> {
-    /// The optimizer.
-    pub rule: &'a dyn UpdateRule,
+    /// The optimizer of each group of parameters.
+    pub groups: &'a [Arc<dyn UpdateRule>],
+    /// The group of each parameter, by name; those that are not named belong to the first.
+    pub group_of: &'a BTreeMap<String, usize>,
     /// Scales gradients so that their global norm is at most this.
     pub clip_norm: Option<f32>,
     /// Which micro-batch of the step the graph is for.
@@ -250,7 +258,10 @@ fn update(
     training: &Training<'_>,
 ) -> Result<(), GraphError> {
     graph.set_phase(Phase::Update);
-    let hyper = graph.input(HYPER, TensorDesc::f32([HYPER_LEN]));
+    let group_of = |name: &str| training.group_of.get(name).copied().unwrap_or(0);
+    let used: BTreeSet<_> = pairs.iter().map(|(_, name, _)| group_of(name)).collect();
+    let hypers: BTreeMap<_, _> =
+        used.into_iter().map(|group| (group, graph.input(hyper_name(group), TensorDesc::f32([HYPER_LEN])))).collect();
     let mut guard = loss;
     let mut coefficient = None;
     if let Some(max_norm) = training.clip_norm {
@@ -268,7 +279,6 @@ fn update(
         // A gradient that is not finite would make every parameter NaN through the common factor.
         guard = graph.apply(Add, &[loss, total])?;
     }
-    let op = training.rule.op();
     for (parameter, name, gradient) in pairs {
         let layer = layer_of(name);
         graph.set_scope(layer);
@@ -278,12 +288,14 @@ fn update(
         };
         let mut inputs = vec![*parameter, gradient];
         let desc = graph.value(*parameter).desc.clone();
-        for state in training.rule.states() {
-            inputs.push(graph.source(format!("{name}.{state}"), desc.clone(), Role::State));
+        let group = group_of(name);
+        let rule = training.groups.get(group).expect("bug: a parameter of a group that there is not");
+        for (state, desc) in rule.states(&desc) {
+            inputs.push(graph.source(format!("{name}.{state}"), desc, Role::State));
         }
-        inputs.extend([hyper, guard]);
+        inputs.extend([hypers[&group], guard]);
         let named = |source| GraphError::Op { node: layer.to_owned(), source };
-        Builder::apply(graph, op.clone(), &inputs).map_err(named)?;
+        Builder::apply(graph, rule.op(&desc), &inputs).map_err(named)?;
     }
     Ok(())
 }

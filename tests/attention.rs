@@ -1,6 +1,8 @@
 //! Attention and dropout in training: PyTorch's values and gradients of `MultiheadAttention`, and random numbers that are the
 //! same whatever the budget and however the batch is split.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -71,19 +73,19 @@ fn no_budget_changes_one_bit_of_what_is_dropped() {
         for (micro_batches, ways) in [(1, &[recompute, all][..]), (2, &[all])] {
             let config = Config::default().batch(BATCH).micro_batches(micro_batches).seed(3);
             let run = |config: Config| {
-                let mut trainer = trainer(0.3, config, &device);
+                let mut trainer = trainer(0.3, config.clone(), &device);
                 let losses: Vec<_> = (0..3).map(|number| step(&mut trainer, &data, number).to_bits()).collect();
                 assert_eq!(trainer.measured_peak_bytes(), trainer.plan().peak_bytes, "on {device}");
                 assert!(config.budget_bytes.is_none_or(|budget| trainer.plan().peak_bytes <= budget));
                 (losses, trainer.parameters_sha256().unwrap())
             };
-            let expected = run(config);
+            let expected = run(config.clone());
             for levers in ways {
-                let config = config.levers(*levers);
-                let plan = trainer(0.3, config, &device).plan().clone();
+                let config = config.clone().levers(*levers);
+                let plan = trainer(0.3, config.clone(), &device).plan().clone();
                 let (need, least) = (plan.peak_bytes, plan.minimum_budget_bytes);
                 for budget in [least, least.midpoint(need)] {
-                    let found = run(config.budget_bytes(budget));
+                    let found = run(config.clone().budget_bytes(budget));
                     assert_eq!(found, expected, "on {device}, {levers:?}, {micro_batches} parts, {budget} bytes");
                     println!("{device}, {levers:?}, {micro_batches} parts: {budget} of {need} bytes");
                 }
@@ -130,13 +132,13 @@ fn nothing_is_dropped_in_evaluation() {
     let data = sentences(BATCH);
     let config = Config::default().batch(BATCH).seed(1);
     for device in devices() {
-        let [mut dropping, mut plain] = [0.4, 0.0].map(|p| trainer(p, config, &device));
+        let [mut dropping, mut plain] = [0.4, 0.0].map(|p| trainer(p, config.clone(), &device));
         assert_eq!(dropping.predict(&data).unwrap(), plain.predict(&data).unwrap());
         assert_ne!(step(&mut dropping, &data, 0).to_bits(), step(&mut plain, &data, 0).to_bits());
         // Each step draws anew.
         let frozen = Config {
             optimizer: Optimizer::Sgd { lr: 0.0, momentum: 0.0, nesterov: false, weight_decay: 0.0 },
-            ..config
+            ..config.clone()
         };
         let mut frozen = trainer(0.4, frozen, &device);
         assert_ne!(step(&mut frozen, &data, 0).to_bits(), step(&mut frozen, &data, 0).to_bits());

@@ -136,7 +136,7 @@ fn a_loss_that_is_not_finite_leaves_running_statistics_as_they_were() {
 fn a_batch_is_split_only_where_its_statistics_may_be() {
     let (data, samples) = data(3 * BATCH);
     let split = config().micro_batches(2);
-    let error = Trainer::new(model(), split, Some("cpu")).expect_err("exact statistics").to_string();
+    let error = Trainer::new(model(), split.clone(), Some("cpu")).expect_err("exact statistics").to_string();
     assert!(error.contains("bn1") && error.contains("mixes the samples"), "{error}");
     for device in devices() {
         let train = |config: Config| {
@@ -144,7 +144,7 @@ fn a_batch_is_split_only_where_its_statistics_may_be() {
             (0..3).for_each(|number| step(&mut trainer, &data, number).expect("step"));
             trainer
         };
-        let mut ghost = train(split.statistics(Statistics::Ghost));
+        let mut ghost = train(split.clone().statistics(Statistics::Ghost));
         assert_eq!(ghost.plan().micro_batches, [3, 2]);
         assert_running(&mut ghost, &running(&samples, &[3, 2]), &device);
 
@@ -152,7 +152,7 @@ fn a_batch_is_split_only_where_its_statistics_may_be() {
         let exact = train(config()).parameters_sha256().expect("device");
         assert_eq!(whole.parameters_sha256().expect("device"), exact, "on {device}");
 
-        let mut frozen = train(split.statistics(Statistics::Frozen));
+        let mut frozen = train(split.clone().statistics(Statistics::Frozen));
         assert_eq!(frozen.plan().micro_batches, [3, 2]);
         assert_running(&mut frozen, &[vec![0.0; CHANNELS], vec![1.0; CHANNELS]], &device);
         assert_ne!(tensors(&mut frozen)["bn1.weight"], [1.0; CHANNELS], "weights are trained all the same");
@@ -163,7 +163,7 @@ fn a_batch_is_split_only_where_its_statistics_may_be() {
 fn micro_batches_of_one_value_per_channel_are_passed_over() {
     let model = Sequential::new("bn", [4]).linear(3).push(BatchNorm::new().relu(true)).linear(2);
     let config = Config::default().batch(4).statistics(Statistics::Ghost);
-    let trainer = Trainer::new(model.clone(), config, Some("cpu")).expect("larger ones remain");
+    let trainer = Trainer::new(model.clone(), config.clone(), Some("cpu")).expect("larger ones remain");
     assert!(trainer.plan().micro_batches.iter().all(|&samples| samples > 1));
     let error = Trainer::new(model, config.micro_batches(4), Some("cpu")).expect_err("one value each").to_string();
     assert!(error.contains("more than one value per channel"), "{error}");

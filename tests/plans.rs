@@ -14,7 +14,7 @@ fn snapshot(name: &str, batch: usize) {
     let mut text = format!("{name}, batch {batch}, no budget\n{unlimited}\n");
     for (title, budget) in [("75% of the need", need / 4 * 3), ("50% of the need", need / 2), ("minimum", minimum)] {
         text += &format!("\n{title}\n");
-        match plan(&model, &config.budget_bytes(budget), &limits) {
+        match plan(&model, &config.clone().budget_bytes(budget), &limits) {
             Ok(planned) => {
                 assert!(planned.plan.peak_bytes <= budget, "{name}: the plan does not keep its budget");
                 text += &format!("{}\n", planned.plan);

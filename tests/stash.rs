@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tightfit::autodiff::{self, Training};
 use tightfit::device::testing::device_or_skip;
@@ -19,7 +20,7 @@ use tightfit::tensor::{DType, TensorDesc};
 struct Classifier {
     model: Model,
     stash: Stash,
-    rule: Box<dyn UpdateRule>,
+    rule: Arc<dyn UpdateRule>,
 }
 
 impl Source for Classifier {
@@ -28,17 +29,18 @@ impl Source for Classifier {
         let built = self.model.build_part(samples, batch, Mode::Train(Statistics::Exact))?;
         let mut graph = built.graph;
         let labels = graph.input("labels", TensorDesc::u32([samples]));
-        let loss = graph.apply(CrossEntropy, &[built.output, labels])?;
+        let loss = graph.apply(CrossEntropy::default(), &[built.output, labels])?;
         let weight = samples as f32 / batch as f32;
-        let training =
-            Training { rule: &*self.rule, clip_norm: None, pass, weight, stash: self.stash, carries: &built.carries };
+        let (groups, group_of) = (std::slice::from_ref(&self.rule), &BTreeMap::new());
+        let (stash, carries) = (self.stash, &built.carries[..]);
+        let training = Training { groups, group_of, clip_norm: None, pass, weight, stash, carries };
         autodiff::joint(graph, loss, &[], &training)
     }
 }
 
 fn classifier(model: &Model, stash: Stash) -> Classifier {
     let rule = Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0, lr: 0.1 };
-    Classifier { model: model.clone(), stash, rule: Box::new(rule) }
+    Classifier { model: model.clone(), stash, rule: Arc::new(rule) }
 }
 
 fn planned(model: &Model, stash: Stash, batch: usize, micro_batches: usize, limits: Limits) -> Planned {

@@ -48,8 +48,8 @@ fn measured_peak_equals_planned_peak() {
             let model = builtin(name);
             let (train, test) = data(&model);
             let config = Config::default().batch(256);
-            for budget in budgets(&model, config, &device) {
-                let config = Config { budget_bytes: budget, ..config };
+            for budget in budgets(&model, config.clone(), &device) {
+                let config = Config { budget_bytes: budget, ..config.clone() };
                 let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
                 let planned = trainer.plan().peak_bytes;
                 assert_eq!(trainer.measured_peak_bytes(), planned, "{name} on {device} before the first step");
@@ -91,13 +91,13 @@ fn no_budget_changes_one_bit_of_an_unsplit_batch() {
                 let sha256 = trainer.parameters_sha256().expect("parameters");
                 (losses, sha256, trainer.plan().clone())
             };
-            let (losses, sha256, _) = run(config);
+            let (losses, sha256, _) = run(config.clone());
             for (way, levers) in ways {
-                let config = config.levers(levers);
-                let free = run(config).2;
+                let config = config.clone().levers(levers);
+                let free = run(config.clone()).2;
                 let (need, least) = (free.peak_bytes, free.minimum_budget_bytes);
                 for budget in [least, least.midpoint(need)] {
-                    let (found_losses, found, plan) = run(config.budget_bytes(budget));
+                    let (found_losses, found, plan) = run(config.clone().budget_bytes(budget));
                     assert!(plan.peak_bytes <= budget, "{name} on {device}, {way}");
                     assert_eq!(
                         (&found_losses, &found),
@@ -124,7 +124,7 @@ fn gradients(name: &str, batch: usize, micro_batches: usize, device: &str) -> BT
     names
         .into_iter()
         .map(|name| {
-            let gradient = trainer.optimizer_state(&name, "momentum").expect("device").expect("momentum");
+            let gradient = trainer.optimizer_state(&name, "momentum_buffer").expect("device").expect("momentum");
             (name, gradient)
         })
         .collect()
@@ -302,7 +302,7 @@ fn a_last_update_that_overflows_is_an_error() {
         let finite = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
         for (data, words) in [(data, "output of layer `loss`"), (finite, "parameter `linear1")] {
             let model = Sequential::new("t", [4]).linear(2);
-            let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+            let mut trainer = Trainer::new(model, config.clone(), Some(&device)).expect("trainer");
             let error = trainer.fit(&data, steps(1)).expect_err("an overflow").to_string();
             assert!(error.contains(words), "on {device}: {error}");
         }
@@ -321,7 +321,7 @@ fn clipping_bounds_the_first_step() {
         trainer.step(&data, &(0..8).collect::<Vec<_>>()).expect("step");
         let mut squares = 0.0;
         for name in ["linear1.weight", "linear1.bias"] {
-            let gradient = trainer.optimizer_state(name, "momentum").expect("device").expect("momentum");
+            let gradient = trainer.optimizer_state(name, "momentum_buffer").expect("device").expect("momentum");
             squares += gradient.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
         }
         assert!((squares.sqrt() - 0.25).abs() < 1e-4, "on {device}: norm {}", squares.sqrt());
@@ -334,8 +334,8 @@ fn mnist_learns_at_every_budget() {
     let model = builtin("mnist-cnn");
     let (train, test) = data(&model);
     let config = Config::default().batch(128).seed(1);
-    for budget in budgets(&model, config, &device) {
-        let config = Config { budget_bytes: budget, ..config };
+    for budget in budgets(&model, config.clone(), &device) {
+        let config = Config { budget_bytes: budget, ..config.clone() };
         let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
         trainer.fit(&train, steps(30)).expect("fit");
         let evaluation = trainer.evaluate(&test).expect("evaluate");

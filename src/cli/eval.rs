@@ -31,7 +31,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
     let (_, test) = mnist::open(&args.data)?;
     let test = test.with_sample_shape(model.input_shape().clone())?;
-    let mut trainer = Trainer::for_evaluation(model, config, args.device.device.as_deref())?;
+    let mut trainer = Trainer::for_evaluation(model, config.clone(), args.device.device.as_deref())?;
     trainer.load(&args.weights)?;
     let evaluation = trainer.evaluate(&test)?;
     let sha256 = trainer.parameters_sha256()?;

@@ -72,7 +72,7 @@ pub(crate) fn max_batch(model: &Model, config: &Config, machine: &Machine, outpu
         train::max_batch(model, config, machine).map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
     let whole = match config.micro_batches {
         Some(_) => None,
-        None => fitting(train::max_batch(model, &config.micro_batches(1), machine))?,
+        None => fitting(train::max_batch(model, &config.clone().micro_batches(1), machine))?,
     };
     let length = fitting(train::max_length(model, config, machine))?.flatten();
 

@@ -4,11 +4,12 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use tightfit::error::DataError;
 use tightfit::models;
 use tightfit::nn::{Input, Layer, Model, Sequential};
-use tightfit::train::{Loss, Optimizer};
+use tightfit::train::{Group, Loss, Optimizer};
 use toml::{Spanned, Table};
 
 use super::failure::Failure;
@@ -19,6 +20,7 @@ pub(crate) struct ModelFile {
     pub(crate) model: Model,
     pub(crate) loss: Option<Loss>,
     pub(crate) optimizer: Option<Optimizer>,
+    pub(crate) groups: Option<Vec<Group>>,
 }
 
 #[derive(Deserialize)]
@@ -29,15 +31,16 @@ struct Contents {
     /// Whether the input is indices, such as words of a vocabulary.
     #[serde(default)]
     tokens: bool,
-    loss: Option<Loss>,
+    loss: Option<Spanned<toml::Value>>,
     optimizer: Option<Optimizer>,
+    groups: Option<Vec<Spanned<Table>>>,
     layers: Vec<Spanned<Table>>,
 }
 
 /// A built-in model by its name, any other from a file.
 pub(crate) fn open(name: &str) -> Result<ModelFile, Failure> {
     if let Some(model) = models::builtin(name) {
-        return Ok(ModelFile { model, loss: None, optimizer: None });
+        return Ok(ModelFile { model, loss: loss_of(name), optimizer: None, groups: None });
     }
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
@@ -56,19 +59,36 @@ pub(crate) fn open(name: &str) -> Result<ModelFile, Failure> {
     Ok(parse(&text).map_err(|reason| DataError::Corrupt { path: path.to_owned(), reason })?)
 }
 
+/// What a built-in model is trained with, where it is not cross-entropy of one class a sample or pixel.
+fn loss_of(name: &str) -> Option<Loss> {
+    match name {
+        "lstm_forecaster" => Some(Loss::Mse),
+        "char_lstm" | "gpt" => Some(Loss::cross_entropy_of_sequences()),
+        _ => None,
+    }
+}
+
 /// Reads the text of a model file; an error names the line.
 fn parse(text: &str) -> Result<ModelFile, String> {
     let contents: Contents = toml::from_str(text).map_err(|error| located(text, error.span(), &error))?;
-    let Contents { name, input, tokens, loss, optimizer, layers } = contents;
+    let Contents { name, input, tokens, loss, optimizer, groups, layers } = contents;
     let input = if tokens { Input::tokens(input) } else { Input::values(input) };
     let mut model = Sequential::new(name, input);
     for layer in layers {
-        let span = layer.span();
-        // One by one: in a list, toml would point at the first layer whichever is wrong.
-        let layer = Layer::deserialize(layer.into_inner()).map_err(|error| located(text, Some(span), &error))?;
-        model = model.push(layer);
+        model = model.push(one::<Layer, _>(text, layer)?);
     }
-    Ok(ModelFile { model: model.into(), loss, optimizer })
+    let loss = loss.map(|loss| one(text, loss)).transpose()?;
+    let groups = groups.map(|groups| groups.into_iter().map(|group| one(text, group)).collect()).transpose()?;
+    Ok(ModelFile { model: model.into(), loss, optimizer, groups })
+}
+
+/// One part of the file, by itself: in a list, toml would point at the first whichever is wrong.
+fn one<T: DeserializeOwned, V: Deserializer<'static, Error = toml::de::Error>>(
+    text: &str,
+    part: Spanned<V>,
+) -> Result<T, String> {
+    let span = part.span();
+    T::deserialize(part.into_inner()).map_err(|error| located(text, Some(span), &error))
 }
 
 /// toml's message in one line, and the line of the file where `span` begins.
@@ -120,9 +140,47 @@ out_features = 10
         let file = parse(CNN).expect("parses");
         assert_eq!(file.model.name(), "my-cnn");
         assert_eq!(file.model.output_shape().expect("builds")[..], [10]);
-        assert_eq!(file.loss, Some(Loss::CrossEntropy));
+        assert_eq!(file.loss, Some(Loss::default()));
         let expected = Optimizer::Sgd { lr: 0.05, momentum: 0.9, nesterov: false, weight_decay: 0.0 };
         assert_eq!(file.optimizer, Some(expected));
+    }
+
+    #[test]
+    fn losses_optimizers_and_groups_have_settings() {
+        let parse_with = |loss: &str, optimizer: &str| {
+            let text = CNN.replace("loss = \"cross-entropy\"", loss);
+            parse(&text.replace("kind = \"sgd\"\nlr = 0.05\nmomentum = 0.9", optimizer)).expect(optimizer)
+        };
+        let adafactor = "kind = \"adafactor\"\nlr = 0.02\neps = [1e-10, 1e-3]";
+        let groups =
+            "[[groups]]\none_dimensional = true\nweight_decay = 0\n[[groups]]\nprefix = \"conv\"\nlr_factor = 0.1";
+        let file = parse_with("", &format!("{adafactor}\n{groups}"));
+        assert_eq!(file.loss, None);
+        let Some(Optimizer::Adafactor { lr, eps, d, .. }) = file.optimizer else { panic!("{:?}", file.optimizer) };
+        assert_eq!((lr, eps, d), (0.02, (1e-10, 1e-3), 1.0));
+        let expected = [Group::one_dimensional().weight_decay(0.0), Group::prefix("conv").lr_factor(0.1)];
+        assert_eq!(file.groups.as_deref(), Some(&expected[..]));
+        for kind in ["rmsprop", "adagrad", "lion", "lamb"] {
+            let file = parse_with("", &format!("kind = \"{kind}\"\nlr = 0.25"));
+            let optimizer = file.optimizer.expect(kind);
+            assert_eq!((optimizer.to_string().as_str(), *optimizer.clone().lr_mut()), (kind, 0.25));
+        }
+        let smooth =
+            "[loss]\nkind = \"cross-entropy\"\nlabel_smoothing = 0.1\nclass_weights = [1, 2]\nignore_index = 255";
+        let expected = Loss::CrossEntropy {
+            label_smoothing: 0.1,
+            ignore_index: Some(255),
+            class_weights: vec![1.0, 2.0],
+            classes_last: false,
+        };
+        let sgd = "kind = \"sgd\"\nlr = 0.1";
+        assert_eq!(parse_with(smooth, sgd).loss, Some(expected));
+        assert_eq!(parse_with("loss = \"mae\"", sgd).loss, Some(Loss::Mae));
+        assert_eq!(parse_with("loss = { kind = \"huber\", delta = 2 }", sgd).loss, Some(Loss::Huber { delta: 2.0 }));
+        let sum = "[loss]\nkind = \"sum\"\nterms = [[1, \"cross-entropy\"], [0.5, { kind = \"dice\", smooth = 1e-5 }]]";
+        let dice = Loss::Dice { sigmoid: false, smooth: 1e-5, ignore_index: None };
+        let expected = Loss::Sum { terms: vec![(1.0, Loss::cross_entropy()), (0.5, dice)] };
+        assert_eq!(parse_with(sum, sgd).loss, Some(expected));
     }
 
     #[test]
@@ -143,7 +201,18 @@ out_features = 10
             ("[1, 28, 28]", "[1, -28, 28]", 3, "-28"),
             ("[1, 28, 28]", "28", 3, "sequence"),
             ("cross-entropy", "crossentropy", 4, "unknown variant `crossentropy`"),
+            ("\"cross-entropy\"", "{ kind = \"mse\", delta = 1 }", 4, "unknown field `delta`"),
+            ("\"cross-entropy\"", "{ kind = \"huber\", beta = 1 }", 4, "unknown field `beta`"),
+            ("\"cross-entropy\"", "{ kind = \"sum\", terms = [[1, \"mze\"]] }", 4, "unknown variant `mze`"),
+            ("\"cross-entropy\"", "7", 4, "the name of a loss or a table"),
             ("momentum = 0.9", "momentun = 0.9", 6, "unknown field `momentun`"),
+            ("kind = \"sgd\"", "kind = \"lamp\"", 7, "unknown variant `lamp`"),
+            (
+                "[optimizer]",
+                "[[groups]]\nprefix = \"a\"\n[[groups]]\nsuffiks = \"b\"\n\n[optimizer]",
+                8,
+                "unknown field `suffiks`",
+            ),
             ("name = \"my-cnn\"", "name = \"my-cnn\"\nepochs = 3", 3, "unknown field `epochs`"),
             ("kernel = [3, 5]", "kernel = [3, 5, 7]", 11, "a whole number or a pair"),
         ] {

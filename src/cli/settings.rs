@@ -1,5 +1,7 @@
 //! Settings that `plan`, `train` and `eval` share.
 
+use std::mem::discriminant;
+
 use clap::{Args, ValueEnum};
 use tightfit::nn::{Model, Statistics};
 use tightfit::plan::Levers;
@@ -41,17 +43,21 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "NAME")]
     optimizer: Option<OptimizerName>,
 
-    /// Learning rate [default: the model file's, or 0.001; 0.01 for sgd]
+    /// Learning rate [default: the model file's, or the optimizer's usual one: 0.001 for adam, 0.01 for sgd]
     #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
     lr: Option<f64>,
 
-    /// Momentum of sgd, in 0..1
+    /// Momentum of sgd or rmsprop, in 0..1
     #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
     momentum: Option<f64>,
 
     /// Weight decay
     #[arg(long, value_name = "FACTOR", value_parser = non_negative, allow_negative_numbers = true)]
     weight_decay: Option<f64>,
+
+    /// Leaves parameters of one axis, biases and the weights of norms, out of weight decay
+    #[arg(long)]
+    decay_matrices_only: bool,
 
     /// Scales gradients so that their global norm is at most this
     #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
@@ -79,6 +85,27 @@ enum OptimizerName {
     Sgd,
     Adam,
     Adamw,
+    Rmsprop,
+    Adagrad,
+    Lion,
+    Lamb,
+    Adafactor,
+}
+
+impl OptimizerName {
+    /// With its defaults.
+    fn optimizer(self) -> Optimizer {
+        match self {
+            OptimizerName::Sgd => Optimizer::sgd(1e-2),
+            OptimizerName::Adam => Optimizer::adam(1e-3),
+            OptimizerName::Adamw => Optimizer::adamw(1e-3),
+            OptimizerName::Rmsprop => Optimizer::rmsprop(1e-2),
+            OptimizerName::Adagrad => Optimizer::adagrad(1e-2),
+            OptimizerName::Lion => Optimizer::lion(1e-4),
+            OptimizerName::Lamb => Optimizer::lamb(1e-3),
+            OptimizerName::Adafactor => Optimizer::adafactor(1e-2),
+        }
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +131,7 @@ impl ModelArgs {
 
     /// As `resolve`; what neither the command line nor the model's file says is as it was for the plan.
     pub(crate) fn resolve_for(&self, plan: Option<&PlanFile>) -> Result<(Model, Config), Failure> {
-        let ModelFile { model, loss, optimizer } = model_file::open(&self.model)?;
+        let ModelFile { model, loss, optimizer, groups } = model_file::open(&self.model)?;
         let optimizer = optimizer.or_else(|| plan.map(PlanFile::optimizer));
         let model = match &self.input {
             Some(shape) => model.with_input(shape.clone()),
@@ -117,6 +144,10 @@ impl ModelArgs {
         config.batch = batch.unwrap_or(config.batch);
         config.loss = loss.unwrap_or_default();
         config.optimizer = self.optimizer(optimizer)?;
+        config.groups = groups.or_else(|| plan.map(|plan| plan.groups().to_vec())).unwrap_or_default();
+        if self.decay_matrices_only {
+            config = config.decay_matrices_only();
+        }
         config.budget_bytes = self.budget;
         config.micro_batches = self.micro_batches;
         config.levers = Levers {
@@ -136,29 +167,24 @@ impl ModelArgs {
 
     fn optimizer(&self, from_file: Option<Optimizer>) -> Result<Optimizer, Failure> {
         let from_file = from_file.unwrap_or_default();
-        let mut optimizer = match (self.optimizer, from_file) {
+        let mut optimizer = match self.optimizer.map(OptimizerName::optimizer) {
             // The same kind keeps the file's other settings.
-            (Some(OptimizerName::Sgd), Optimizer::Sgd { .. })
-            | (Some(OptimizerName::Adam), Optimizer::Adam { .. })
-            | (Some(OptimizerName::Adamw), Optimizer::Adamw { .. })
-            | (None, _) => from_file,
-            (Some(OptimizerName::Sgd), _) => Optimizer::sgd(1e-2),
-            (Some(OptimizerName::Adam), _) => Optimizer::adam(1e-3),
-            (Some(OptimizerName::Adamw), _) => Optimizer::adamw(1e-3),
+            Some(named) if discriminant(&named) != discriminant(&from_file) => named,
+            _ => from_file,
         };
-        match &mut optimizer {
-            Optimizer::Sgd { lr, weight_decay, momentum, .. } => {
-                *lr = self.lr.unwrap_or(*lr);
-                *weight_decay = self.weight_decay.unwrap_or(*weight_decay);
-                *momentum = self.momentum.unwrap_or(*momentum);
+        let kind = optimizer.to_string();
+        let set = |setting: &mut f64, value: Option<f64>| *setting = value.unwrap_or(*setting);
+        set(optimizer.lr_mut(), self.lr);
+        set(optimizer.weight_decay_mut(), self.weight_decay);
+        match optimizer.momentum_mut() {
+            Some(momentum) => set(momentum, self.momentum),
+            None if self.momentum.is_some() => {
+                let text = format!(
+                    "--momentum belongs to sgd and rmsprop, not to {kind}: add --optimizer sgd or leave it out"
+                );
+                return Err(Failure::bad_input(text));
             }
-            Optimizer::Adam { lr, weight_decay, .. } | Optimizer::Adamw { lr, weight_decay, .. } => {
-                *lr = self.lr.unwrap_or(*lr);
-                *weight_decay = self.weight_decay.unwrap_or(*weight_decay);
-                if self.momentum.is_some() {
-                    return Err(Failure::bad_input("--momentum belongs to sgd: add --optimizer sgd or leave it out"));
-                }
-            }
+            None => {}
         }
         Ok(optimizer)
     }

@@ -72,8 +72,10 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let (train, test) = open_data(args, model.input_shape().clone())?;
     let device = args.device.device.as_deref();
     let mut trainer = match plan {
-        Some(plan) => Trainer::with_plan(model, config, plan, device).map_err(|error| args.not_usable(error))?,
-        None => Trainer::new(model, config, device)?,
+        Some(plan) => {
+            Trainer::with_plan(model, config.clone(), plan, device).map_err(|error| args.not_usable(error))?
+        }
+        None => Trainer::new(model, config.clone(), device)?,
     };
     announce(&trainer, output)?;
 

@@ -7,7 +7,8 @@ use crate::nn::{BatchNorm, Conv2d, Dropout, Linear, Model, Scheme, SqueezeExcite
 /// MobileNetV2 for images of 224 pixels: 3.5 million parameters for 1000 classes.
 pub fn mobilenet_v2(classes: usize) -> Model {
     // Expansion, channels, blocks, stride of the first.
-    let stages = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)];
+    let stages =
+        [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)];
     Model::new("mobilenet_v2", [3, 224, 224], move |x| {
         let x = x.within("features", |x| {
             let norm = BatchNorm::new;
@@ -23,9 +24,7 @@ pub fn mobilenet_v2(classes: usize) -> Model {
             conv_norm(x, &number.to_string(), Conv2d::new(1280, 1), norm(), Activation::Relu6)
         });
         let x = x.global_avg_pool();
-        x.within("classifier", |x| {
-            x.layer("0", Dropout::new(0.2)).layer("1", Linear::new(classes).init(Scheme::Small))
-        })
+        x.within("classifier", |x| x.layer("0", Dropout::new(0.2)).layer("1", Linear::new(classes).init(Scheme::Small)))
     })
 }
 

@@ -1,9 +1,70 @@
 //! Built-in models, by the names that the command line takes.
+//!
+//! | name | what |
+//! |---|---|
+//! | `mnist-mlp`, `mnist-cnn`, `mnist-lstm`, `mnist-deep`, `mnist-unet` | small models of 28×28 images in ten classes |
+//! | `lenet` | [`lenet`]: LeNet-5 |
+//! | `resnet18`, `resnet34`, `resnet50`, `resnet101` | [`resnet50`] and the like, for ImageNet |
+//! | `resnet18_cifar` | [`resnet18`] for images of 32 pixels in ten classes |
+//! | `vgg16` | [`vgg16`] |
+//! | `mobilenet_v2`, `mobilenet_v3_small`, `mobilenet_v3_large` | [`mobilenet_v2`] and the like |
+//! | `efficientnet_b0` | [`efficientnet_b0`] |
+//! | `densenet121` | [`densenet121`] |
+//! | `unet`, `unet_small` | [`unet`]: segmentation of images into two classes; with a quarter of the channels |
+//! | `lstm_forecaster` | [`lstm_forecaster`]: the next value of a series |
+//! | `char_lstm`, `gpt` | [`char_lstm`], [`gpt`]: the next character of a text |
+//!
+//! Parameters and buffers have the names and shapes that torchvision gives them, so that its weights fit.
+
+mod blocks;
+mod densenet;
+mod efficientnet;
+mod lenet;
+mod mobilenet;
+mod resnet;
+mod sequences;
+mod unet;
+mod vgg;
+
+pub use densenet::densenet121;
+pub use efficientnet::efficientnet_b0;
+pub use lenet::lenet;
+pub use mobilenet::{mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small};
+pub use resnet::{Stem, resnet18, resnet34, resnet50, resnet101};
+pub use sequences::{CHARACTERS, char_lstm, gpt, lstm_forecaster};
+pub use unet::unet;
+pub use vgg::vgg16;
 
 use crate::nn::{Conv2d, Model, Scheme, Sequential};
 
+/// Classes of ImageNet, for which most models of images are known.
+const IMAGENET: usize = 1000;
+
 /// Names of the built-in models.
-pub const NAMES: [&str; 5] = ["mnist-mlp", "mnist-cnn", "mnist-lstm", "mnist-deep", "mnist-unet"];
+pub const NAMES: [&str; 22] = [
+    "mnist-mlp",
+    "mnist-cnn",
+    "mnist-lstm",
+    "mnist-deep",
+    "mnist-unet",
+    "lenet",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet18_cifar",
+    "vgg16",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "mobilenet_v3_large",
+    "efficientnet_b0",
+    "densenet121",
+    "unet",
+    "unet_small",
+    "lstm_forecaster",
+    "char_lstm",
+    "gpt",
+];
 
 /// A built-in model; `None` if there is none of that name.
 pub fn builtin(name: &str) -> Option<Model> {
@@ -13,6 +74,23 @@ pub fn builtin(name: &str) -> Option<Model> {
         "mnist-lstm" => mnist_lstm(),
         "mnist-deep" => mnist_deep(),
         "mnist-unet" => mnist_unet(),
+        "lenet" => lenet(10),
+        "resnet18" => resnet18(IMAGENET, Stem::ImageNet),
+        "resnet34" => resnet34(IMAGENET, Stem::ImageNet),
+        "resnet50" => resnet50(IMAGENET, Stem::ImageNet),
+        "resnet101" => resnet101(IMAGENET, Stem::ImageNet),
+        "resnet18_cifar" => resnet18(10, Stem::Cifar),
+        "vgg16" => vgg16(IMAGENET),
+        "mobilenet_v2" => mobilenet_v2(IMAGENET),
+        "mobilenet_v3_small" => mobilenet_v3_small(IMAGENET),
+        "mobilenet_v3_large" => mobilenet_v3_large(IMAGENET),
+        "efficientnet_b0" => efficientnet_b0(IMAGENET),
+        "densenet121" => densenet121(IMAGENET),
+        "unet" => unet(2, 64),
+        "unet_small" => unet(2, 16),
+        "lstm_forecaster" => lstm_forecaster(48, 64),
+        "char_lstm" => char_lstm(64),
+        "gpt" => gpt(64),
         _ => return None,
     })
 }

@@ -107,13 +107,6 @@ impl<'a> Tensor<'a> {
         self.with_ops("concat", |scope, value| scope.apply(crate::ops::concat::Concat { axis }, &[value, other.value]))
     }
 
-    /// Multiplies each channel of each sample by a number of `scale`, `[channels]`.
-    #[must_use]
-    pub fn mul_channels(self, scale: Tensor<'a>) -> Tensor<'a> {
-        let op = crate::ops::mul_channels::MulChannels;
-        self.with_ops("mul_channels", |scope, value| scope.apply(op, &[value, scale.value]))
-    }
-
     /// The part from `start` to `start + length` along an axis (the batch is axis 0).
     #[must_use]
     pub fn slice(self, axis: usize, start: usize, length: usize) -> Tensor<'a> {
@@ -170,6 +163,13 @@ impl<'a> Tensor<'a> {
 
     fn with_op(self, name: &str, op: impl Op) -> Tensor<'a> {
         self.with_ops(name, |scope, value| scope.apply(op, &[value]))
+    }
+
+    /// Multiplies each channel of each sample by a number of `scale`, `[channels]`.
+    #[must_use]
+    pub fn mul_channels(self, scale: Tensor<'a>) -> Tensor<'a> {
+        let op = crate::ops::mul_channels::MulChannels;
+        self.with_ops("mul_channels", |scope, value| scope.apply(op, &[value, scale.value]))
     }
 
     /// Extents, batch first.
@@ -241,6 +241,7 @@ layers! {
     sigmoid() => layers::Sigmoid;
     tanh() => layers::Tanh;
     silu() => layers::Silu;
+    gelu() => layers::Gelu::new();
     hard_swish() => layers::HardSwish;
     flatten() => layers::Flatten;
     reshape(shape: impl Into<Shape>) => layers::Reshape::new(shape);

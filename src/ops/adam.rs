@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use super::sgd::{update_cases, update_outputs};
-use super::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule};
-use crate::error::OpError;
-use crate::shader::Target;
+use super::update::{self, ElementwiseUpdate, States, Update};
+use super::{Case, HYPER_LEN, Op, Real, UpdateRule};
 use crate::tensor::TensorDesc;
 
 /// Adam: `m += (1−β₁)(g − m)`, `v = β₂ v + (1−β₂) g²`,
@@ -43,103 +41,71 @@ pub struct Adam {
     pub decoupled: bool,
 }
 
-/// An update with everything that changes between steps left to `hyper`.
 #[derive(Clone, Copy, Debug)]
-struct Update {
+struct Step {
     betas: (f64, f64),
     eps: f64,
     weight_decay: f64,
 }
 
-impl UpdateRule for Adam {
-    fn op(&self) -> Arc<dyn Op> {
+impl Adam {
+    fn step(&self) -> Step {
         let weight_decay = if self.decoupled { 0.0 } else { self.weight_decay };
-        Arc::new(Update { betas: self.betas, eps: self.eps, weight_decay })
+        Step { betas: self.betas, eps: self.eps, weight_decay }
     }
+}
+
+/// `1 − betaᵗ`, which takes away that a running mean begins at 0.
+pub(super) fn bias_correction(beta: f64, step: u64) -> f64 {
+    1.0 - beta.powf(step as f64)
+}
+
+impl UpdateRule for Adam {
+    fn op(&self, _parameter: &TensorDesc) -> Arc<dyn Op> {
+        Arc::new(Update(self.step()))
+    }
+
+    fn states(&self, parameter: &TensorDesc) -> States {
+        update::like(parameter, self.step().states())
+    }
+
+    fn hyper(&self, step: u64) -> [f32; HYPER_LEN] {
+        let corrections = (bias_correction(self.betas.0, step), bias_correction(self.betas.1, step));
+        let decay = if self.decoupled { 1.0 - self.lr * self.weight_decay } else { 1.0 };
+        [(self.lr / corrections.0) as f32, corrections.1.sqrt() as f32, decay as f32, 0.0]
+    }
+}
+
+impl ElementwiseUpdate for Step {
+    const NAME: &'static str = "adam";
+    const FLOPS: u64 = 14;
 
     fn states(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn hyper(&self, step: u64) -> [f32; HYPER_LEN] {
-        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
-        let decay = if self.decoupled { 1.0 - self.lr * self.weight_decay } else { 1.0 };
-        [(self.lr / correction(self.betas.0)) as f32, correction(self.betas.1).sqrt() as f32, decay as f32, 0.0]
-    }
-}
-
-impl Op for Update {
-    fn name(&self) -> &'static str {
-        "adam"
+    fn settings(&self) -> Vec<f32> {
+        let (beta1, beta2) = self.betas;
+        [1.0 - beta1, beta2, 1.0 - beta2, self.eps, self.weight_decay].map(|x| x as f32).to_vec()
     }
 
-    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        update_outputs("adam", inputs, 2)
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
-        Cost { flops: 14 * inputs[0].numel() as u64, bytes_moved: 7 * inputs[0].size_bytes() }
-    }
-
-    fn flags(&self) -> Flags {
-        Flags { once: true, ..Flags::default() }
-    }
-
-    fn mutates(&self) -> &'static [usize] {
-        &[0, 2, 3]
-    }
-
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        #[repr(C)]
-        #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-        struct Params {
-            vectors: u32,
-            one_minus_beta1: f32,
-            beta2: f32,
-            one_minus_beta2: f32,
-            eps: f32,
-            weight_decay: f32,
-        }
-        let vectors = inputs[0].numel().div_ceil(4);
-        let params = Params {
-            vectors: vectors as u32,
-            one_minus_beta1: (1.0 - self.betas.0) as f32,
-            beta2: self.betas.1 as f32,
-            one_minus_beta2: (1.0 - self.betas.1) as f32,
-            eps: self.eps as f32,
-            weight_decay: self.weight_decay as f32,
-        };
-        let bindings: Vec<_> = (0..6).map(Slot::Input).collect();
-        vec![Dispatch::new("adam", "forward", bindings).params(&params).linear(vectors.div_ceil(64))]
-    }
-
-    twin!();
-}
-
-impl Update {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let (gradient, hyper, guard) = (call.input(1), call.input(4), call.input(5)[0]);
-        if !guard.is_finite() {
-            return;
-        }
+    fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {
         let one_minus_beta1 = T::from_f64(1.0 - self.betas.0);
         let (beta2, one_minus_beta2) = (T::from_f64(self.betas.1), T::from_f64(1.0 - self.betas.1));
         let (eps, weight_decay) = (T::from_f64(self.eps), T::from_f64(self.weight_decay));
-        let [parameter, exp_avg, exp_avg_sq] = call.mutated();
-        for (((p, m), v), &g) in parameter.iter_mut().zip(exp_avg).zip(exp_avg_sq).zip(gradient) {
-            let decayed = hyper[2] * *p;
-            let g = g + weight_decay * decayed;
-            *m += one_minus_beta1 * (g - *m);
-            *v = beta2 * *v + one_minus_beta2 * g * g;
-            *p = decayed - hyper[0] * (*m / (v.sqrt() / hyper[1] + eps));
-        }
+        let decayed = hyper[2] * parameter;
+        let g = gradient + weight_decay * decayed;
+        let m = states[0] + one_minus_beta1 * (g - states[0]);
+        let v = beta2 * states[1] + one_minus_beta2 * g * g;
+        states.copy_from_slice(&[m, v]);
+        decayed - hyper[0] * (m / (v.sqrt() / hyper[1] + eps))
     }
 }
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
     let adam = Adam { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.1, decoupled: false };
-    let mut cases = update_cases("l2", &adam);
-    cases.extend(update_cases("decoupled", &Adam { decoupled: true, ..adam }));
+    let mut cases = update::cases("l2", &adam, update::SHAPES);
+    cases.extend(update::cases("decoupled", &Adam { decoupled: true, ..adam }, update::SHAPES));
     cases
 }

@@ -1,40 +1,45 @@
 //! Two-dimensional transposed convolution.
 
-use super::conv2d::{Conv2d, Conv2dGradBias, Conv2dGradWeight, Gather, Geometry, MAX_EXTENT, cost, twin};
-use super::slice::Slice;
-use super::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot};
+use super::conv2d::{
+    Conv2d, Conv2dGradBias, Conv2dGradWeight, Gather, Geometry, MAX_EXTENT, Operands, cost, expect_operands,
+    expect_short_sums, grad_input_twin,
+};
+use super::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_shape};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
-/// `output[n, o, y, x] = bias[o] + Σ over c, ky, kx of weight[c, o, ky, kx] · input[n, c, (y + padding − ky · dilation) / stride,
-/// (x + padding − kx · dilation) / stride]`, over the positions that are whole numbers within the input, where `c` runs over
-/// the channels of the group of `o`: what [`Conv2d`] does to the gradient of its output.
+/// `output[n, o, y · stride − padding + ky · dilation, x · stride − padding + kx · dilation] += weight[c, o, ky, kx] ·
+/// input[n, c, y, x]`, starting from `bias[o]`, where what falls outside of the output is dropped and `c` runs over the
+/// channels of the group of `o`: the gradient of [`Conv2d`] for its input, with the same settings and weights.
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | input | `[N, C, H, W]` |
 /// | weight | `[C, O / groups, KH, KW]` |
 /// | bias, if `bias` | `[O]` |
-/// | output | `[N, O, H', W']`, `H' = (H − 1) · stride − 2 · padding + dilation · (KH − 1) + output_padding + 1`, `W'` likewise |
+/// | output | `[N, O, H', W']` with `H' = (H − 1) · stride − 2 · padding + dilation · (KH − 1) + output_padding + 1`, `W'` likewise |
+///
+/// Runs the kernels of `conv2d`: forward its `grad_input`, the gradient of input its `forward`, that of weight its
+/// `grad_weight` with the two images exchanged.
 ///
 /// **Saved for backward:** input where weight wants a gradient, weight where input wants one. **In place:** no.
 /// **Workspaces:** the weights once more, in the order in which the kernel reads them; for the gradient of weight the parts
 /// of a split sum.
-/// **Numerics:** sums in f32, in an order that depends on the shapes only. The kernels are those of [`Conv2d`]: its gradient
-/// of input here is forward, its forward the gradient of input, and in its gradient of weight the images change places.
+/// **Numerics:** sums in f32, in an order that depends on the shapes only.
 ///
 /// # Errors
-/// As [`Conv2d`]; and where no output is left, or `output_padding` is at least as large as both stride and dilation.
+/// Where shapes do not fit together, nothing is left of the output, a setting is 0 that must not be, `output_padding` is
+/// not below `stride`, an input is not f32, or a sum is longer than a kernel may loop.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.ConvTranspose2d.html>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvTranspose2d {
     /// Rows and columns of the output from one input pixel to the next.
     pub stride: (usize, usize),
-    /// Rows and columns left out on each side of the output.
+    /// Rows and columns cut off on each side of the output.
     pub padding: (usize, usize),
-    /// Rows and columns more at the end of the output.
+    /// Rows and columns that the output has more, below and on the right.
     pub output_padding: (usize, usize),
     /// Rows and columns from one kernel element to the next.
     pub dilation: (usize, usize),
@@ -46,16 +51,16 @@ pub struct ConvTranspose2d {
 
 impl Default for ConvTranspose2d {
     fn default() -> Self {
-        let one = (1, 1);
-        ConvTranspose2d { stride: one, padding: (0, 0), output_padding: (0, 0), dilation: one, groups: 1, bias: true }
+        let Conv2d { stride, padding, dilation, groups, bias, .. } = Conv2d::default();
+        ConvTranspose2d { stride, padding, output_padding: (0, 0), dilation, groups, bias }
     }
 }
 
 impl ConvTranspose2d {
-    /// The convolution from the output to the input.
+    /// The convolution from the output back to the input.
     fn conv(&self) -> Conv2d {
-        let ConvTranspose2d { stride, padding, dilation, groups, bias, .. } = *self;
-        Conv2d { stride, padding, dilation, groups, bias, relu: false }
+        let ConvTranspose2d { stride, padding, dilation, groups, .. } = *self;
+        Conv2d { stride, padding, dilation, groups, bias: false, relu: false }
     }
 
     fn geometry(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Geometry {
@@ -64,15 +69,11 @@ impl ConvTranspose2d {
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let geometry = self.geometry(call.input_descs, call.output_descs);
-        let (input, weight) = (call.input(0), call.input(1));
-        let bias = self.bias.then(|| call.input(2));
-        let plane = call.output_shape(0)[2] * call.output_shape(0)[3];
-        let output = call.output(0);
-        twin::grad_input(&geometry, weight, input, output);
-        let Some(bias) = bias else { return };
-        for (i, plane) in output.chunks_exact_mut(plane).enumerate() {
-            for y in plane {
-                *y += bias[i % bias.len()];
+        grad_input_twin(&geometry, call.input(1), call.input(0), call.output(0));
+        if self.bias {
+            let (bias, plane) = (call.input(2), geometry.input_plane());
+            for (i, plane) in call.output(0).chunks_exact_mut(plane).enumerate() {
+                plane.iter_mut().for_each(|y| *y += bias[i % bias.len()]);
             }
         }
     }
@@ -85,48 +86,51 @@ impl Op for ConvTranspose2d {
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         const OP: &str = "conv_transpose2d";
-        let out_channels = self.conv().check(OP, true, inputs)?;
-        let (input, weight) = (&inputs[0], &inputs[1]);
-        let axes = [
-            (self.output_padding.0, self.stride.0, self.dilation.0, self.padding.0),
-            (self.output_padding.1, self.stride.1, self.dilation.1, self.padding.1),
-        ];
-        if axes.iter().any(|&(extra, stride, dilation, _)| extra >= stride.max(dilation)) {
-            let reason = "it must be smaller than the stride or the dilation".to_owned();
-            let value = format!("{:?}", self.output_padding);
-            return Err(OpError::Setting { op: OP, setting: "output_padding", value, reason });
+        self.conv().check_settings(OP)?;
+        let refuse = |setting, value: String, reason: String| Err(OpError::Setting { op: OP, setting, value, reason });
+        if self.output_padding.0 >= self.stride.0 || self.output_padding.1 >= self.stride.1 {
+            let reason = format!("it must be below stride {:?}", self.stride);
+            return refuse("output_padding", format!("{:?}", self.output_padding), reason);
         }
-        let mut shape = [input.shape[0], out_channels, 0, 0];
-        for (axis, (extra, stride, dilation, padding)) in (2..).zip(axes) {
-            let whole = (input.shape[axis] - 1) * stride + dilation * (weight.shape[axis] - 1) + extra + 1;
-            shape[axis] = whole.checked_sub(2 * padding).unwrap_or(0);
-            if !(1..=MAX_EXTENT).contains(&shape[axis]) {
-                let expected = format!("such that the output, {whole} less twice the padding, has 1..={MAX_EXTENT} pixels");
-                return Err(OpError::Input { op: OP, input: "input", expected, found: input.clone() });
-            }
+        expect_count(OP, inputs, if self.bias { 3 } else { 2 })?;
+        expect_operands(OP, inputs)?;
+        let (input, weight) = (&inputs[0].shape, &inputs[1].shape);
+        if self.groups == 0 || self.groups > MAX_EXTENT || !input[1].is_multiple_of(self.groups) {
+            let reason = format!("it must divide the {} input channels", input[1]);
+            return refuse("groups", self.groups.to_string(), reason);
         }
-        Ok(vec![TensorDesc::f32(shape)])
+        if weight[0] != input[1] {
+            let expected = format!("of shape [{}, O / groups, KH, KW]", input[1]);
+            return Err(OpError::Input { op: OP, input: "weight", expected, found: inputs[1].clone() });
+        }
+        let channels = weight[1] * self.groups;
+        if self.bias {
+            expect_shape(OP, "bias", &inputs[2], [channels])?;
+        }
+        expect_short_sums(OP, &inputs[1], self.groups)?;
+        let extent = |axis: usize, stride: usize, padding: usize, output_padding: usize, dilation: usize| {
+            let whole = (input[axis] - 1) * stride + dilation * (weight[axis] - 1) + output_padding + 1;
+            whole.checked_sub(2 * padding).filter(|extent| (1..=MAX_EXTENT).contains(extent))
+        };
+        let height = extent(2, self.stride.0, self.padding.0, self.output_padding.0, self.dilation.0);
+        let width = extent(3, self.stride.1, self.padding.1, self.output_padding.1, self.dilation.1);
+        let (Some(height), Some(width)) = (height, width) else {
+            let reason = format!("of {} and weights {} the output must keep 1..={MAX_EXTENT} pixels", inputs[0], inputs[1]);
+            return refuse("padding", format!("{:?}", self.padding), reason);
+        };
+        Ok(vec![TensorDesc::f32([input[0], channels, height, width])])
     }
 
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let mut grads = vec![None; forward.inputs.len()];
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(grads) };
         let (input, weight) = (forward.inputs[0], forward.inputs[1]);
-        let conv = Conv2d { bias: false, ..self.conv() };
         if forward.wanted[0] {
-            let mut grad_input = graph.emit(conv, &[grad_output, weight])?;
-            for axis in [2, 3] {
-                let length = graph.desc(input).shape[axis];
-                // With a whole stride of output padding or more, the convolution goes past the input's last pixel.
-                if graph.desc(grad_input).shape[axis] > length {
-                    grad_input = graph.emit(Slice { axis, start: 0, length }, &[grad_input])?;
-                }
-            }
-            grads[0] = Some(grad_input);
+            grads[0] = Some(graph.emit(self.conv(), &[grad_output, weight])?);
         }
         if forward.wanted[1] {
             let shape = &graph.desc(weight).shape;
-            let op = Conv2dGradWeight { conv, kernel: (shape[2], shape[3]) };
+            let op = Conv2dGradWeight { conv: self.conv(), kernel: (shape[2], shape[3]) };
             grads[1] = Some(graph.emit(op, &[grad_output, input])?);
         }
         if self.bias && forward.wanted[2] {
@@ -145,16 +149,9 @@ impl Op for ConvTranspose2d {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
-        let mut dispatches = self.geometry(inputs, outputs).gather(Gather::GradInput, target, self.bias, false);
-        for slot in dispatches.iter_mut().flat_map(|dispatch| &mut dispatch.bindings) {
-            // The gradient's inputs are weight and grad_output, here the image comes first.
-            *slot = match *slot {
-                Slot::Input(0) => Slot::Input(1),
-                Slot::Input(1) => Slot::Input(0),
-                slot => slot,
-            };
-        }
-        dispatches
+        let bias = self.bias.then_some(Slot::Input(2));
+        let operands = Operands { weight: Slot::Input(1), source: Slot::Input(0), bias, relu: false };
+        self.geometry(inputs, outputs).gather(Gather::GradInput, target, operands)
     }
 
     twin!();
@@ -162,26 +159,21 @@ impl Op for ConvTranspose2d {
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
-    let plain = ConvTranspose2d { bias: false, ..ConvTranspose2d::default() };
     let case = |name: &str, op: ConvTranspose2d, input: [usize; 4], weight: [usize; 4]| {
         let mut inputs = vec![TensorDesc::f32(input), TensorDesc::f32(weight)];
         if op.bias {
             inputs.push(TensorDesc::f32([weight[1] * op.groups]));
         }
         let [samples, channels, height, width] = input;
-        let pixels = samples * height * width;
         let terms = weight[2] * weight[3] * channels.max(weight[1] * op.groups);
-        // The gradient of bias sums over the output.
-        let outputs = pixels * op.stride.0.max(2) * op.stride.1.max(2);
-        let case = Case::new(name, op, inputs).reduction(terms.max(outputs));
-        if pixels * channels * weight[1] * weight[2] * weight[3] > 40_000 { case.large() } else { case }
+        let pixels = samples * (height * op.stride.0 + weight[2]) * (width * op.stride.1 + weight[3]);
+        let case = Case::new(name, op, inputs).reduction(terms.max(pixels));
+        let products = samples * height * width * weight.iter().product::<usize>();
+        if products > 40_000 { case.large() } else { case }
     };
-    let stride2 = ConvTranspose2d { stride: (2, 2), ..ConvTranspose2d::default() };
-    let same = ConvTranspose2d { stride: (2, 2), padding: (1, 1), output_padding: (1, 1), ..ConvTranspose2d::default() };
-    let uneven = ConvTranspose2d { stride: (3, 1), padding: (0, 2), output_padding: (2, 0), ..plain };
-    let dilated = ConvTranspose2d { padding: (1, 2), dilation: (2, 3), ..ConvTranspose2d::default() };
-    let padded = ConvTranspose2d { output_padding: (2, 1), dilation: (3, 2), ..ConvTranspose2d::default() };
-    let groups = |op: ConvTranspose2d, groups: usize| ConvTranspose2d { groups, ..op };
+    let plain = ConvTranspose2d { bias: false, ..ConvTranspose2d::default() };
+    let basic = ConvTranspose2d::default();
+    let double = ConvTranspose2d { stride: (2, 2), ..basic };
     let all = ConvTranspose2d {
         stride: (2, 3),
         padding: (2, 1),
@@ -190,30 +182,22 @@ pub fn cases() -> Vec<Case> {
         groups: 2,
         bias: true,
     };
+    let padded = ConvTranspose2d { padding: (1, 1), output_padding: (1, 1), ..double };
     vec![
-        case("basic", ConvTranspose2d::default(), [1, 3, 5, 4], [3, 2, 3, 3]),
-        case("one_pixel", ConvTranspose2d::default(), [3, 2, 1, 1], [2, 2, 1, 1]),
-        case("kernel1x1_no_bias", plain, [2, 4, 3, 5], [4, 3, 1, 1]),
-        case("kernel2_stride2", stride2, [2, 3, 3, 2], [3, 2, 2, 2]),
-        case("kernel4_stride2_pad1", ConvTranspose2d { padding: (1, 1), ..stride2 }, [1, 3, 4, 5], [3, 2, 4, 4]),
-        case("kernel3_stride2_pad1_out1", same, [2, 3, 2, 3], [3, 2, 3, 3]),
-        case("stride3x1_pad0x2_out2x0", uneven, [1, 2, 3, 6], [2, 3, 2, 5]),
-        case("stride3_kernel1_gaps", ConvTranspose2d { stride: (3, 3), ..plain }, [1, 2, 3, 4], [2, 3, 1, 1]),
-        case("dilation2x3_pad1x2", dilated, [1, 2, 5, 6], [2, 3, 3, 2]),
-        case("dilation3x2_out2x1", padded, [1, 2, 4, 3], [2, 3, 2, 2]),
-        case("dilation3x2_out2x1_kernel1", padded, [1, 2, 4, 3], [2, 3, 1, 1]),
-        case("groups2", groups(same, 2), [1, 4, 3, 2], [4, 3, 3, 3]),
-        case("depthwise_stride2", groups(same, 3), [2, 3, 3, 2], [3, 1, 3, 3]),
-        case("all_settings", all, [2, 4, 3, 2], [4, 1, 3, 2]),
-        case("channels17to9", ConvTranspose2d { bias: false, ..same }, [1, 17, 3, 3], [17, 9, 3, 3]),
-        case("all_settings_larger", all, [3, 6, 7, 5], [6, 5, 3, 2]),
-        // Around the tiles, several tiles, vectors and none.
-        case("channels64to36_stride2", stride2, [2, 64, 6, 5], [64, 36, 2, 2]),
-        case("channels65to33", same, [1, 65, 5, 7], [65, 33, 3, 3]),
-        case("kernel1x1_vectors", ConvTranspose2d::default(), [3, 34, 4, 6], [34, 8, 1, 1]),
-        case("depthwise_vectors", groups(ConvTranspose2d { padding: (1, 1), ..stride2 }, 5), [3, 5, 6, 8], [5, 1, 4, 4]),
-        // The sum of the gradient of weight is split.
-        case("split_weight", stride2, [20, 3, 9, 12], [3, 1, 2, 2]),
+        case("basic", basic, [2, 3, 5, 6], [3, 4, 3, 3]),
+        case("no_bias", plain, [2, 3, 4, 4], [3, 5, 2, 3]),
+        case("one_pixel", basic, [3, 2, 1, 1], [2, 2, 1, 1]),
+        case("kernel2_stride2", double, [2, 4, 3, 5], [4, 3, 2, 2]),
+        case("kernel1_stride2_output_padding", ConvTranspose2d { output_padding: (1, 0), ..double }, [1, 2, 3, 4], [2, 3, 1, 1]),
+        case("kernel3_stride2_pad1_output_padding1", padded, [2, 3, 4, 5], [3, 4, 3, 3]),
+        case("kernel4_stride2_pad1", ConvTranspose2d { padding: (1, 1), ..double }, [1, 3, 4, 4], [3, 2, 4, 4]),
+        case("dilation2_pad1", ConvTranspose2d { padding: (1, 1), dilation: (2, 2), ..plain }, [1, 2, 5, 4], [2, 3, 3, 3]),
+        case("groups2", ConvTranspose2d { groups: 2, ..double }, [2, 4, 3, 4], [4, 3, 2, 3]),
+        case("depthwise", ConvTranspose2d { groups: 3, ..padded }, [2, 3, 5, 4], [3, 1, 3, 3]),
+        case("all_settings", all, [2, 4, 5, 4], [4, 3, 3, 2]),
+        case("channels36to33_stride2", padded, [2, 36, 5, 7], [36, 33, 3, 3]),
+        case("kernel1x1_vectors", basic, [3, 8, 4, 6], [8, 34, 1, 1]),
+        case("split_weight", double, [9, 2, 9, 7], [2, 3, 3, 3]),
     ]
 }
 
@@ -226,19 +210,14 @@ mod tests {
         let outputs = |op: ConvTranspose2d, input: [usize; 4], weight: [usize; 4]| {
             op.outputs(&[TensorDesc::f32(input), TensorDesc::f32(weight)]).map_err(|error| error.to_string())
         };
-        let plain = ConvTranspose2d { bias: false, ..ConvTranspose2d::default() };
-        let fit = outputs(ConvTranspose2d { stride: (2, 2), ..plain }, [2, 3, 4, 5], [3, 7, 2, 2]);
-        assert_eq!(fit, Ok(vec![TensorDesc::f32([2, 7, 8, 10])]));
-        let refused = |op, input, weight, words: &str| {
-            let error = outputs(op, input, weight).expect_err("must be refused");
-            assert!(error.starts_with("conv_transpose2d: ") && error.contains(words), "{error}");
+        let op = ConvTranspose2d { stride: (2, 2), bias: false, ..ConvTranspose2d::default() };
+        assert_eq!(outputs(op, [1, 4, 7, 7], [4, 3, 2, 2]), Ok(vec![TensorDesc::f32([1, 3, 14, 14])]));
+        let refused = |op, weight, part: &str| {
+            assert!(outputs(op, [1, 4, 7, 7], weight).is_err_and(|error| error.contains(part)), "{part}");
         };
-        refused(plain, [2, 3, 4, 5], [4, 7, 2, 2], "`weight` must be of shape [3, O / 1, KH, KW]");
-        refused(ConvTranspose2d { groups: 2, ..plain }, [2, 3, 4, 5], [3, 1, 2, 2], "groups = 2 is not possible");
-        refused(ConvTranspose2d { groups: usize::MAX, ..plain }, [2, 3, 4, 5], [3, 1, 2, 2], "groups");
-        refused(ConvTranspose2d { output_padding: (0, 1), ..plain }, [2, 3, 4, 5], [3, 1, 2, 2], "output_padding = (0, 1)");
-        refused(ConvTranspose2d { padding: (1, 1), ..plain }, [1, 1, 1, 1], [1, 1, 2, 2], "2 less twice the padding");
-        refused(ConvTranspose2d { stride: (1 << 24, 1), ..plain }, [1, 1, 9, 1], [1, 1, 2, 2], "pixels");
-        refused(ConvTranspose2d { stride: (0, 1), ..plain }, [1, 1, 9, 1], [1, 1, 2, 2], "stride = (0, 1)");
+        refused(op, [3, 4, 2, 2], "of shape [4, O / groups, KH, KW]");
+        refused(ConvTranspose2d { output_padding: (2, 0), ..op }, [4, 3, 2, 2], "below stride (2, 2)");
+        refused(ConvTranspose2d { padding: (7, 7), ..op }, [4, 3, 2, 2], "padding");
+        refused(ConvTranspose2d { groups: 3, ..op }, [4, 3, 2, 2], "must divide the 4 input channels");
     }
 }

@@ -1,61 +1,44 @@
 //! Softmax cross-entropy with integer labels.
 
-use super::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_rank,
-    expect_shape, reduce,
-};
+use super::class_loss::{self, ClassLoss, Options, Place, Positions};
+use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, expect_count};
 use crate::error::OpError;
 use crate::shader::Target;
-use crate::tensor::{DType, TensorDesc, ValueId};
+use crate::tensor::{TensorDesc, ValueId};
 
-/// `loss = mean over n of (ln Σⱼ exp(inputₙⱼ) − inputₙ,labelₙ)`
+/// `loss = scale · Σ w_y ((1 − s) ℓ_y) + s/C Σ_c w_c ℓ_c` over all positions, where `ℓ_c = ln Σⱼ exp(inputⱼ) − input_c`, y is the
+/// label, s the label smoothing and w the weights of the classes (1 where there are none)
 ///
 /// | tensor | shape |
 /// |---|---|
-/// | input (logits) | `[N, C]` |
-/// | labels, u32 | `[N]` |
+/// | input (logits) | `[N, C, ...inner]` |
+/// | labels, u32 | `[N, ...inner]` |
+/// | normalizer, only where `normalized` | `[1]` |
+/// | class_weights, only where `weighted` | `[C]` |
 /// | loss | `[1]` |
 ///
+/// `scale` is 1 / (N · inner), or the normalizer: PyTorch's mean has there 1 over the sum of the weights of all labels that
+/// are not ignored. It is an input because a micro-batch cannot know it: all of a step count together.
+///
 /// **Saved for backward:** input and labels; the softmax is computed again. **In place:** no.
-/// **Numerics:** the largest logit of a row is subtracted first. A label that is not below C makes the loss NaN.
-/// Sums in f32, always in the same order.
+/// **Numerics:** the largest logit of a position is subtracted first. A label that is neither below C nor ignored makes the
+/// loss NaN. Sums in f32, in two levels and always in the same order.
 ///
 /// # Errors
-/// Where the shapes do not fit, the input is not f32 or the labels are not u32.
+/// Where the shapes or types do not fit, there are more than 2²⁰ classes, the smoothing is not in 0..=1, or there are weights or
+/// an ignored label but no normalizer.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html>
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CrossEntropy;
-
-/// From so many classes on, a workgroup shares a row: before, one invocation has it to itself.
-const LONG_ROW: usize = 512;
-
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    rows: u32,
-    classes: u32,
-    setting: f32,
-}
-
-/// A kernel that goes over each row so many times.
-fn launch(entry: &'static str, bindings: &[Slot], input: &TensorDesc, passes: usize) -> Dispatch {
-    let (rows, classes) = (input.shape[0], input.shape[1]);
-    let params = Params { rows: rows as u32, classes: classes as u32, setting: 1.0 / rows as f32 };
-    let lanes = reduce::lanes(classes, LONG_ROW);
-    let dispatch = Dispatch::new("cross_entropy", entry, bindings)
-        .params(&params)
-        .loops(passes * classes.div_ceil(lanes) + 16);
-    reduce::over_rows(dispatch, rows, lanes)
-}
-
-/// The shape rule of ops over logits and labels.
-pub(super) fn expect_logits(op: &'static str, inputs: &[TensorDesc]) -> Result<(), OpError> {
-    expect_count(op, inputs, 2)?;
-    expect_dtype(op, "input", &inputs[0], DType::F32)?;
-    expect_rank(op, "input", &inputs[0], 2)?;
-    expect_dtype(op, "labels", &inputs[1], DType::U32)?;
-    expect_shape(op, "labels", &inputs[1], [inputs[0].shape[0]])
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CrossEntropy {
+    /// The share of the target that is spread evenly over all classes.
+    pub label_smoothing: f32,
+    /// Positions with this label do not count.
+    pub ignore_index: Option<u32>,
+    /// Whether there is an input `normalizer`.
+    pub normalized: bool,
+    /// Whether there is an input `class_weights`.
+    pub weighted: bool,
 }
 
 impl Op for CrossEntropy {
@@ -64,117 +47,108 @@ impl Op for CrossEntropy {
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        expect_logits("cross_entropy", inputs)?;
+        let op = "cross_entropy";
+        if (self.weighted || self.ignore_index.is_some()) && !self.normalized {
+            let reason = "where labels count differently, the sum of their weights must be given".to_owned();
+            return Err(OpError::Setting { op, setting: "normalized", value: "false".to_owned(), reason });
+        }
+        expect_count(op, inputs, self.options().inputs())?;
+        Positions::expect(op, &inputs[0])?;
+        class_loss::expect_labels(op, inputs)?;
+        self.options().expect(op, inputs)?;
         Ok(vec![TensorDesc::f32([1])])
     }
 
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
-        let Some(grad_loss) = forward.grad_outputs[0] else { return Ok(vec![None, None]) };
-        let grad_input = graph.emit(CrossEntropyGradInput, &[forward.inputs[0], forward.inputs[1], grad_loss])?;
-        Ok(vec![Some(grad_input), None])
+        class_loss::backward(self, graph, forward)
     }
 
     fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
-        Cost { flops: 8 * inputs[0].numel() as u64, bytes_moved: inputs[0].size_bytes() + inputs[1].size_bytes() }
+        class_loss::cost(inputs, false)
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
-        vec![inputs[0].shape[0] as u64 * 4]
+        class_loss::workspaces(&inputs[0])
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let rows = inputs[0].shape[0];
-        vec![
-            launch("forward", &[Slot::Input(0), Slot::Input(1), Slot::Workspace(0)], &inputs[0], 2),
-            reduce::combine(Slot::Workspace(0), Slot::Output(0), 1, rows, 1.0 / rows as f32),
-        ]
+        class_loss::dispatches(self, &inputs[0])
     }
 
     twin!();
-}
-
-/// The largest logit of a row, and the sum of exponentials of the differences from it.
-fn largest_and_sum<T: Real>(row: &[T]) -> (T, T) {
-    let largest = row.iter().copied().fold(T::NEG_INFINITY, Real::max);
-    (largest, row.iter().map(|&x| (x - largest).exp()).sum())
 }
 
 impl CrossEntropy {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let (input, labels) = (call.input(0), call.ints(1));
-        let classes = call.shape(0)[1];
-        let row_loss = |(row, &label): (&[T], &u32)| {
-            let (largest, sum) = largest_and_sum(row);
-            row.get(label as usize).map_or(T::from_f64(f64::NAN), |&logit| sum.ln() + largest - logit)
-        };
-        let total: T = input.chunks(classes).zip(labels).map(row_loss).sum();
-        call.output(0)[0] = total / T::from_f64(labels.len() as f64);
+        class_loss::forward_twin(self, call);
     }
 }
 
-/// `grad_input = grad_loss / N · (softmax(input) − one_hot(labels))`; inputs `input, labels, grad_loss`.
-#[derive(Clone, Copy, Debug)]
-struct CrossEntropyGradInput;
+impl ClassLoss for CrossEntropy {
+    const NAME: &'static str = "cross_entropy";
+    const GRAD_INPUT: &'static str = "cross_entropy.grad_input";
 
-impl Op for CrossEntropyGradInput {
-    fn name(&self) -> &'static str {
-        "cross_entropy.grad_input"
+    fn options(&self) -> Options {
+        let CrossEntropy { label_smoothing, ignore_index, normalized, weighted } = *self;
+        Options { label_smoothing, ignore_index, normalized, weighted }
     }
 
-    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        Ok(vec![inputs[0].clone()])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
-        Cost { flops: 8 * inputs[0].numel() as u64, bytes_moved: 2 * inputs[0].size_bytes() + inputs[1].size_bytes() }
-    }
-
-    fn in_place(&self) -> &'static [(usize, usize)] {
-        &[(0, 0)]
-    }
-
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let bindings = [Slot::Input(0), Slot::Input(1), Slot::Input(2), Slot::Output(0)];
-        vec![launch("grad_input", &bindings, &inputs[0], 3)]
-    }
-
-    twin!();
-}
-
-impl CrossEntropyGradInput {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let (input, labels, grad_loss) = (call.input(0), call.ints(1), call.input(2)[0]);
-        let classes = call.shape(0)[1];
-        let factor = grad_loss / T::from_f64(labels.len() as f64);
-        for ((grad, row), &label) in call.output(0).chunks_mut(classes).zip(input.chunks(classes)).zip(labels) {
-            let (largest, sum) = largest_and_sum(row);
-            for (d, &x) in grad.iter_mut().zip(row) {
-                *d = factor * ((x - largest).exp() / sum);
-            }
-            match grad.get_mut(label as usize) {
-                Some(d) => *d -= factor,
-                None => grad.fill(T::from_f64(f64::NAN)),
-            }
+    fn share<T: Real>(&self, call: &Call<'_, T>, at: Place) -> Option<T> {
+        let label = call.ints(1)[at.position];
+        match label as usize {
+            _ if self.ignore_index == Some(label) => None,
+            label if label >= at.classes => Some(T::from_f64(f64::NAN)),
+            label => Some(if label == at.class { T::ONE } else { T::ZERO }),
         }
     }
 }
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
-    let case = |name: &str, rows: usize, classes: usize| {
-        Case::new(name, CrossEntropy, [TensorDesc::f32([rows, classes]), TensorDesc::u32([rows])])
-            .fill(1, Fill::Labels(classes as u32))
-            .reduction(rows.max(classes))
+    let case = |name: &str, op: CrossEntropy, shape: &[usize]| {
+        let labels = TensorDesc::u32(class_loss::label_shape(&shape.into()));
+        let positions = labels.numel();
+        let mut case = Case::new(name, op, [TensorDesc::f32(shape), labels])
+            .fill(1, Fill::Labels(shape[1] as u32))
+            .reduction(positions.max(shape[1]));
+        if op.normalized {
+            case.inputs.push((TensorDesc::f32([1]), Fill::Uniform(0.05, 0.5)));
+        }
+        if op.weighted {
+            case.inputs.push((TensorDesc::f32([shape[1]]), Fill::Uniform(0.25, 4.0)));
+        }
+        case.wanted.resize(case.inputs.len(), false);
+        case
     };
+    let plain = CrossEntropy::default();
+    let normalized = CrossEntropy { normalized: true, ..plain };
+    let smooth = CrossEntropy { label_smoothing: 0.1, ..plain };
+    let ignoring = CrossEntropy { ignore_index: Some(1), ..normalized };
+    let weighted = CrossEntropy { weighted: true, ..normalized };
+    let all = CrossEntropy { label_smoothing: 0.2, ignore_index: Some(1), weighted: true, normalized: true };
     vec![
-        case("1x2", 1, 2),
-        case("4x10", 4, 10),
-        case("7x3", 7, 3),
-        case("2x300", 2, 300),
-        case("3x1", 3, 1),
-        case("extreme_4x5", 4, 5).fill(0, Fill::Uniform(-100.0, 100.0)),
-        case("131x10", 131, 10).large(),
-        case("label_out_of_range_4x3", 4, 3).fill(1, Fill::Constant(3.0)).large(),
-        case("long_rows_5x1031", 5, 1031).large(),
+        case("1x2", plain, &[1, 2]),
+        case("4x10", plain, &[4, 10]),
+        case("7x3", plain, &[7, 3]),
+        case("2x300", plain, &[2, 300]),
+        case("3x1", plain, &[3, 1]),
+        case("extreme_4x5", plain, &[4, 5]).fill(0, Fill::Uniform(-100.0, 100.0)),
+        case("pixels_2x3x4x5", plain, &[2, 3, 4, 5]),
+        case("steps_3x4x7", plain, &[3, 4, 7]),
+        case("smooth_4x10", smooth, &[4, 10]),
+        case("smooth_extreme_4x5", smooth, &[4, 5]).fill(0, Fill::Uniform(-100.0, 100.0)),
+        case("normalized_7x3", normalized, &[7, 3]),
+        case("ignoring_13x3", ignoring, &[13, 3]),
+        case("ignoring_smooth_13x3", CrossEntropy { label_smoothing: 0.1, ..ignoring }, &[13, 3]),
+        case("weighted_7x5", weighted, &[7, 5]),
+        case("all_2x3x5x7", all, &[2, 3, 5, 7]),
+        case("131x10", plain, &[131, 10]).large(),
+        case("label_out_of_range_4x3", plain, &[4, 3]).fill(1, Fill::Constant(3.0)).large(),
+        case("label_far_out_of_range_4x3", ignoring, &[4, 3]).fill(1, Fill::Constant(3e9)).large(),
+        case("all_ignored_4x3", all, &[4, 3]).fill(1, Fill::Constant(1.0)).large(),
+        case("long_rows_5x1031", plain, &[5, 1031]).large(),
+        case("long_rows_all_2x517x3", all, &[2, 517, 3]).large(),
+        case("pixels_all_3x21x65x67", all, &[3, 21, 65, 67]).large(),
+        case("more_positions_than_sums_1x2x300x301", all, &[1, 2, 300, 301]).large(),
     ]
 }

@@ -7,8 +7,10 @@ mod activation;
 mod call;
 mod case;
 mod check;
+mod class_loss;
 mod dispatch;
 mod elementwise;
+mod elementwise_loss;
 mod gemm;
 mod mask;
 mod norm;
@@ -19,6 +21,7 @@ mod recurrent;
 mod reduce;
 mod softmax_rows;
 mod strided;
+mod update;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -233,10 +236,10 @@ macro_rules! twin {
 /// no outputs. `hyper` is a small f32 tensor that the trainer uploads each step (learning rate, bias corrections).
 /// Where `guard[0]` is not finite, the update leaves everything as it was.
 pub trait UpdateRule: fmt::Debug + Send + Sync {
-    /// The op of an update node.
-    fn op(&self) -> Arc<dyn Op>;
-    /// Names of the states kept per parameter, each of the parameter's shape: `["m", "v"]`.
-    fn states(&self) -> &'static [&'static str];
+    /// The op of a parameter's update node.
+    fn op(&self, parameter: &TensorDesc) -> Arc<dyn Op>;
+    /// The states kept for a parameter, by name. They begin as zeros.
+    fn states(&self, parameter: &TensorDesc) -> Vec<(&'static str, TensorDesc)>;
     /// The contents of `hyper` for step `step` (from 1).
     fn hyper(&self, step: u64) -> [f32; HYPER_LEN];
 }
@@ -268,6 +271,8 @@ ops! {
     abs,
     accumulate,
     accuracy,
+    adafactor,
+    adagrad,
     adam,
     adaptive_avg_pool2d,
     add,
@@ -284,6 +289,7 @@ ops! {
     copy,
     cross_entropy,
     detach,
+    dice,
     dropout,
     elu,
     ema,
@@ -297,11 +303,15 @@ ops! {
     gru,
     hard_sigmoid,
     hard_swish,
+    huber,
+    lamb,
     layer_norm,
     leaky_relu,
+    lion,
     log,
     log_softmax,
     lstm,
+    mae,
     matmul,
     max_pool2d,
     mean,
@@ -315,11 +325,13 @@ ops! {
     relu,
     reshape,
     rms_norm,
+    rmsprop,
     scale,
     sgd,
     sigmoid,
     silu,
     slice,
+    soft_cross_entropy,
     softmax,
     softplus,
     split,

@@ -35,12 +35,6 @@ pub(super) fn lanes(terms: usize, threshold: usize) -> usize {
     if terms < threshold { 1 } else { WORKGROUP }
 }
 
-/// The number of lanes that work on one row of `terms` elements where most of the work is to read them: as many as read
-/// together what lies together, and each of them a few times.
-pub(super) fn row_lanes(terms: usize) -> usize {
-    terms.div_ceil(4).next_power_of_two().min(WORKGROUP)
-}
-
 /// Adds lanes, a power of two up to a workgroup, to a launch over `rows` rows.
 pub(super) fn over_rows(dispatch: Dispatch, rows: usize, lanes: usize) -> Dispatch {
     dispatch.constant("LANES", lanes as u32).linear(rows.div_ceil(WORKGROUP / lanes))

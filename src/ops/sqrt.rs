@@ -2,6 +2,7 @@
 
 use super::activation::{self, Activation};
 use super::{Case, Fill, Real};
+use crate::tensor::TensorDesc;
 
 /// `output = √input`
 ///
@@ -40,5 +41,9 @@ impl Activation for Sqrt {
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
-    activation::cases(Sqrt, "", Fill::Uniform(0.1, 5.0))
+    let mut cases = activation::cases(Sqrt, "", Fill::Uniform(0.1, 5.0));
+    for (case, x) in [("zeros_5", 0.0), ("negative_5", -2.0)] {
+        cases.push(Case::new(case, Sqrt, [TensorDesc::f32([5])]).fill(0, Fill::Constant(x)).large());
+    }
+    cases
 }

@@ -1,7 +1,11 @@
 //! Measures what ops and copies cost on a device, and fits a cost model to it.
 
+use std::collections::BTreeMap;
+
+use super::loss::Loss;
 use super::machine::Profile;
-use super::settings::{Config, Loss, Optimizer};
+use super::optimizer::Optimizer;
+use super::settings::Config;
 use super::source::{ModelSource, Purpose};
 use crate::autodiff::{self, Training};
 use crate::device::Device;
@@ -125,13 +129,15 @@ pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainEr
 /// Graphs whose nodes are measured: together they hold every op, at sizes that tell launches, flops and bytes apart.
 fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     let adam = Config::default();
-    let sgd =
-        Config { optimizer: Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.0 }, ..adam };
+    let sgd = Config {
+        optimizer: Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.0 },
+        ..adam.clone()
+    };
     let small = Sequential::new("small", [4, 12, 12]).conv2d(8, 3).relu().max_pool2d(2).flatten().linear(10);
     let mut graphs = vec![
-        joint(&small, adam, Pass::Only, 2)?,
-        joint(&small, adam, Pass::Only, 32)?,
-        joint(&small, sgd, Pass::Last, 8)?,
+        joint(&small, adam.clone(), Pass::Only, 2)?,
+        joint(&small, adam.clone(), Pass::Only, 32)?,
+        joint(&small, sgd.clone(), Pass::Last, 8)?,
     ];
     if extent == Extent::Quick {
         return Ok(graphs);
@@ -140,14 +146,14 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         [(models::mnist_mlp(), [16, 128]), (models::mnist_cnn(), [8, 32]), (models::mnist_lstm(), [8, 64])]
     {
         for samples in sizes {
-            graphs.push(joint(&model, adam, Pass::Only, samples)?);
+            graphs.push(joint(&model, adam.clone(), Pass::Only, samples)?);
         }
     }
-    let clipped = Config { clip_norm: Some(1.0), ..sgd };
+    let clipped = Config { clip_norm: Some(1.0), ..sgd.clone() };
     graphs.push(joint(&models::mnist_cnn(), clipped, Pass::Last, 16)?);
-    graphs.push(joint(&models::mnist_mlp(), sgd, Pass::Middle, 64)?);
-    graphs.push(joint(&models::mnist_mlp(), Config { loss: Loss::Mse, ..adam }, Pass::Only, 32)?);
-    graphs.push(joint(&models::mnist_mlp(), Config { loss: Loss::BceWithLogits, ..adam }, Pass::Only, 32)?);
+    graphs.push(joint(&models::mnist_mlp(), sgd.clone(), Pass::Middle, 64)?);
+    graphs.push(joint(&models::mnist_mlp(), Config { loss: Loss::Mse, ..adam.clone() }, Pass::Only, 32)?);
+    graphs.push(joint(&models::mnist_mlp(), Config { loss: Loss::bce_with_logits(), ..adam.clone() }, Pass::Only, 32)?);
     for (channels, side, conv) in [
         (3, 32, Conv2d::new(32, 3).padding(1)),
         (16, 32, Conv2d::new(64, 1)),
@@ -160,18 +166,18 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         let model = Sequential::new("conv", [channels, side, side]);
         // The first convolution makes the second need a gradient of its input.
         let model = model.push(Conv2d::new(channels, 1)).push(conv).avg_pool2d(2).flatten().linear(10);
-        graphs.push(joint(&model, adam, Pass::Only, 12)?);
+        graphs.push(joint(&model, adam.clone(), Pass::Only, 12)?);
     }
     for (features, samples) in [(256, 32), (256, 200), (1024, 16), (1024, 100)] {
         let model = Sequential::new("gemm", [features]).linear(features).linear(100);
-        graphs.push(joint(&model, adam, Pass::Only, samples)?);
+        graphs.push(joint(&model, adam.clone(), Pass::Only, samples)?);
     }
     let lstm = Sequential::new("lstm", [12, 40]).lstm(256).linear(10);
-    graphs.push(joint(&lstm, adam, Pass::Only, 24)?);
+    graphs.push(joint(&lstm, adam.clone(), Pass::Only, 24)?);
     let gru = Sequential::new("gru", [12, 40]).gru(256).linear(10);
-    graphs.push(joint(&gru, adam, Pass::Only, 24)?);
+    graphs.push(joint(&gru, adam.clone(), Pass::Only, 24)?);
     for samples in [4, 64] {
-        graphs.push(joint(&assorted(), adam, Pass::Only, samples)?);
+        graphs.push(joint(&assorted(), adam.clone(), Pass::Only, samples)?);
         graphs.push(residual(samples)?);
         graphs.push(compact(&models::mnist_lstm(), samples)?);
         graphs.push(compact(&models::mnist_cnn(), samples.min(16))?);
@@ -220,14 +226,16 @@ fn residual(samples: usize) -> Result<Graph, GraphError> {
 /// A model whose forward values are kept in small forms.
 fn compact(model: &Model, samples: usize) -> Result<Graph, GraphError> {
     let Built { graph, output, .. } = model.build(samples, Mode::Train(Statistics::Exact))?;
-    finish(graph, output, Loss::CrossEntropy, Stash::Compact)
+    finish(graph, output, Loss::default(), Stash::Compact)
 }
 
 fn finish(mut graph: Graph, output: ValueId, loss: Loss, stash: Stash) -> Result<Graph, GraphError> {
     let target = graph.input("target", loss.target(&graph.value(output).desc));
-    let loss = loss.apply(&mut graph, output, target)?;
-    let rule = Optimizer::default().rule().expect("bug: settings that make no sense");
-    let training = Training { rule: &*rule, clip_norm: None, pass: Pass::Only, weight: 1.0, stash, carries: &[] };
+    let (loss, weight) = loss.apply(&mut graph, output, target, 1.0)?;
+    let groups = [Optimizer::default().rule().expect("bug: settings that make no sense")];
+    let group_of = &BTreeMap::new();
+    let training =
+        Training { groups: &groups, group_of, clip_norm: None, pass: Pass::Only, weight, stash, carries: &[] };
     autodiff::joint(graph, loss, &[], &training)
 }
 

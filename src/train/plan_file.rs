@@ -5,7 +5,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::{Config, Loss, Optimizer};
+use super::groups::Group;
+use super::loss::Loss;
+use super::optimizer::Optimizer;
+use super::settings::Config;
 use super::weights;
 use crate::error::{DataError, PlanError, TrainError};
 use crate::nn::{Model, Statistics};
@@ -25,6 +28,8 @@ pub struct PlanFile {
     model: String,
     loss: Loss,
     optimizer: Optimizer,
+    #[serde(default)]
+    groups: Vec<Group>,
     clip_norm: Option<f32>,
     #[serde(default)]
     statistics: Statistics,
@@ -45,8 +50,9 @@ impl PlanFile {
             format: FORMAT.to_owned(),
             version: VERSION,
             model: model.name().to_owned(),
-            loss: config.loss,
+            loss: config.loss.clone(),
             optimizer: config.optimizer,
+            groups: config.groups.clone(),
             clip_norm: config.clip_norm,
             statistics: config.statistics,
             plan,
@@ -101,6 +107,11 @@ impl PlanFile {
         self.optimizer
     }
 
+    /// Parameters with settings of their own.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
     /// The norm that gradients are clipped to.
     pub fn clip_norm(&self) -> Option<f32> {
         self.clip_norm
@@ -132,7 +143,7 @@ impl PlanFile {
             return other("a batch of", self.plan.batch.to_string(), config.batch.to_string());
         }
         if self.loss != config.loss {
-            return other("the loss", self.loss.to_string(), config.loss.to_string());
+            return other("the loss", describe(&self.loss), describe(&config.loss));
         }
         if self.clip_norm != config.clip_norm {
             let word = |norm: Option<f32>| norm.map_or_else(|| "none".to_owned(), |norm| norm.to_string());
@@ -146,7 +157,10 @@ impl PlanFile {
             );
         }
         if without_rate(self.optimizer) != without_rate(config.optimizer) {
-            return other("the optimizer", describe(self.optimizer), describe(config.optimizer));
+            return other("the optimizer", describe(&self.optimizer), describe(&config.optimizer));
+        }
+        if self.groups != config.groups {
+            return other("the groups", describe(&self.groups), describe(&config.groups));
         }
         Ok(self.plan)
     }
@@ -154,23 +168,11 @@ impl PlanFile {
 
 /// The optimizer without its learning rate, which no plan depends on.
 fn without_rate(mut optimizer: Optimizer) -> Optimizer {
-    match &mut optimizer {
-        Optimizer::Sgd { lr, .. } | Optimizer::Adam { lr, .. } | Optimizer::Adamw { lr, .. } => *lr = 0.0,
-    }
+    *optimizer.lr_mut() = 0.0;
     optimizer
 }
 
-fn describe(optimizer: Optimizer) -> String {
-    match optimizer {
-        Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
-            let nesterov = if nesterov { ", nesterov" } else { "" };
-            format!("sgd (momentum {momentum}, weight decay {weight_decay}{nesterov})")
-        }
-        Optimizer::Adam { betas, eps, weight_decay, .. } => {
-            format!("adam (betas {betas:?}, eps {eps}, weight decay {weight_decay})")
-        }
-        Optimizer::Adamw { betas, eps, weight_decay, .. } => {
-            format!("adamw (betas {betas:?}, eps {eps}, weight decay {weight_decay})")
-        }
-    }
+/// Settings as a file holds them.
+fn describe(settings: &impl Serialize) -> String {
+    serde_json::to_string(settings).expect("bug: settings that JSON cannot hold")
 }

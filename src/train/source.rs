@@ -1,19 +1,18 @@
 //! The planner's graphs: a model with its loss, metrics and optimizer, at any number of samples.
 
-use std::sync::Arc;
-
+use super::groups::Rules;
+use super::loss::Loss;
 use super::machine::Machine;
-use super::settings::{Config, Loss};
+use super::settings::Config;
 use crate::autodiff::{self, Training};
 use crate::data::TARGET;
 use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Mode, Model, Statistics};
-use crate::ops::accuracy::Accuracy;
-use crate::ops::{Stash, UpdateRule};
+use crate::ops::Stash;
 use crate::plan::{self, Limits, Planned, Request, Source};
 
-/// Name of the metric that counts samples predicted right.
+/// Name of the metric that counts positions predicted right.
 pub(crate) const CORRECT: &str = "correct";
 
 /// What a plan is for.
@@ -28,7 +27,7 @@ pub(crate) enum Purpose {
 pub(crate) struct ModelSource<'a> {
     pub(crate) model: &'a Model,
     pub(crate) loss: Loss,
-    pub(crate) rule: Arc<dyn UpdateRule>,
+    pub(crate) rules: Rules,
     pub(crate) clip_norm: Option<f32>,
     pub(crate) statistics: Statistics,
     pub(crate) purpose: Purpose,
@@ -41,9 +40,12 @@ impl<'a> ModelSource<'a> {
         {
             return Err(TrainError::Setting(format!("clip_norm = {norm} is not possible: it must be above 0")));
         }
-        let rule = config.optimizer.rule()?;
-        let Config { loss, clip_norm, statistics, .. } = *config;
-        Ok(ModelSource { model, loss, rule, clip_norm, statistics, purpose })
+        config.loss.check()?;
+        let built = model.build(1, Mode::Evaluate)?;
+        let parameters = built.parameters.iter().map(|p| (&*p.name, &built.graph.value(p.value).desc));
+        let rules = Rules::new(config.optimizer, &config.groups, parameters)?;
+        let Config { loss, clip_norm, statistics, .. } = config.clone();
+        Ok(ModelSource { model, loss, rules, clip_norm, statistics, purpose })
     }
 }
 
@@ -60,15 +62,20 @@ impl Source for ModelSource<'_> {
         }
         graph.set_scope("loss");
         let target = graph.input(TARGET, self.loss.target(&graph.value(output).desc));
-        let loss = self.loss.apply(&mut graph, output, target)?;
-        let mut metrics = Vec::new();
-        if self.loss == Loss::CrossEntropy {
-            graph.set_scope("accuracy");
-            metrics.push((CORRECT, graph.apply(Accuracy, &[output, target])?));
-        }
-        let weight = samples as f32 / batch as f32;
-        let training =
-            Training { rule: &*self.rule, clip_norm: self.clip_norm, pass, weight, stash, carries: &carries };
+        let share = samples as f32 / batch as f32;
+        let (loss, weight) = self.loss.apply(&mut graph, output, target, share)?;
+        graph.set_scope("accuracy");
+        let correct = self.loss.correct(&mut graph, output, target)?;
+        let metrics: Vec<_> = correct.into_iter().map(|correct| (CORRECT, correct)).collect();
+        let training = Training {
+            groups: &self.rules.rules,
+            group_of: &self.rules.group_of,
+            clip_norm: self.clip_norm,
+            pass,
+            weight,
+            stash,
+            carries: &carries,
+        };
         autodiff::joint(graph, loss, &metrics, &training)
     }
 }

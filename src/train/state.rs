@@ -47,7 +47,7 @@ impl Trainer {
         Ok(self.executor.write(name, bytemuck::cast_slice(data))?)
     }
 
-    /// The optimizer's state of one parameter (`momentum`, `exp_avg`, …), if it has one of that name.
+    /// The optimizer's state of one parameter (`momentum_buffer`, `exp_avg`, …), if it has one of that name.
     ///
     /// # Errors
     /// Where the device fails.

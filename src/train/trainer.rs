@@ -9,12 +9,14 @@ use std::time::Instant;
 use bytemuck::bytes_of;
 
 use super::diagnose;
+use super::evaluate::{Tally, Target};
+use super::groups::Rules;
 use super::machine::Machine;
 use super::report::{Evaluation, FitOptions, FitReport, StepReport};
-use super::settings::{Config, Loss, Target};
+use super::settings::Config;
 use super::source::{CORRECT, ModelSource, Purpose, input_names, plan_with};
-use crate::autodiff::{HYPER, LOSS};
-use crate::data::{Batch, Batches, Dataset, INPUT, Order, Targets};
+use crate::autodiff::{LOSS, hyper_name};
+use crate::data::{Batch, Batches, Dataset, INPUT, Order};
 use crate::device::Device;
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::{CpuExecutor, Executor, GpuExecutor};
@@ -28,7 +30,7 @@ use crate::tensor::Shape;
 pub struct Trainer {
     pub(super) model: Model,
     pub(super) config: Config,
-    rule: Arc<dyn UpdateRule>,
+    rules: Rules,
     pub(super) planned: Planned,
     pub(super) executor: Box<dyn Executor>,
     /// Updates made so far, over all fits.
@@ -127,11 +129,11 @@ impl Trainer {
         executor: Box<dyn Executor>,
     ) -> Result<Self, TrainError> {
         let model = model.into();
-        let rule = ModelSource::new(&model, &config, Purpose::Training)?.rule;
+        let rules = ModelSource::new(&model, &config, Purpose::Training)?.rules;
         let mut trainer = Trainer {
             model,
             config,
-            rule,
+            rules,
             planned,
             executor,
             steps: 0,
@@ -266,7 +268,7 @@ impl Trainer {
         if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
             return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
         }
-        let hyper = self.rule.hyper(self.steps + 1);
+        let uniform = self.uniform_inputs(data, indices);
         let (mut rest, mut first) = (indices, 0);
         for i in 0..self.planned.plan.schedule.len() {
             let (micro_batch, later) = rest.split_at(self.planned.plan.micro_batches[i]);
@@ -275,8 +277,7 @@ impl Trainer {
             let program = self.planned.plan.schedule[i];
             let run = run_words(self.config.seed, self.steps + 1, first);
             first += micro_batch.len();
-            let inputs =
-                inputs(&self.planned, program, &self.batch, &[(HYPER, bytes_of(&hyper)), (RUN, bytes_of(&run))]);
+            let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
             self.executor.run(program, &inputs)?;
         }
         let loss = self.read_scalar(LOSS)?;
@@ -284,10 +285,8 @@ impl Trainer {
             return Err(self.diagnose(data, indices, loss));
         }
         self.steps += 1;
-        let accuracy = match self.config.loss {
-            Loss::CrossEntropy => Some(self.read_scalar(CORRECT)? / indices.len() as f32),
-            _ => None,
-        };
+        let counted = self.config.loss.counted(data.targets(), indices);
+        let accuracy = if counted > 0 { Some(self.read_scalar(CORRECT)? / counted as f32) } else { None };
         Ok((loss, accuracy))
     }
 
@@ -297,15 +296,10 @@ impl Trainer {
     /// Where the data does not fit the model or the device fails.
     pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, TrainError> {
         self.check_data(data)?;
-        let loss_kind = self.config.loss;
-        let (mut loss, mut correct) = (0.0, Some(0usize));
-        self.for_each_prediction(data, |prediction, target| {
-            loss += loss_kind.of_sample(prediction, target);
-            correct = loss_kind.is_correct(prediction, target).and_then(|right| Some(correct? + usize::from(right)));
-        })?;
-        let samples = data.len();
-        let accuracy = correct.map(|correct| correct as f64 / samples as f64);
-        Ok(Evaluation { loss: loss / samples as f64, accuracy, samples })
+        let loss = self.config.loss.clone();
+        let mut tally = Tally::new(&loss, &self.model.output_shape()?)?;
+        self.for_each_prediction(data, |prediction, target| tally.add(prediction, target))?;
+        Ok(Evaluation { loss: tally.loss(), accuracy: tally.accuracy(), samples: data.len() })
     }
 
     /// The model's outputs for all samples of `data`, one after the other.
@@ -325,13 +319,13 @@ impl Trainer {
 
     fn diagnose(&mut self, data: &Dataset, indices: &[usize], loss: f32) -> TrainError {
         let step = self.steps + 1;
+        let uniform = self.uniform_inputs(data, indices);
         let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, |i, program| {
             let start: usize = self.planned.plan.micro_batches[..i].iter().sum();
             let micro_batch = &indices[start..start + self.planned.plan.micro_batches[i]];
             data.gather(micro_batch, &mut self.batch)?;
-            let (hyper, run) = (self.rule.hyper(step), run_words(self.config.seed, step, start));
-            let inputs =
-                inputs(&self.planned, program, &self.batch, &[(HYPER, bytes_of(&hyper)), (RUN, bytes_of(&run))]);
+            let run = run_words(self.config.seed, step, start);
+            let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
             Ok(inputs.into_iter().map(|(name, data)| (name.to_owned(), data.to_vec())).collect())
         });
         match place {
@@ -359,18 +353,12 @@ impl Trainer {
             data.gather(micro_batch, &mut self.batch)?;
             self.batch.pad(micro_batch.len(), size);
             let run = run_words(self.config.seed, self.steps, i * size);
-            let inputs = inputs(&self.planned, program, &self.batch, &[(RUN, bytes_of(&run))]);
+            let inputs = inputs(&self.planned, program, &self.batch, &run, &[]);
             self.executor.run(program, &inputs)?;
             let output: Vec<f32> = bytemuck::pod_collect_to_vec(&self.executor.outputs(program)?[0][..]);
             let numel = output.len() / size;
             for (prediction, &sample) in output.chunks(numel).zip(micro_batch) {
-                let target = match data.targets() {
-                    Targets::Labels { labels, .. } => Target::Label(labels[sample]),
-                    Targets::Values { values, shape } => {
-                        Target::Values(&values[sample * shape.numel()..(sample + 1) * shape.numel()])
-                    }
-                };
-                visit(prediction, target);
+                visit(prediction, Target::of(data.targets(), sample));
             }
             Ok(())
         };
@@ -411,28 +399,15 @@ impl Trainer {
 
     fn check_data(&self, data: &Dataset) -> Result<(), TrainError> {
         self.check_samples(data)?;
-        let output = self.model.output_shape()?;
-        let mismatch = |text: String| Err(DataError::Mismatch(text).into());
-        match (self.config.loss, data.targets()) {
-            (Loss::CrossEntropy, Targets::Labels { classes, .. }) => {
-                let logits = *output.last().unwrap_or(&0);
-                if (*classes as usize) > logits {
-                    return mismatch(format!("the data has {classes} classes, but the model ends in {logits} outputs"));
-                }
-            }
-            (Loss::CrossEntropy, Targets::Values { .. }) => {
-                return mismatch("cross-entropy needs labels, but the data has target values".to_owned());
-            }
-            (loss, Targets::Labels { .. }) => {
-                return mismatch(format!("the loss {loss} needs target values, but the data has labels"));
-            }
-            (_, Targets::Values { shape, .. }) => {
-                if *shape != output {
-                    return mismatch(format!("the data's targets have shape {shape}, the model's output {output}"));
-                }
-            }
-        }
-        Ok(())
+        Ok(self.config.loss.check_targets(&self.model.output_shape()?, data.targets())?)
+    }
+
+    /// What all micro-batches of the step on these samples are given alike.
+    fn uniform_inputs(&self, data: &Dataset, indices: &[usize]) -> Vec<(String, Vec<f32>)> {
+        let hyper =
+            |(group, rule): (usize, &Arc<dyn UpdateRule>)| (hyper_name(group), rule.hyper(self.steps + 1).to_vec());
+        let hypers = self.rules.rules.iter().enumerate().map(hyper);
+        hypers.chain(self.config.loss.inputs(data.targets(), indices)).collect()
     }
 }
 
@@ -441,10 +416,12 @@ fn inputs<'a>(
     planned: &'a Planned,
     program: usize,
     batch: &'a Batch,
-    others: &[(&str, &'a [u8])],
+    run: &'a [u32; 4],
+    uniform: &'a [(String, Vec<f32>)],
 ) -> Vec<(&'a str, &'a [u8])> {
     let named = |name: &'a str| {
-        let other = others.iter().find(|(other, _)| *other == name).map(|&(_, bytes)| bytes);
+        let other = uniform.iter().find(|(other, _)| other == name).map(|(_, values)| bytemuck::cast_slice(values));
+        let other = other.or_else(|| (name == RUN).then(|| bytes_of(run)));
         (name, other.or_else(|| batch.bytes(name)).unwrap_or_else(|| panic!("bug: nothing to upload as `{name}`")))
     };
     input_names(&planned.graphs[program]).map(named).collect()

@@ -51,18 +51,28 @@ pub struct UpdateEntry {
     pub steps: Vec<Step>,
 }
 
+/// Settings of an optimizer, by PyTorch's names.
 #[derive(Clone, Debug, Deserialize)]
-pub struct UpdateSettings {
-    pub lr: f64,
-    pub weight_decay: f64,
-    #[serde(default)]
-    pub momentum: f64,
-    #[serde(default)]
-    pub nesterov: bool,
-    #[serde(default)]
-    pub betas: (f64, f64),
-    #[serde(default)]
-    pub eps: f64,
+#[serde(transparent)]
+pub struct UpdateSettings(BTreeMap<String, serde_json::Value>);
+
+impl UpdateSettings {
+    fn get(&self, name: &str) -> &serde_json::Value {
+        self.0.get(name).unwrap_or_else(|| panic!("a golden entry lacks `{name}`"))
+    }
+
+    pub fn number(&self, name: &str) -> f64 {
+        self.get(name).as_f64().expect("a number")
+    }
+
+    pub fn pair(&self, name: &str) -> (f64, f64) {
+        let number = |i: usize| self.get(name)[i].as_f64().expect("two numbers");
+        (number(0), number(1))
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.get(name).as_bool().expect("true or false")
+    }
 }
 
 /// A step's gradient, and the parameter and states after it.

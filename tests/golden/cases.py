@@ -62,11 +62,11 @@ for shape in ((1, 1), (4, 7), (2, 5, 3), (2, 3, 4, 5), (3, 17, 1, 1)):
 
 
 # conv2d
-def conv2d(name, input, weight, bias=True, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+def conv2d(name, input, weight, bias=True, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, **rest):
     inputs = {"input": input, "weight": weight}
     if bias:
         inputs["bias"] = (weight[0],)
-    add("conv2d", name, inputs, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups})
+    add("conv2d", name, inputs, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups} | rest)
 
 
 conv2d("basic", (2, 3, 8, 8), (4, 3, 3, 3))
@@ -85,6 +85,42 @@ conv2d("groups2_stride2_no_bias", (1, 4, 7, 7), (2, 2, 3, 3), bias=False, stride
 conv2d("depthwise", (2, 4, 6, 6), (4, 1, 3, 3), padding=(1, 1), groups=4)
 conv2d("depthwise_two_per_channel", (1, 3, 7, 7), (6, 1, 3, 3), stride=(2, 2), groups=3)
 conv2d("channels9to17", (1, 9, 5, 5), (17, 9, 3, 3), padding=(1, 1))
+conv2d("depthwise_two_per_channel_pad1", (2, 3, 6, 7), (6, 1, 3, 3), padding=(1, 1), groups=3)
+conv2d("depthwise_5x5_stride2", (2, 3, 9, 10), (3, 1, 5, 5), stride=(2, 2), padding=(2, 2), groups=3)
+conv2d("depthwise_dilation2", (1, 3, 9, 11), (3, 1, 3, 3), padding=(2, 2), dilation=(2, 2), groups=3)
+conv2d("depthwise_stride2_dilation4", (1, 2, 13, 12), (4, 1, 2, 3), stride=(2, 2), padding=(2, 3), dilation=(4, 2), groups=2)
+conv2d("groups3_channels5to3", (1, 15, 5, 6), (9, 5, 3, 3), stride=(2, 2), padding=(1, 1), groups=3)
+conv2d("patches", (1, 3, 8, 12), (5, 3, 4, 4), stride=(4, 4))
+conv2d("stride2_dilation4", (1, 3, 13, 12), (4, 3, 2, 3), stride=(2, 2), padding=(2, 3), dilation=(4, 2))
+conv2d("relu", (2, 3, 6, 7), (5, 3, 3, 3), padding=(1, 1), relu=True)
+conv2d("relu_depthwise", (2, 5, 7, 6), (5, 1, 3, 3), padding=(1, 1), groups=5, relu=True)
+
+
+# conv_transpose2d: the weight is [in, out / groups, h, w].
+def conv_transpose2d(name, input, weight, bias=True, groups=1, **rest):
+    inputs = {"input": input, "weight": weight}
+    if bias:
+        inputs["bias"] = (weight[1] * groups,)
+    settings = {"stride": (1, 1), "padding": (0, 0), "output_padding": (0, 0), "dilation": (1, 1), "groups": groups}
+    add("conv_transpose2d", name, inputs, settings | rest)
+
+
+conv_transpose2d("basic", (2, 3, 5, 6), (3, 4, 3, 3))
+conv_transpose2d("no_bias", (2, 3, 4, 4), (3, 5, 2, 3), bias=False)
+conv_transpose2d("one_pixel", (3, 2, 1, 1), (2, 2, 1, 1))
+conv_transpose2d("kernel2_stride2", (2, 4, 3, 5), (4, 3, 2, 2), stride=(2, 2))
+conv_transpose2d("kernel1_stride2_output_padding", (1, 2, 3, 4), (2, 3, 1, 1), stride=(2, 2), output_padding=(1, 0))
+conv_transpose2d(
+    "kernel3_stride2_pad1_output_padding1", (2, 3, 4, 5), (3, 4, 3, 3), stride=(2, 2), padding=(1, 1), output_padding=(1, 1)
+)
+conv_transpose2d("kernel4_stride2_pad1", (1, 3, 4, 4), (3, 2, 4, 4), stride=(2, 2), padding=(1, 1))
+conv_transpose2d("dilation2_pad1", (1, 2, 5, 4), (2, 3, 3, 3), bias=False, padding=(1, 1), dilation=(2, 2))
+conv_transpose2d("groups2", (2, 4, 3, 4), (4, 3, 2, 3), stride=(2, 2), groups=2)
+conv_transpose2d("depthwise", (2, 3, 5, 4), (3, 1, 3, 3), stride=(2, 2), padding=(1, 1), output_padding=(1, 1), groups=3)
+conv_transpose2d(
+    "all_settings", (2, 4, 5, 4), (4, 3, 3, 2),
+    stride=(2, 3), padding=(2, 1), output_padding=(1, 2), dilation=(2, 1), groups=2,
+)
 
 
 # conv_transpose2d
@@ -424,6 +460,51 @@ for name, shape, scale in (
 ):
     add("upsample_nearest2d", name, {"input": shape}, {"scale": scale})
 
+# upsample_bilinear2d
+for align_corners, prefix in ((False, ""), (True, "corners_")):
+    for name, shape, size in (
+        ("8x10_of_4x5", (2, 3, 4, 5), (8, 10)),
+        ("7x9_of_3x2", (1, 2, 3, 2), (7, 9)),
+        ("3x2_of_5x7", (1, 2, 5, 7), (3, 2)),
+        ("3x5_of_one_pixel", (1, 2, 1, 1), (3, 5)),
+        ("one_pixel_of_3x4", (2, 1, 3, 4), (1, 1)),
+        ("same_4x3", (1, 2, 4, 3), (4, 3)),
+        ("6x2_of_2x6", (1, 1, 2, 6), (6, 2)),
+    ):
+        add("upsample_bilinear2d", prefix + name, {"input": shape}, {"size": size, "align_corners": align_corners})
+
+# adaptive_avg_pool2d
+for name, shape, output in (
+    ("global_2x3x4x5", (2, 3, 4, 5), (1, 1)),
+    ("global_one_pixel", (2, 3, 1, 1), (1, 1)),
+    ("whole_2x2_of_4x6", (2, 3, 4, 6), (2, 2)),
+    ("uneven_3x2_of_7x5", (1, 2, 7, 5), (3, 2)),
+    ("same_3x4", (1, 2, 3, 4), (3, 4)),
+    ("larger_5x7_of_3x2", (2, 2, 3, 2), (5, 7)),
+    ("larger_3x3_of_one_pixel", (1, 2, 1, 1), (3, 3)),
+    ("mixed_2x9_of_5x4", (1, 3, 5, 4), (2, 9)),
+    ("row_1x3_of_4x7", (1, 2, 4, 7), (1, 3)),
+):
+    add("adaptive_avg_pool2d", name, {"input": shape}, {"output": output})
+
+# mul_channels: scale is one factor per channel of each sample.
+for shape in ((1, 1), (4, 7), (2, 5, 3), (2, 3, 4, 5), (3, 17, 1, 1), (2, 3, 2, 2, 2)):
+    add("mul_channels", dims(shape), {"input": shape, "scale": shape[:2]})
+
+# pad: pairs before and after, for each axis.
+for name, shape, pads, value in (
+    ("image_2x3x4x5", (2, 3, 4, 5), ((0, 0), (0, 0), (1, 1), (1, 1)), 0.0),
+    ("uneven_2x3x4x5", (2, 3, 4, 5), ((0, 0), (0, 0), (0, 3), (2, 1)), 0.5),
+    ("channels_2x3x2x2", (2, 3, 2, 2), ((0, 0), (1, 2), (0, 0), (0, 0)), -1.5),
+    ("time_3x5x2", (3, 5, 2), ((0, 0), (4, 0), (0, 0)), 0.0),
+    ("row_7", (7,), ((2, 3),), 1.0),
+    ("batch_2x3", (2, 3), ((1, 0), (0, 0)), 0.25),
+    ("nothing_2x3", (2, 3), ((0, 0), (0, 0)), 0.0),
+    ("one_1x1", (1, 1), ((0, 0), (1, 1)), 0.0),
+    ("five_axes_2x2x3x2x3", (2, 2, 3, 2, 3), ((0, 0), (1, 0), (0, 2), (0, 0), (1, 1)), 2.0),
+):
+    add("pad", name, {"input": shape}, {"pads": pads, "value": value})
+
 # sum, mean: where every axis is summed without keepdim, the output has shape [1].
 for op in ("sum", "mean"):
     for name, shape, axes, keepdim in (
@@ -473,32 +554,103 @@ for op, ALL in (("lstm", (0, 1, 2)), ("gru", (0, 1))):
     recurrent(op, "lengths_state", 5, 7, 2, 3, True, ALL, lengths=True)
     recurrent(op, "lengths_last", 3, 4, 2, 5, True, LAST, lengths=True)
 
-# Losses: mean over all, output [1].
-for shape, suffix, fill in (
-    ((1, 2), "", None),
-    ((4, 10), "", None),
-    ((7, 3), "", None),
-    ((2, 300), "", None),
-    ((4, 5), "extreme_", ("uniform", -100.0, 100.0)),
-):
-    fills = {"labels": ("labels", shape[1])} | ({"input": fill} if fill else {})
-    add("cross_entropy", suffix + dims(shape), {"input": shape, "labels": (shape[0],)}, fill=fills, no_grad=("labels",))
-for name, shape, fill in (
-    ("1", (1,), None),
-    ("7", (7,), None),
-    ("4x5", (4, 5), None),
-    ("257", (257,), None),
-    ("extreme", (13,), ("uniform", -100.0, 100.0)),
-):
-    fills = {"target": ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
-    add("bce_with_logits", name, {"input": shape, "target": shape}, fill=fills, no_grad=("target",))
-for shape in ((1,), (7,), (4, 5), (257,)):
-    add("mse", dims(shape), {"input": shape, "target": shape})
+# Losses over classes: input [N, C, ...], labels [N, ...]; output [1]. Where there is a normalizer, the sum over positions times it,
+# else the mean over positions.
+def over_classes(op, name, shape, weighted=False, normalized=False, fill=None, **settings):
+    inputs, fills = {"input": shape}, {"input": fill} if fill else {}
+    if op == "soft_cross_entropy":
+        inputs["target"], fills["target"] = shape, ("uniform", 0.0, 1.0)
+    else:
+        inputs["labels"], fills["labels"] = (shape[0], *shape[2:]), ("labels", shape[1])
+    if normalized:
+        inputs["normalizer"], fills["normalizer"] = (1,), ("uniform", 0.05, 0.5)
+    if weighted:
+        inputs["class_weights"], fills["class_weights"] = (shape[1],), ("uniform", 0.25, 4.0)
+    no_grad = ("labels", "target", "normalizer", "class_weights")
+    add(op, name, inputs, settings, fill=fills, no_grad=no_grad)
 
-# accuracy: the number of rows whose first largest logit is at the label, of shape [1]; no gradient.
-for shape in ((1, 2), (7, 3), (64, 10)):
+
+EXTREME = ("uniform", -100.0, 100.0)
+for shape in ((1, 2), (4, 10), (7, 3), (2, 300)):
+    over_classes("cross_entropy", dims(shape), shape)
+over_classes("cross_entropy", "extreme_4x5", (4, 5), fill=EXTREME)
+over_classes("cross_entropy", "pixels_2x3x4x5", (2, 3, 4, 5))
+over_classes("cross_entropy", "steps_3x4x7", (3, 4, 7))
+over_classes("cross_entropy", "smooth_4x10", (4, 10), label_smoothing=0.1)
+over_classes("cross_entropy", "smooth_extreme_4x5", (4, 5), fill=EXTREME, label_smoothing=0.1)
+over_classes("cross_entropy", "normalized_7x3", (7, 3), normalized=True)
+over_classes("cross_entropy", "ignoring_13x3", (13, 3), normalized=True, ignore_index=1)
+over_classes("cross_entropy", "ignoring_smooth_13x3", (13, 3), normalized=True, ignore_index=1, label_smoothing=0.1)
+over_classes("cross_entropy", "weighted_7x5", (7, 5), True, True)
+over_classes("cross_entropy", "all_2x3x5x7", (2, 3, 5, 7), True, True, label_smoothing=0.2, ignore_index=1)
+for shape in ((1, 2), (4, 10), (2, 300)):
+    over_classes("soft_cross_entropy", dims(shape), shape)
+over_classes("soft_cross_entropy", "extreme_4x5", (4, 5), fill=EXTREME)
+over_classes("soft_cross_entropy", "pixels_2x3x4x5", (2, 3, 4, 5))
+over_classes("soft_cross_entropy", "steps_3x4x7", (3, 4, 7), label_smoothing=0.1)
+over_classes("soft_cross_entropy", "smooth_4x10", (4, 10), label_smoothing=0.1)
+over_classes("soft_cross_entropy", "weighted_7x5", (7, 5), True)
+over_classes("soft_cross_entropy", "all_2x3x5x7", (2, 3, 5, 7), True, label_smoothing=0.2)
+
+
+# dice: target are labels [N, ...] or probabilities as the input.
+def dice(name, shape, probabilities, labels, smooth=1.0, ignore_index=None, fill=None):
+    target = (shape[0], *shape[2:]) if labels else shape
+    fills = {"target": ("labels", shape[1]) if labels else ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
+    settings = {"probabilities": probabilities, "smooth": smooth} | ({} if ignore_index is None else {"ignore_index": ignore_index})
+    add("dice", name, {"input": shape, "target": target}, settings, fill=fills, no_grad=("target",))
+
+
+dice("softmax_2x3x4x5", (2, 3, 4, 5), "softmax", True)
+dice("softmax_steps_3x2x7", (3, 2, 7), "softmax", True)
+dice("softmax_little_smoothing_2x3x4x5", (2, 3, 4, 5), "softmax", True, smooth=1e-5)
+dice("softmax_ignoring_2x3x4x5", (2, 3, 4, 5), "softmax", True, ignore_index=1)
+dice("softmax_extreme_2x3x7", (2, 3, 7), "softmax", True, fill=EXTREME)
+dice("softmax_values_2x3x4x5", (2, 3, 4, 5), "softmax", False)
+dice("sigmoid_labels_2x3x4x5", (2, 3, 4, 5), "sigmoid", True)
+dice("sigmoid_2x3x4x5", (2, 3, 4, 5), "sigmoid", False)
+dice("sigmoid_one_class_3x1x7x5", (3, 1, 7, 5), "sigmoid", False)
+dice("sigmoid_extreme_2x3x7", (2, 3, 7), "sigmoid", False, fill=EXTREME)
+dice("one_pixel_5x3", (5, 3), "sigmoid", False)
+
+# Losses over elements: mean over all, output [1].
+for name, shape, weights, fill in (
+    ("1", (1,), None, None),
+    ("7", (7,), None, None),
+    ("4x5", (4, 5), None, None),
+    ("257", (257,), None, None),
+    ("extreme", (13,), None, EXTREME),
+    ("one_weight_7", (7,), 1, None),
+    ("weighted_4x5", (4, 5), 5, None),
+    ("weighted_2x3x5x7", (2, 3, 5, 7), 3, None),
+    ("weighted_extreme_3x13", (3, 13), 13, EXTREME),
+):
+    inputs = {"input": shape, "target": shape} | ({"pos_weight": (weights,)} if weights else {})
+    fills = {"target": ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
+    fills |= {"pos_weight": ("uniform", 0.25, 4.0)} if weights else {}
+    add("bce_with_logits", name, inputs, fill=fills, no_grad=("target", "pos_weight"))
+for shape in ((1,), (7,), (4, 5), (257,)):
+    for op, prefix, settings in (
+        ("mse", "", {}),
+        ("mae", "", {}),
+        ("huber", "delta1_", {"delta": 1.0}),
+        ("huber", "delta0.25_", {"delta": 0.25}),
+    ):
+        add(op, prefix + dims(shape), {"input": shape, "target": shape}, settings)
+
+# accuracy: the number of positions whose first largest logit is at the label, of shape [1]; no gradient.
+for name, shape, ignore_index in (
+    ("1x2", (1, 2), None),
+    ("7x3", (7, 3), None),
+    ("64x10", (64, 10), None),
+    ("pixels_2x3x5x7", (2, 3, 5, 7), None),
+    ("ignoring_13x3", (13, 3), 1),
+    ("ignoring_pixels_2x3x5x7", (2, 3, 5, 7), 2),
+):
+    inputs = {"input": shape, "labels": (shape[0], *shape[2:])}
+    settings = {} if ignore_index is None else {"ignore_index": ignore_index}
     fill = {"labels": ("labels", shape[1])}
-    add("accuracy", dims(shape), {"input": shape, "labels": (shape[0],)}, fill=fill, no_grad=("input", "labels"), grad_outputs=())
+    add("accuracy", name, inputs, settings, fill=fill, no_grad=("input", "labels"), grad_outputs=())
 
 
 # Updates: three steps from zero states, with a given gradient each.
@@ -516,6 +668,23 @@ for op, decay in (("adam", 0.0), ("adamw", 0.01)):
     update(op, "default", (7,), lr=0.001, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
     update(op, "weight_decay", (2, 3, 5), lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
     update(op, "betas_eps", (257,), lr=0.01, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.0)
+update("rmsprop", "plain", (7,), lr=0.01, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False)
+update("rmsprop", "weight_decay", (2, 3, 5), lr=0.01, alpha=0.9, eps=1e-3, weight_decay=0.1, momentum=0.0, centered=False)
+update("rmsprop", "momentum", (7,), lr=0.01, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.9, centered=False)
+update("rmsprop", "centered", (7,), lr=0.01, alpha=0.9, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=True)
+update("rmsprop", "all", (131,), lr=0.01, alpha=0.95, eps=1e-4, weight_decay=0.1, momentum=0.8, centered=True)
+update("adagrad", "plain", (7,), lr=0.01, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10)
+update("adagrad", "all", (131,), lr=0.1, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.5, eps=1e-3)
+update("lion", "default", (7,), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)
+update("lion", "weight_decay", (131,), lr=0.01, betas=(0.8, 0.95), weight_decay=0.1)
+update("lamb", "default", (7,), lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0)
+update("lamb", "weight_decay", (3, 5, 7), lr=0.1, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1)
+ADAFACTOR = dict(beta2_decay=-0.8, eps=(1e-7, 1e-3), d=1.0)
+update("adafactor", "vector", (7,), lr=0.01, weight_decay=0.0, **ADAFACTOR)
+update("adafactor", "matrix", (7, 5), lr=0.01, weight_decay=0.0, **ADAFACTOR)
+update("adafactor", "one_row", (1, 5), lr=0.01, weight_decay=0.0, **ADAFACTOR)
+update("adafactor", "weights_of_conv2d", (3, 2, 5, 3), lr=0.05, weight_decay=0.1, **ADAFACTOR)
+update("adafactor", "all", (11, 13), lr=0.1, weight_decay=0.1, beta2_decay=-0.5, eps=(1e-3, 2.0), d=1.25)
 
 # ema: the buffer after three steps with a given value each.
 add("ema", "momentum0.1", {"buffer": (7,)}, {"momentum": 0.1, "factor": 1.0})
@@ -538,12 +707,16 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 * lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H] in that order (others may follow: they get no gradient).
   The column "grads" says which of them get a gradient; the others are `None` in `Backward::grad_outputs`.
 * gru: outputs are output [B, T, H], h_n [B, H]. With lengths (u32, 1 to T), both are PyTorch's packed sequences.
-* Losses are means of shape [1], and get a random gradient. bce_with_logits: no gradient for the target is checked.
+* Losses have shape [1], and get a random gradient; targets of cross-entropies, dice and bce_with_logits get none. With an input
+  `normalizer`, cross_entropy is the sum over positions times it, else the mean. pos_weight belongs to axis 1.
+* dice: one minus the mean over samples and classes of (2 sum p t + smooth) / (sum p + sum t + smooth).
 * batch_norm and the other normalizations have further outputs: mean and biased variance (rms_norm: mean square), of shapes
   [C] (batch_norm), [N, groups] (group_norm), the input's without the last `dims` axes (layer_norm, rms_norm).
 * ema: three steps with given values.
-* sgd, adam, adamw: three steps with given gradients from zero states. clip: `clip_grad_norm_` over all gradients.
-* Fills: `extreme` cases are Uniform(-100, 100); relu and leaky_relu AwayFromZero(0.05); bce targets Uniform(0, 1);
+* sgd, adam and the other optimizers: three steps with given gradients from zero states; adagrad's `sum` is without the initial
+  value. clip: `clip_grad_norm_` over all gradients.
+* Fills: `extreme` cases are Uniform(-100, 100); relu and leaky_relu AwayFromZero(0.05); targets that are probabilities Uniform(0, 1),
+  weights Uniform(0.25, 4), normalizers Uniform(0.05, 0.5);
   max_pool2d wants Distinct; the rest N(0, 1).
 """
 

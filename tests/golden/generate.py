@@ -36,8 +36,9 @@ def bias_add(input, bias):
     return input + bias.reshape([1, -1] + [1] * (input.dim() - 2))
 
 
-def conv2d(input, weight, bias=None, **settings):
-    return F.conv2d(input, weight, bias, **settings)
+def conv2d(input, weight, bias=None, relu=False, **settings):
+    output = F.conv2d(input, weight, bias, **settings)
+    return torch.relu(output) if relu else output
 
 
 def conv_transpose2d(input, weight, bias=None, **settings):
@@ -50,22 +51,6 @@ def max_pool2d(input, kernel, stride, padding):
 
 def avg_pool2d(input, kernel, stride, padding):
     return F.avg_pool2d(input, kernel, stride, padding)
-
-
-def adaptive_avg_pool2d(input, output):
-    return F.adaptive_avg_pool2d(input, output)
-
-
-def upsample_bilinear2d(input, size, align_corners):
-    return F.interpolate(input, size, mode="bilinear", align_corners=align_corners)
-
-
-def mul_channels(input, scale):
-    return input * scale.reshape(list(scale.shape) + [1] * (input.dim() - 2))
-
-
-def pad(input, pads, value):
-    return F.pad(input, [n for axis in reversed(pads) for n in axis], value=value)
 
 
 def single(number):
@@ -139,8 +124,36 @@ def scale(input, factor):
     return factor * input
 
 
-def accuracy(input, labels):
-    return (input.argmax(1) == labels).sum().double()
+def accuracy(input, labels, ignore_index=-1):
+    return ((input.argmax(1) == labels) & (labels != ignore_index)).sum().double()
+
+
+def cross_entropy(input, labels, normalizer=None, class_weights=None, label_smoothing=0.0, ignore_index=-100):
+    settings = dict(weight=class_weights, label_smoothing=single(label_smoothing), ignore_index=ignore_index)
+    if normalizer is None:
+        return F.cross_entropy(input, labels, **settings)
+    return normalizer[0] * F.cross_entropy(input, labels, reduction="sum", **settings)
+
+
+def soft_cross_entropy(input, target, class_weights=None, label_smoothing=0.0):
+    return F.cross_entropy(input, target, class_weights, label_smoothing=single(label_smoothing))
+
+
+def dice(input, target, probabilities, smooth, ignore_index=-1):
+    smooth = single(smooth)
+    p = torch.softmax(input, 1) if probabilities == "softmax" else torch.sigmoid(input)
+    if not target.is_floating_point():
+        counts = (target != ignore_index).unsqueeze(1)
+        target = F.one_hot(target, input.shape[1]).movedim(-1, 1) * counts
+        p = p * counts
+    both, total = (x.flatten(2).sum(2) if x.dim() > 2 else x for x in (p * target, p + target))
+    return (1 - (2 * both + smooth) / (total + smooth)).mean()
+
+
+def bce_with_logits(input, target, pos_weight=None):
+    if pos_weight is not None and input.dim() > 1:
+        pos_weight = pos_weight.reshape([-1] + [1] * (input.dim() - 2))
+    return F.binary_cross_entropy_with_logits(input, target, pos_weight=pos_weight)
 
 
 def permute(input, axes):
@@ -169,6 +182,23 @@ def split(input, axis, lengths):
 
 def upsample_nearest2d(input, scale):
     return F.interpolate(input, scale_factor=scale, mode="nearest")
+
+
+def upsample_bilinear2d(input, size, align_corners):
+    return F.interpolate(input, size=size, mode="bilinear", align_corners=align_corners)
+
+
+def adaptive_avg_pool2d(input, output):
+    return F.adaptive_avg_pool2d(input, output)
+
+
+def mul_channels(input, scale):
+    return input * scale.reshape(list(scale.shape) + [1] * (input.dim() - 2))
+
+
+def pad(input, pads, value):
+    # PyTorch wants the last axis first.
+    return F.pad(input, [n for pair in reversed(pads) for n in pair], value=value)
 
 
 def reduce(function):
@@ -201,12 +231,12 @@ OPS = {
     "bias_add": bias_add,
     "conv2d": conv2d,
     "conv_transpose2d": conv_transpose2d,
-    "max_pool2d": max_pool2d,
-    "avg_pool2d": avg_pool2d,
     "adaptive_avg_pool2d": adaptive_avg_pool2d,
     "upsample_bilinear2d": upsample_bilinear2d,
     "mul_channels": mul_channels,
     "pad": pad,
+    "max_pool2d": max_pool2d,
+    "avg_pool2d": avg_pool2d,
     "batch_norm": batch_norm,
     "batch_norm_eval": batch_norm_eval,
     "layer_norm": layer_norm,
@@ -247,13 +277,63 @@ OPS = {
     "mean": reduce(torch.mean),
     "lstm": recurrent(torch.nn.LSTM),
     "gru": recurrent(torch.nn.GRU),
-    "cross_entropy": F.cross_entropy,
-    "bce_with_logits": F.binary_cross_entropy_with_logits,
+    "cross_entropy": cross_entropy,
+    "soft_cross_entropy": soft_cross_entropy,
+    "dice": dice,
+    "bce_with_logits": bce_with_logits,
     "mse": F.mse_loss,
+    "mae": F.l1_loss,
+    "huber": F.huber_loss,
     "accuracy": accuracy,
 }
-UPDATES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-STATES = {"sgd": ["momentum_buffer"], "adam": ["exp_avg", "exp_avg_sq"], "adamw": ["exp_avg", "exp_avg_sq"]}
+
+
+class Optimizer(torch.optim.Optimizer):
+    def __init__(self, parameters, **settings):
+        super().__init__(parameters, settings)
+
+
+class Lion(Optimizer):
+    """Algorithm 2 of https://arxiv.org/abs/2302.06675, which PyTorch does not have."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, (beta1, beta2), weight_decay = group["lr"], group["betas"], group["weight_decay"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                direction = (beta1 * m + (1 - beta1) * p.grad).sign()
+                p.sub_(lr * (direction + weight_decay * p))
+                m.copy_(beta2 * m + (1 - beta2) * p.grad)
+
+
+class Lamb(Optimizer):
+    """Algorithm 2 of https://arxiv.org/abs/1904.00962 with phi(z) = z, which PyTorch does not have."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            (beta1, beta2), eps = group["betas"], group["eps"]
+            for p in group["params"]:
+                state = self.state[p]
+                m, v = (state.setdefault(name, torch.zeros_like(p)) for name in ("exp_avg", "exp_avg_sq"))
+                t = state["step"] = state.get("step", 0) + 1
+                m.copy_(beta1 * m + (1 - beta1) * p.grad)
+                v.copy_(beta2 * v + (1 - beta2) * p.grad**2)
+                r = m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + eps) + group["weight_decay"] * p
+                p.sub_(group["lr"] * p.norm() / r.norm() * r)
+
+
+UPDATES = {
+    "sgd": (torch.optim.SGD, ["momentum_buffer"]),
+    "adam": (torch.optim.Adam, ["exp_avg", "exp_avg_sq"]),
+    "adamw": (torch.optim.AdamW, ["exp_avg", "exp_avg_sq"]),
+    "rmsprop": (torch.optim.RMSprop, ["square_avg", "grad_avg", "momentum_buffer"]),
+    "adagrad": (torch.optim.Adagrad, ["sum"]),
+    "lion": (Lion, ["exp_avg"]),
+    "lamb": (Lamb, ["exp_avg", "exp_avg_sq"]),
+    "adafactor": (torch.optim.Adafactor, ["row_var", "col_var", "variance"]),
+}
 STEPS = 3
 
 
@@ -280,14 +360,17 @@ def differentiable(case, inputs, rng):
 def update(case, inputs, rng):
     """A parameter and its optimizer states after each of a few steps."""
     parameter = torch.nn.Parameter(inputs[0].double())
-    optimizer = UPDATES[case.op]([parameter], **case.settings)
+    make, names = UPDATES[case.op]
+    optimizer = make([parameter], **case.settings)
     steps = []
     for _ in range(STEPS):
         gradient = draw(parameter.shape, None, rng)
         parameter.grad = gradient.double()
         optimizer.step()
         state = optimizer.state[parameter]
-        states = ",".join(numbers(state[name]) for name in STATES[case.op] if state.get(name) is not None)
+        # The initial value of adagrad's sums is added where they are read.
+        initial = case.settings.get("initial_accumulator_value", 0.0)
+        states = ",".join(numbers(state[name] - initial) for name in names if state.get(name) is not None)
         steps.append(f'{{"gradient":{numbers(gradient)},"parameter":{numbers(parameter)},"states":[{states}]}}')
     return {"inputs": tensors(inputs), "steps": "[" + ",".join(steps) + "]"}
 

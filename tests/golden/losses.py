@@ -5,12 +5,9 @@
 Batches are the training images in file order, `batch` at a time; a pixel is byte / 255 as f32. Adam, lr 1e-3, betas
 0.9 and 0.999, eps 1e-8, no weight decay; mean softmax cross-entropy.
 
-Initial weights are drawn by a recipe that both sides compute exactly. For each parameter:
-
-* `state` starts as the 64-bit FNV-1a hash of its name in UTF-8.
-* Each element takes the next number of splitmix64; its top 24 bits over 2^24 are u in [0, 1), exact in f32.
-* The element is u * (2 b) - b in f32 arithmetic, where b is 1 / sqrt(fan) in f64, rounded to f32. `fan` is the number of
-  inputs of one output of the layer (biases too: in * kh * kw for a convolution), and the hidden size for an LSTM.
+Initial weights are drawn by a recipe that both sides compute exactly: u is recipe.py's `units` of the parameter's name, and
+an element is u * (2 b) - b in f32 arithmetic, where b is 1 / sqrt(fan) in f64, rounded to f32. `fan` is the number of inputs
+of one output of the layer (biases too: in * kh * kw for a convolution), and the hidden size for an LSTM.
 """
 
 import argparse
@@ -23,34 +20,16 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from common import check_version
+from recipe import units
 
 FOLDER = Path(__file__).parent
 STEPS = 20
-MASK = (1 << 64) - 1
 
 
-def fnv1a(text):
-    state = 0xCBF29CE484222325
-    for byte in text.encode():
-        state = ((state ^ byte) * 0x100000001B3) & MASK
-    return state
-
-
-def recipe(name, shape, fan):
+def weights(name, shape, fan):
     """The initial value of a parameter."""
-    state = fnv1a(name)
-    count = torch.Size(shape).numel()
-    top = []
-    for _ in range(count):
-        state = (state + 0x9E3779B97F4A7C15) & MASK
-        z = state
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-        z = z ^ (z >> 31)
-        top.append(z >> 40)
     b = torch.tensor(fan**-0.5, dtype=torch.float64).float()
-    u = torch.tensor(top, dtype=torch.float32) / 2.0**24
-    return (u * (2 * b) - b).reshape(shape)
+    return units(name, shape) * (2 * b) - b
 
 
 class Mlp(nn.Module):
@@ -136,7 +115,7 @@ def main():
             parameters = []
             for key, value in model.state_dict().items():
                 fan = fan_of(model, key)
-                value.copy_(recipe(key, value.shape, fan))
+                value.copy_(weights(key, value.shape, fan))
                 first = [float("%.9g" % v) for v in value.flatten()[:3].tolist()]
                 parameters.append({"name": key, "shape": list(value.shape), "fan": fan, "first": first})
             losses[dtype] = train(model, batch, images, labels, dtype)

@@ -61,16 +61,16 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = vec![
         Trial::test("golden::every_file_is_used", golden::every_file_is_used),
-        Trial::test("golden::sgd", updates::sgd),
-        Trial::test("golden::adam", updates::adam),
-        Trial::test("golden::adamw", updates::adamw),
         Trial::test("golden::clip", updates::clip),
         Trial::test("golden::ema", updates::ema),
         Trial::test("golden::weight_recipe", golden::weight_recipe),
     ];
+    for &(name, rule) in updates::OPTIMIZERS {
+        trials.push(Trial::test(format!("golden::{name}"), move || updates::check(name, rule)));
+    }
     for entry in tightfit::ops::all() {
         let name = entry.name;
-        if !updates::NAMES.contains(&name) {
+        if !updates::checks(name) {
             trials.push(Trial::test(format!("golden::{name}"), move || golden::check(entry)));
         }
         trials.push(Trial::test(format!("finite_differences::{name}"), move || finite_differences::check(entry)));

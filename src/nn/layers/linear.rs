@@ -49,15 +49,9 @@ impl Module for Linear {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
         scope.check_setting("out_features", self.out_features, 1)?;
         let shape = scope.shape(input);
-        let in_features = match shape[..] {
-            [_, features] | [_, _, features] => features,
-            _ => {
-                return Err(scope.wrong_input(
-                    "a sample of shape [features] or [time, features]",
-                    &shape,
-                    "put flatten before it",
-                ));
-            }
+        let ([_, in_features] | [_, _, in_features]) = shape[..] else {
+            let expected = "a sample of shape [features] or [time, features]";
+            return Err(scope.wrong_input(expected, &shape, "put flatten before it"));
         };
         let (weight_init, bias_init) = self.init.init(in_features, self.out_features);
         let weight = scope.parameter("weight", [self.out_features, in_features], weight_init)?;

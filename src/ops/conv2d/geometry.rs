@@ -16,19 +16,19 @@ const MAX_DIRECT_TAPS: usize = 2048;
 
 /// All extents of one convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Geometry {
-    pub(super) samples: usize,
-    pub(super) groups: usize,
+pub(in crate::ops) struct Geometry {
+    pub(in crate::ops) samples: usize,
+    pub(in crate::ops) groups: usize,
     /// Input channels of a group.
-    pub(super) in_channels: usize,
+    pub(in crate::ops) in_channels: usize,
     /// Output channels of a group.
-    pub(super) out_channels: usize,
-    pub(super) input: (usize, usize),
-    pub(super) output: (usize, usize),
-    pub(super) kernel: (usize, usize),
-    pub(super) stride: (usize, usize),
-    pub(super) padding: (usize, usize),
-    pub(super) dilation: (usize, usize),
+    pub(in crate::ops) out_channels: usize,
+    pub(in crate::ops) input: (usize, usize),
+    pub(in crate::ops) output: (usize, usize),
+    pub(in crate::ops) kernel: (usize, usize),
+    pub(in crate::ops) stride: (usize, usize),
+    pub(in crate::ops) padding: (usize, usize),
+    pub(in crate::ops) dilation: (usize, usize),
 }
 
 /// Parameters of the kernels that are matrix products.
@@ -72,22 +72,37 @@ struct PackParams {
 }
 
 /// Greatest common divisor.
-pub(super) fn gcd(a: usize, b: usize) -> usize {
+pub(in crate::ops) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Which way an image is gathered through the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Gather {
+pub(in crate::ops) enum Gather {
     /// Pixels of the input, for each pixel of the output.
     Forward,
     /// Pixels of `grad_output`, for each pixel of the input.
     GradInput,
 }
 
+/// What [`Geometry::gather`] reads, and what it does to the sums.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) struct Operands {
+    pub(in crate::ops) weight: Slot,
+    /// The image that is gathered.
+    pub(in crate::ops) source: Slot,
+    /// What the sums start from.
+    pub(in crate::ops) bias: Option<Slot>,
+    /// Whether negative sums become 0.
+    pub(in crate::ops) relu: bool,
+}
+
+/// Longest row that grad_weight sums over in one loop.
+const LONGEST_ROW: usize = 1 << 17;
+
 impl Geometry {
     /// From shapes that the op's shape rule accepted.
-    pub(in super::super) fn new(conv: &Conv2d, input: &[usize], weight: &[usize], output: &[usize]) -> Self {
+    pub(in crate::ops) fn new(conv: &Conv2d, input: &[usize], weight: &[usize], output: &[usize]) -> Self {
         Geometry {
             samples: input[0],
             groups: conv.groups,
@@ -102,33 +117,32 @@ impl Geometry {
         }
     }
 
-    pub(super) fn taps(&self) -> usize {
+    pub(in crate::ops) fn taps(&self) -> usize {
         self.kernel.0 * self.kernel.1
     }
 
-    pub(super) fn input_plane(&self) -> usize {
+    pub(in crate::ops) fn input_plane(&self) -> usize {
         self.input.0 * self.input.1
     }
 
-    pub(super) fn output_plane(&self) -> usize {
+    pub(in crate::ops) fn output_plane(&self) -> usize {
         self.output.0 * self.output.1
     }
 
-    pub(super) fn weight_numel(&self) -> usize {
+    pub(in crate::ops) fn weight_numel(&self) -> usize {
         self.groups * self.out_channels * self.in_channels * self.taps()
     }
 
     /// Groups are so small that a matrix product for each would compute mostly padding.
-    pub(super) fn is_direct(&self) -> bool {
+    pub(in crate::ops) fn is_direct(&self) -> bool {
         self.groups > 1
             && self.in_channels.max(self.out_channels) <= MAX_DIRECT_CHANNELS
             && self.taps() <= MAX_DIRECT_TAPS
     }
 
-    /// Every output pixel depends on the input pixel of the same number only. (A transposed convolution may have more of
-    /// them on one side.)
+    /// Every output pixel depends on the input pixel of the same number only.
     fn is_pointwise(&self) -> bool {
-        self.taps() == 1 && self.stride == (1, 1) && self.padding == (0, 0) && self.input == self.output
+        self.taps() == 1 && self.stride == (1, 1) && self.padding == (0, 0)
     }
 
     /// As the kernels see it: planes of a pointwise convolution are one long row.
@@ -140,13 +154,19 @@ impl Geometry {
         }
     }
 
+    /// As the kernel of grad_weight sees it, which goes along a row in one piece.
+    fn flattened_rows(&self) -> Self {
+        let flat = self.flattened();
+        if flat.output.1 <= LONGEST_ROW { flat } else { *self }
+    }
+
     /// A multiply-add counts two; taps that fall into the padding count too.
-    pub(in super::super) fn flops(&self) -> u64 {
+    pub(in crate::ops) fn flops(&self) -> u64 {
         2 * (self.samples * self.output_plane()) as u64 * self.weight_numel() as u64
     }
 
     /// Channels of a group in what is made and in what is gathered: rows and inner terms of its matrix product.
-    pub(super) fn rows_and_channels(&self, gather: Gather) -> (usize, usize) {
+    pub(in crate::ops) fn rows_and_channels(&self, gather: Gather) -> (usize, usize) {
         match gather {
             Gather::Forward => (self.out_channels, self.in_channels),
             Gather::GradInput => (self.in_channels, self.out_channels),
@@ -154,7 +174,7 @@ impl Geometry {
     }
 
     /// Bytes of the weights in the order in which the matrix product reads them; `None` where it reads them as they are.
-    pub(in super::super) fn packed_bytes(&self, gather: Gather) -> Option<u64> {
+    pub(in crate::ops) fn packed_bytes(&self, gather: Gather) -> Option<u64> {
         let (rows, channels) = self.rows_and_channels(gather);
         let in_order = gather == Gather::Forward && self.taps() == 1 && channels.is_multiple_of(4);
         let packed = (self.groups * self.taps() * rows * channels.next_multiple_of(4) * 4) as u64;
@@ -182,16 +202,17 @@ impl Geometry {
             .linear(vectors.div_ceil(64))
     }
 
-    /// The launches of forward (inputs `input, weight, bias`) and grad_input (inputs `weight, grad_output`).
-    pub(in super::super) fn gather(&self, gather: Gather, target: &Target, bias: bool, relu: bool) -> Vec<Dispatch> {
-        let (weight, source, entry) = match gather {
-            Gather::Forward => (Slot::Input(1), Slot::Input(0), "forward"),
-            Gather::GradInput => (Slot::Input(0), Slot::Input(1), "grad_input"),
+    /// The launches of forward or grad_input.
+    pub(in crate::ops) fn gather(&self, gather: Gather, target: &Target, operands: Operands) -> Vec<Dispatch> {
+        let Operands { weight, source, bias, relu } = operands;
+        let entry = match gather {
+            Gather::Forward => "forward",
+            Gather::GradInput => "grad_input",
         };
         let mut bindings = vec![weight, source, Slot::Output(0)];
-        bindings.extend(bias.then_some(Slot::Input(2)));
+        bindings.extend(bias);
         let flags = |dispatch: Dispatch| {
-            let set = [("ROW_START", bias), ("RELU", relu)].into_iter().filter(|(_, set)| *set);
+            let set = [("ROW_START", bias.is_some()), ("RELU", relu)].into_iter().filter(|(_, set)| *set);
             set.fold(dispatch, |dispatch, (name, _)| dispatch.constant(name, 1))
         };
         let flat = self.flattened();
@@ -248,14 +269,14 @@ impl Geometry {
 
     /// How the sum of grad_weight over samples and rows of the output is split. Depends on the shapes only.
     fn grad_weight_split(&self) -> Split {
-        let flat = self.flattened();
+        let flat = self.flattened_rows();
         let terms = flat.samples * flat.output.0;
         let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
         Split::new(rows, columns, self.groups, terms, flat.output.1, flat.output.1 / 4 + 4, 1)
     }
 
     /// Bytes of the parts' results of grad_weight, if its sum is split.
-    pub(super) fn grad_weight_workspace(&self) -> Option<u64> {
+    pub(in crate::ops) fn grad_weight_workspace(&self) -> Option<u64> {
         if self.is_direct() {
             return Direct::new(self, Gather::Forward).workspace_bytes();
         }
@@ -263,11 +284,11 @@ impl Geometry {
     }
 
     /// The launches of grad_weight (inputs `input, grad_output`).
-    pub(super) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
+    pub(in crate::ops) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
         if self.is_direct() {
             return Direct::new(self, Gather::Forward).grad_weight(target);
         }
-        let flat = self.flattened();
+        let flat = self.flattened_rows();
         let split = self.grad_weight_split();
         let count = self.weight_numel();
         let result = if split.is_split() { Slot::Workspace(0) } else { Slot::Output(0) };

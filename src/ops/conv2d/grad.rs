@@ -4,24 +4,24 @@ use bytemuck::NoUninit;
 
 use super::super::gemm::{Tiling, reduce_rows};
 use super::super::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot};
-use super::geometry::{Gather, Geometry};
+use super::geometry::{Gather, Geometry, Operands};
 use super::{Conv2d, twin};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
 /// Flops, and every tensor once; workspaces are written and read.
-pub(in super::super) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc], workspace: Option<u64>) -> Cost {
+pub(in crate::ops) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc], workspace: Option<u64>) -> Cost {
     let tensors = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum::<u64>();
     Cost { flops, bytes_moved: tensors + 2 * workspace.unwrap_or(0) }
 }
 
 /// The gradient of input; inputs `weight, grad_output`. The input's extents do not follow from those of the output.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conv2dGradInput {
-    pub(super) conv: Conv2d,
-    pub(super) height: usize,
-    pub(super) width: usize,
+pub(in crate::ops) struct Conv2dGradInput {
+    pub(in crate::ops) conv: Conv2d,
+    pub(in crate::ops) height: usize,
+    pub(in crate::ops) width: usize,
 }
 
 impl Conv2dGradInput {
@@ -55,7 +55,8 @@ impl Op for Conv2dGradInput {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
-        self.geometry(inputs, outputs).gather(Gather::GradInput, target, false, false)
+        let operands = Operands { weight: Slot::Input(0), source: Slot::Input(1), bias: None, relu: false };
+        self.geometry(inputs, outputs).gather(Gather::GradInput, target, operands)
     }
 
     twin!();
@@ -63,9 +64,9 @@ impl Op for Conv2dGradInput {
 
 /// The gradient of weight; inputs `input, grad_output`.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Conv2dGradWeight {
-    pub(in super::super) conv: Conv2d,
-    pub(in super::super) kernel: (usize, usize),
+pub(in crate::ops) struct Conv2dGradWeight {
+    pub(in crate::ops) conv: Conv2d,
+    pub(in crate::ops) kernel: (usize, usize),
 }
 
 impl Conv2dGradWeight {
@@ -110,7 +111,7 @@ impl Op for Conv2dGradWeight {
 
 /// The gradient of bias: the sum of `grad_output` over samples and pixels.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Conv2dGradBias;
+pub(in crate::ops) struct Conv2dGradBias;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, NoUninit)]
@@ -120,20 +121,43 @@ struct GradBiasParams {
     plane: u32,
     splits: u32,
     terms: u32,
+    segments: u32,
+    segment: u32,
 }
 
 /// Workgroups that a device should have to work on.
 const ENOUGH_WORKGROUPS: usize = 128;
 
-/// Parts of the sum over samples, and samples of each.
-fn grad_bias_split(grad_output: &TensorDesc) -> (usize, usize) {
-    let shape = &grad_output.shape;
-    let (samples, channels, plane) = (shape[0], shape[1], shape[2] * shape[3]);
-    // Loops of one invocation for a sample, for the smallest subgroup and where vectors are not possible.
-    let loops = plane.div_ceil(4) + 1;
-    let most = (MAX_LOOP_ITERATIONS as usize - 64) / loops;
-    let terms = samples.div_ceil(ENOUGH_WORKGROUPS.div_ceil(channels)).clamp(1, most.max(1));
-    (samples.div_ceil(terms), terms)
+/// How the sum over samples and pixels is cut: planes into segments, and those of all samples into parts.
+struct BiasSplit {
+    /// Elements of a segment, a multiple of 4; the last one of a plane may have fewer.
+    segment: usize,
+    /// Segments of a plane.
+    segments: usize,
+    /// Segments of each part but the last.
+    terms: usize,
+    parts: usize,
+}
+
+/// Longest segment: as long a loop over it as leaves some iterations for the rest, in the smallest subgroup.
+const LONGEST_SEGMENT: usize = 1 << 17;
+
+impl BiasSplit {
+    fn new(grad_output: &TensorDesc) -> Self {
+        let shape = &grad_output.shape;
+        let (samples, channels, plane) = (shape[0], shape[1], shape[2] * shape[3]);
+        let segments = plane.div_ceil(LONGEST_SEGMENT).max(1);
+        let segment = plane.div_ceil(segments).next_multiple_of(4);
+        let total = samples * segments;
+        let most = (MAX_LOOP_ITERATIONS as usize - 64) / Self::loops(segment);
+        let terms = total.div_ceil(ENOUGH_WORKGROUPS.div_ceil(channels)).clamp(1, most);
+        BiasSplit { segment, segments, terms, parts: total.div_ceil(terms) }
+    }
+
+    /// Loops of one invocation over a segment, for the smallest subgroup and where vectors are not possible.
+    fn loops(segment: usize) -> usize {
+        segment.div_ceil(4) + 1
+    }
 }
 
 impl Conv2dGradBias {
@@ -158,7 +182,7 @@ impl Op for Conv2dGradBias {
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
-        let (splits, _) = grad_bias_split(&inputs[0]);
+        let splits = BiasSplit::new(&inputs[0]).parts;
         let bytes = (splits * inputs[0].shape[1].next_multiple_of(4) * 4) as u64;
         (splits > 1).then_some(bytes).into_iter().collect()
     }
@@ -166,7 +190,7 @@ impl Op for Conv2dGradBias {
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
         let shape = &inputs[0].shape;
         let (samples, channels, plane) = (shape[0], shape[1], shape[2] * shape[3]);
-        let (splits, terms) = grad_bias_split(&inputs[0]);
+        let BiasSplit { segment, segments, terms, parts: splits } = BiasSplit::new(&inputs[0]);
         let vectors = plane.is_multiple_of(4);
         let params = GradBiasParams {
             channels: channels as u32,
@@ -174,11 +198,13 @@ impl Op for Conv2dGradBias {
             plane: if vectors { plane / 4 } else { plane } as u32,
             splits: splits as u32,
             terms: terms as u32,
+            segments: segments as u32,
+            segment: if vectors { segment / 4 } else { segment } as u32,
         };
         let result = if splits > 1 { Slot::Workspace(0) } else { Slot::Output(0) };
         let mut dispatch = Dispatch::new("conv2d", "grad_bias", [Slot::Input(0), result])
             .params(&params)
-            .loops(terms * (plane.div_ceil(4) + 1) + 64)
+            .loops(terms * BiasSplit::loops(segment) + 64)
             .family(Tiling::new(target, 1, 0).family)
             .linear(channels * splits);
         if vectors {

@@ -46,7 +46,7 @@ fn for_each_row(g: &Geometry, mut row: impl FnMut(usize, usize, usize, usize)) {
     }
 }
 
-pub(super) fn forward<T: Real>(g: &Geometry, input: &[T], weight: &[T], bias: Option<&[T]>, output: &mut [T]) {
+pub(in crate::ops) fn forward<T: Real>(g: &Geometry, input: &[T], weight: &[T], bias: Option<&[T]>, output: &mut [T]) {
     for (i, plane) in output.chunks_exact_mut(g.output_plane()).enumerate() {
         plane.fill(bias.map_or(T::ZERO, |bias| bias[i % bias.len()]));
     }
@@ -65,7 +65,7 @@ pub(super) fn forward<T: Real>(g: &Geometry, input: &[T], weight: &[T], bias: Op
     });
 }
 
-pub(in super::super) fn grad_input<T: Real>(g: &Geometry, weight: &[T], grad_output: &[T], grad_input: &mut [T]) {
+pub(in crate::ops) fn grad_input<T: Real>(g: &Geometry, weight: &[T], grad_output: &[T], grad_input: &mut [T]) {
     grad_input.fill(T::ZERO);
     let stride = g.stride.1;
     for_each_row(g, |w, at, from, len| {
@@ -82,7 +82,7 @@ pub(in super::super) fn grad_input<T: Real>(g: &Geometry, weight: &[T], grad_out
     });
 }
 
-pub(super) fn grad_weight<T: Real>(g: &Geometry, input: &[T], grad_output: &[T], grad_weight: &mut [T]) {
+pub(in crate::ops) fn grad_weight<T: Real>(g: &Geometry, input: &[T], grad_output: &[T], grad_weight: &mut [T]) {
     grad_weight.fill(T::ZERO);
     let stride = g.stride.1;
     for_each_row(g, |w, at, from, len| {
@@ -94,7 +94,7 @@ pub(super) fn grad_weight<T: Real>(g: &Geometry, input: &[T], grad_output: &[T],
     });
 }
 
-pub(super) fn grad_bias<T: Real>(channels: usize, plane: usize, grad_output: &[T], grad_bias: &mut [T]) {
+pub(in crate::ops) fn grad_bias<T: Real>(channels: usize, plane: usize, grad_output: &[T], grad_bias: &mut [T]) {
     grad_bias.fill(T::ZERO);
     for (i, values) in grad_output.chunks_exact(plane).enumerate() {
         grad_bias[i % channels] += values.iter().copied().sum();

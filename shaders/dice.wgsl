@@ -1,0 +1,225 @@
+// loss = mean over rows (samples and classes) of 1 - (2 sum p t + smooth) / (sum p + sum t + smooth), sums over the row's pixels
+// With d the fraction and g = -grad_loss / rows * (2 t - d) / (sum p + sum t + smooth) the gradient for a probability:
+//   softmax: grad_input = p (g - sum of g p over the classes); sigmoid: grad_input = g p (1 - p)
+//
+// Three kernels make the loss: `softmax` the largest input of each pixel and 1 / the sum of exponentials (where SOFTMAX), `sums`
+// the sums of each row, `loss` their mean. Where LABELS, the target is 1 at the label and 0 else; pixels with a label of
+// ignore_index do not count (where IGNORES), and any other that is no class makes the loss NaN.
+//
+// bindings   softmax: input [N, classes, ...inner], found vec2 [positions]
+//            sums: input, target (labels u32 [N, ...inner], or as input), sums [rows, 2] (one split) or [rows, 2, splits] (sum.combine
+//            adds them up), found (where SOFTMAX)
+//            loss: sums [rows, 2], loss [1] (one split) or [splits] (sum.combine adds them up)
+//            grad_input: input, target, sums [rows, 2], grad_loss [1], grad_input
+// in place   grad_input: input (each element is read before it is written)
+// dispatch   softmax, grad_input: one invocation per pixel of a sample; sums: one per row and split; loss: one per split; 64 per
+//            workgroup, folded
+// workgroup  0 bytes
+// source     https://arxiv.org/abs/1606.04797, https://docs.monai.io/en/stable/losses.html#diceloss
+#import "shared/index.wgsl"
+#import "shared/math.wgsl"
+
+struct Params {
+    positions: u32,
+    classes: u32,
+    inner: u32,
+    rows: u32,
+    splits: u32,
+    // 1 / rows
+    scale: f32,
+    smooth_: f32,
+    ignore_index: u32,
+}
+var<immediate> params: Params;
+#import "shared/positions.wgsl"
+
+#ifdef ENTRY_loss
+@group(0) @binding(0) var<storage, read> sums_: array<f32>;
+@group(0) @binding(1) var<storage, read_write> losses: array<f32>;
+
+@compute @workgroup_size(64)
+fn loss(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let split = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if split >= params.splits {
+        return;
+    }
+    var sum = 0.0;
+    for (var row = split; row < params.rows; row += params.splits) {
+        sum += 1.0 - (2.0 * sums_[2u * row] + params.smooth_) / (sums_[2u * row + 1u] + params.smooth_);
+    }
+    losses[split] = sum * params.scale;
+}
+#else
+
+#ifdef IN_PLACE_0
+#else
+@group(0) @binding(0) var<storage, read> input: array<Storage>;
+#endif
+
+fn load(i: u32) -> Accum {
+#ifdef IN_PLACE_0
+    return Accum(grad[i]);
+#else
+    return Accum(input[i]);
+#endif
+}
+
+// The largest input of a pixel.
+fn largest_of(start: u32) -> Accum {
+    var largest = load(start);
+    for (var c = 1u; c < params.classes; c++) {
+        largest = max(largest, load(start + c * params.inner));
+    }
+    return largest;
+}
+
+fn sigmoid_(x: Accum) -> Accum {
+    return sigmoid4(Accum4(x)).x;
+}
+
+#ifdef ENTRY_softmax
+@group(0) @binding(1) var<storage, read_write> found: array<vec2<f32>>;
+
+@compute @workgroup_size(64)
+fn softmax(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let position = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if position >= params.positions {
+        return;
+    }
+    let start = first_element(position);
+    let largest = largest_of(start);
+    var sum = 0.0;
+    for (var c = 0u; c < params.classes; c++) {
+        sum += exp(load(start + c * params.inner) - largest);
+    }
+    found[position] = vec2<f32>(largest, 1.0 / sum);
+}
+#else
+
+#ifdef LABELS
+@group(0) @binding(1) var<storage, read> labels: array<u32>;
+
+// NaN, made from bits that no compiler can fold away.
+fn not_a_number() -> f32 {
+    return bitcast<f32>(0x7fc00000u | (params.positions & 1u));
+}
+
+fn target_at(position: u32, c: u32, element: u32) -> Accum {
+    let label = labels[position];
+    let value = select(0.0, 1.0, label == c);
+    return select(value, not_a_number(), label >= params.classes);
+}
+#else
+@group(0) @binding(1) var<storage, read> target_values: array<Storage>;
+
+fn target_at(position: u32, c: u32, element: u32) -> Accum {
+    return Accum(target_values[element]);
+}
+#endif
+
+fn counts(position: u32) -> bool {
+#ifdef IGNORES
+    return labels[position] != params.ignore_index;
+#else
+    return true;
+#endif
+}
+
+#ifdef ENTRY_sums
+@group(0) @binding(2) var<storage, read_write> sums_: array<f32>;
+#ifdef SOFTMAX
+@group(0) @binding(3) var<storage, read> found: array<vec2<f32>>;
+#endif
+
+@compute @workgroup_size(64)
+fn sums(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    let row = i / params.splits;
+    let split = i % params.splits;
+    if row >= params.rows {
+        return;
+    }
+    let c = row % params.classes;
+    let first_position = row / params.classes * params.inner;
+    var both = 0.0;
+    var total = 0.0;
+    for (var pixel = split; pixel < params.inner; pixel += params.splits) {
+        let element = row * params.inner + pixel;
+        let position = first_position + pixel;
+#ifdef SOFTMAX
+        let p = exp(load(element) - found[position].x) * found[position].y;
+#else
+        let p = sigmoid_(load(element));
+#endif
+        let t = target_at(position, c, element);
+        let is_counted = counts(position);
+        both += select(0.0, p * t, is_counted);
+        total += select(0.0, p + t, is_counted);
+    }
+    sums_[2u * row * params.splits + split] = both;
+    sums_[(2u * row + 1u) * params.splits + split] = total;
+}
+#else
+@group(0) @binding(2) var<storage, read> sums_: array<Storage>;
+@group(0) @binding(3) var<storage, read> grad_loss: array<Storage>;
+@group(0) @binding(4) var<storage, read_write> grad: array<Storage>;
+
+// The gradient for a probability.
+fn by_probability(position: u32, c: u32, element: u32) -> Accum {
+    let row = position / params.inner * params.classes + c;
+    let total = Accum(sums_[2u * row + 1u]) + params.smooth_;
+    let fraction = (2.0 * Accum(sums_[2u * row]) + params.smooth_) / total;
+    return params.scale * Accum(grad_loss[0]) * (fraction - 2.0 * target_at(position, c, element)) / total;
+}
+
+@compute @workgroup_size(64)
+fn grad_input(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let position = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if position >= params.positions {
+        return;
+    }
+    let start = first_element(position);
+    let is_counted = counts(position);
+#ifdef SOFTMAX
+    let largest = largest_of(start);
+    var sum = 0.0;
+    var weighted = 0.0;
+    for (var c = 0u; c < params.classes; c++) {
+        let element = start + c * params.inner;
+        let e = exp(load(element) - largest);
+        sum += e;
+        weighted += e * by_probability(position, c, element);
+    }
+    let mean = weighted / sum;
+#endif
+    for (var c = 0u; c < params.classes; c++) {
+        let element = start + c * params.inner;
+        let g = by_probability(position, c, element);
+#ifdef SOFTMAX
+        let gradient = exp(load(element) - largest) / sum * (g - mean);
+#else
+        let p = sigmoid_(load(element));
+        let gradient = g * p * (1.0 - p);
+#endif
+        grad[element] = Storage(select(0.0, gradient, is_counted));
+    }
+}
+#endif
+#endif
+#endif

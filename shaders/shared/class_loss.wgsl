@@ -1,0 +1,166 @@
+// The kernels of cross-entropies. With q the target's share of a class, smoothed and weighted, and l = ln sum_j exp(x_j):
+//   loss = scale * sum over positions of sum_c q_c (l - x_c)
+//   grad_input_c = scale * grad_loss * (softmax(x)_c sum_j q_j - q_c)
+// The importing file defines binding 1 and
+//   fn target_at(position: u32) -> u32                                  read once for each position
+//   fn counts(target_: u32) -> bool                                     whether the position counts
+//   fn target_share(target_: u32, c: u32, element: u32) -> Accum    before smoothing
+//
+// bindings   forward: input [N, classes, ...inner], target, sums f32 [splits] (sum.combine adds them up);
+//            grad_input: input, target, grad_loss [1], grad_input. Both then, where NORMALIZED, normalizer [1], and where
+//            WEIGHTED, class_weights [classes].
+// in place   grad_input: input (each element is read before it is written)
+// dispatch   forward: LANES invocations per split; grad_input: LANES per position; 64 per workgroup, folded
+// workgroup  256 bytes (LANES = 64)
+#import "shared/index.wgsl"
+#import "shared/lanes.wgsl"
+
+struct Params {
+    positions: u32,
+    classes: u32,
+    inner: u32,
+    // Partial sums (grad_input: positions), and positions of each.
+    splits: u32,
+    steps: u32,
+    smoothing: f32,
+    scale: f32,
+    ignore_index: u32,
+}
+var<immediate> params: Params;
+#import "shared/positions.wgsl"
+
+#ifdef IN_PLACE_0
+#else
+@group(0) @binding(0) var<storage, read> input: array<Storage>;
+#endif
+#ifdef ENTRY_forward
+@group(0) @binding(2) var<storage, read_write> sums: array<f32>;
+const NEXT_BINDING = 3;
+#else
+@group(0) @binding(2) var<storage, read> grad_loss: array<Storage>;
+@group(0) @binding(3) var<storage, read_write> grad: array<Storage>;
+const NEXT_BINDING = 4;
+#endif
+
+#ifdef NORMALIZED
+@group(0) @binding(NEXT_BINDING) var<storage, read> normalizer: array<f32>;
+#endif
+#ifdef WEIGHTED
+#ifdef NORMALIZED
+@group(0) @binding(NEXT_BINDING + 1) var<storage, read> class_weights: array<Storage>;
+#else
+@group(0) @binding(NEXT_BINDING) var<storage, read> class_weights: array<Storage>;
+#endif
+#endif
+
+fn load(i: u32) -> Accum {
+#ifdef IN_PLACE_0
+    return Accum(grad[i]);
+#else
+    return Accum(input[i]);
+#endif
+}
+
+// The factor of the sum over positions.
+fn scale() -> Accum {
+#ifdef NORMALIZED
+    return normalizer[0];
+#else
+    return params.scale;
+#endif
+}
+
+fn share(target_: u32, c: u32, element: u32) -> Accum {
+    let smoothed = params.smoothing / Accum(params.classes) + (1.0 - params.smoothing) * target_share(target_, c, element);
+#ifdef WEIGHTED
+    return Accum(class_weights[c]) * smoothed;
+#else
+    return smoothed;
+#endif
+}
+
+// The largest input of a position.
+fn largest_of(start: u32, place: u32, local_index: u32) -> Accum {
+    var largest = load(start);
+    for (var c = place; c < params.classes; c += LANES) {
+        largest = max(largest, load(start + c * params.inner));
+    }
+    return lanes_max(local_index, largest);
+}
+
+#ifdef ENTRY_forward
+fn loss_at(position: u32, place: u32, local_index: u32) -> Accum {
+    let start = first_element(position);
+    let target_ = target_at(position);
+    let largest = largest_of(start, place, local_index);
+    var sum = 0.0;
+    var total = 0.0;
+    var distance = 0.0;
+    for (var c = place; c < params.classes; c += LANES) {
+        let element = start + c * params.inner;
+        let below = largest - load(element);
+        let q = share(target_, c, element);
+        sum += exp(-below);
+        total += q;
+        // A class without a share does not count, even where its input is -infinity.
+        distance += select(q * below, 0.0, q == 0.0);
+    }
+    sum = lanes_sum(local_index, sum);
+    total = lanes_sum(local_index, total);
+    distance = lanes_sum(local_index, distance);
+    return select(0.0, total * log(sum) + distance, counts(target_));
+}
+
+@compute @workgroup_size(64)
+fn forward(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let split = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
+    let place = lanes_place(local_index);
+    var loss = 0.0;
+    for (var step = 0u; step < params.steps; step++) {
+        let number = split + step * params.splits;
+        let found = loss_at(min(number, params.positions - 1u), place, local_index);
+        loss += select(0.0, found, number < params.positions);
+    }
+    if place == 0u && split < params.splits {
+        sums[split] = loss * scale();
+    }
+}
+#else
+@compute @workgroup_size(64)
+fn grad_input(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let number = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
+    let place = lanes_place(local_index);
+    let position = min(number, params.positions - 1u);
+    let start = first_element(position);
+    let target_ = target_at(position);
+    let largest = largest_of(start, place, local_index);
+    var sum = 0.0;
+    var total = 0.0;
+    for (var c = place; c < params.classes; c += LANES) {
+        let element = start + c * params.inner;
+        sum += exp(load(element) - largest);
+        total += share(target_, c, element);
+    }
+    sum = lanes_sum(local_index, sum);
+    total = lanes_sum(local_index, total);
+    if number >= params.positions {
+        return;
+    }
+    let factor = scale() * Accum(grad_loss[0]);
+    let is_counted = counts(target_);
+    for (var c = place; c < params.classes; c += LANES) {
+        let element = start + c * params.inner;
+        let probability = exp(load(element) - largest) / sum;
+        let gradient = factor * (probability * total - share(target_, c, element));
+        grad[element] = Storage(select(0.0, gradient, is_counted));
+    }
+}
+#endif

@@ -1,0 +1,160 @@
+//! Groups of parameters with settings of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::optimizer::{Optimizer, non_negative};
+use crate::error::TrainError;
+use crate::ops::UpdateRule;
+use crate::tensor::TensorDesc;
+
+/// Parameters that have settings of their own: those that meet every condition given, and no earlier group's.
+///
+/// ```
+/// use tightfit::train::{Config, Group};
+///
+/// // No weight decay on biases and norms, a tenth of the learning rate for the encoder.
+/// let config = Config::default()
+///     .group(Group::one_dimensional().weight_decay(0.0))
+///     .group(Group::prefix("encoder.").lr_factor(0.1));
+/// # assert_eq!(config.groups.len(), 2);
+/// ```
+///
+/// In a model file:
+///
+/// ```toml
+/// [[groups]]
+/// one_dimensional = true
+/// weight_decay = 0.0
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// Of one axis or none: biases, and the weights of norms.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_dimensional: bool,
+    /// What the name begins with: `encoder.`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// What the name ends in: `.bias`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suffix: Option<String>,
+    /// What the name holds: `norm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contains: Option<String>,
+    /// What the optimizer's learning rate is multiplied by.
+    #[serde(default = "one")]
+    pub lr_factor: f64,
+    /// In place of the optimizer's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_decay: Option<f64>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl Group {
+    fn new() -> Self {
+        let (prefix, suffix, contains, weight_decay) = (None, None, None, None);
+        Group { one_dimensional: false, prefix, suffix, contains, lr_factor: 1.0, weight_decay }
+    }
+
+    /// Parameters of one axis or none: biases, and the weights of norms.
+    #[must_use]
+    pub fn one_dimensional() -> Self {
+        Group { one_dimensional: true, ..Group::new() }
+    }
+
+    /// Parameters whose names begin so.
+    #[must_use]
+    pub fn prefix(prefix: impl Into<String>) -> Self {
+        Group { prefix: Some(prefix.into()), ..Group::new() }
+    }
+
+    /// Parameters whose names end so.
+    #[must_use]
+    pub fn suffix(suffix: impl Into<String>) -> Self {
+        Group { suffix: Some(suffix.into()), ..Group::new() }
+    }
+
+    /// Parameters whose names hold this.
+    #[must_use]
+    pub fn contains(part: impl Into<String>) -> Self {
+        Group { contains: Some(part.into()), ..Group::new() }
+    }
+
+    /// Sets what the learning rate is multiplied by.
+    #[must_use]
+    pub fn lr_factor(mut self, factor: f64) -> Self {
+        self.lr_factor = factor;
+        self
+    }
+
+    /// Sets the weight decay.
+    #[must_use]
+    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.weight_decay = Some(weight_decay);
+        self
+    }
+
+    fn is_named(&self) -> bool {
+        self.prefix.is_some() || self.suffix.is_some() || self.contains.is_some()
+    }
+
+    fn selects(&self, name: &str, desc: &TensorDesc) -> bool {
+        (!self.one_dimensional || desc.shape.len() < 2)
+            && self.prefix.as_ref().is_none_or(|prefix| name.starts_with(prefix))
+            && self.suffix.as_ref().is_none_or(|suffix| name.ends_with(suffix))
+            && self.contains.as_ref().is_none_or(|part| name.contains(part))
+    }
+
+    /// The optimizer of this group.
+    fn rule(&self, mut optimizer: Optimizer) -> Result<Arc<dyn UpdateRule>, TrainError> {
+        non_negative("lr_factor", self.lr_factor)?;
+        *optimizer.lr_mut() *= self.lr_factor;
+        let weight_decay = optimizer.weight_decay_mut();
+        *weight_decay = self.weight_decay.unwrap_or(*weight_decay);
+        optimizer.rule()
+    }
+}
+
+/// The rules of a training, that of parameters in no group first, and which parameter has which.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) rules: Vec<Arc<dyn UpdateRule>>,
+    pub(super) group_of: BTreeMap<String, usize>,
+}
+
+impl Rules {
+    /// For these parameters.
+    pub(super) fn new<'a>(
+        optimizer: Optimizer,
+        groups: &[Group],
+        parameters: impl Iterator<Item = (&'a str, &'a TensorDesc)>,
+    ) -> Result<Self, TrainError> {
+        let mut rules = vec![optimizer.rule()?];
+        for (i, group) in groups.iter().enumerate() {
+            if !group.one_dimensional && !group.is_named() {
+                let text =
+                    "is not possible: say which parameters it is for (one_dimensional, prefix, suffix, contains)";
+                return Err(TrainError::Setting(format!("group {} {text}", i + 1)));
+            }
+            rules.push(group.rule(optimizer)?);
+        }
+        let mut group_of = BTreeMap::new();
+        for (name, desc) in parameters {
+            if let Some(group) = groups.iter().position(|group| group.selects(name, desc)) {
+                group_of.insert(name.to_owned(), group + 1);
+            }
+        }
+        // A name that is wrong should not go unnoticed.
+        let is_idle = |(i, group): &(usize, &Group)| group.is_named() && !group_of.values().any(|&of| of == i + 1);
+        if let Some((i, _)) = groups.iter().enumerate().find(is_idle) {
+            return Err(TrainError::Setting(format!("group {} is of no parameter: no name that is left fits", i + 1)));
+        }
+        Ok(Rules { rules, group_of })
+    }
+}

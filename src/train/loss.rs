@@ -1,0 +1,439 @@
+//! What training minimises: in a graph, and on the host for evaluation.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::value::{MapAccessDeserializer, MapDeserializer};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::data::Targets;
+use crate::error::{GraphError, TrainError};
+use crate::graph::Graph;
+use crate::ops::accuracy::Accuracy;
+use crate::ops::add::Add;
+use crate::ops::bce_with_logits::BceWithLogits;
+use crate::ops::cross_entropy::CrossEntropy;
+use crate::ops::dice::{Dice, Probabilities};
+use crate::ops::huber::Huber;
+use crate::ops::mae::Mae;
+use crate::ops::mse::Mse;
+use crate::ops::reshape::Reshape;
+use crate::ops::scale::Scale;
+use crate::ops::soft_cross_entropy::SoftCrossEntropy;
+use crate::ops::{Builder, Op};
+use crate::tensor::{Shape, TensorDesc, ValueId};
+
+/// What training minimises.
+///
+/// A model file writes it as a name, `loss = "cross-entropy"`, or with settings as a table:
+///
+/// ```toml
+/// [loss]
+/// kind = "cross-entropy"
+/// label_smoothing = 0.1
+/// ```
+///
+/// Each of `[N, C, ...inner]` predictions counts alike unless a loss says otherwise, however a batch is cut into
+/// micro-batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self", tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Loss {
+    /// Softmax cross-entropy of logits `[N, C, ...inner]` with labels `[N, ...inner]`: one for each sample, pixel or time step.
+    /// As PyTorch's `CrossEntropyLoss`.
+    CrossEntropy {
+        /// The share of the target that is spread evenly over all classes.
+        #[serde(default)]
+        label_smoothing: f32,
+        /// Labels that do not count.
+        #[serde(default)]
+        ignore_index: Option<u32>,
+        /// What each class counts; all alike where it is empty. The mean is then over the weights of the labels.
+        #[serde(default)]
+        class_weights: Vec<f32>,
+        /// Whether logits are `[N, ...inner, C]` instead, as those of language models are.
+        #[serde(default)]
+        classes_last: bool,
+    },
+    /// Softmax cross-entropy of logits with probabilities of the same shape.
+    SoftCrossEntropy {
+        /// The share of the target that is spread evenly over all classes.
+        #[serde(default)]
+        label_smoothing: f32,
+        /// What each class counts; all alike where it is empty.
+        #[serde(default)]
+        class_weights: Vec<f32>,
+    },
+    /// Dice loss of a segmentation: one minus the mean over samples and classes of
+    /// `(2 Σ p t + smooth) / (Σ p + Σ t + smooth)`. Of a softmax over the classes with labels `[N, ...inner]`, or of sigmoids
+    /// with probabilities `[N, C, ...inner]`.
+    Dice {
+        /// Whether each class counts by itself, so that a pixel may belong to several.
+        #[serde(default)]
+        sigmoid: bool,
+        /// Added above and below the fraction.
+        #[serde(default = "one")]
+        smooth: f32,
+        /// Labels that do not count.
+        #[serde(default)]
+        ignore_index: Option<u32>,
+    },
+    /// Binary cross-entropy of logits with targets in 0..1 of the same shape.
+    BceWithLogits {
+        /// What a positive example counts: one number, or one for each channel (axis 1). 1 where it is empty.
+        #[serde(default)]
+        pos_weight: Vec<f32>,
+    },
+    /// Mean squared error.
+    #[serde(deserialize_with = "nothing")]
+    Mse,
+    /// Mean absolute error, PyTorch's `L1Loss`.
+    #[serde(deserialize_with = "nothing")]
+    Mae,
+    /// A square near 0, a straight line beyond, PyTorch's `HuberLoss`.
+    Huber {
+        /// Where the one turns into the other.
+        #[serde(default = "one")]
+        delta: f32,
+    },
+    /// A sum of losses of the same prediction and target, each with a factor:
+    /// `terms = [[1.0, "cross-entropy"], [0.5, "dice"]]`.
+    Sum {
+        /// Factors and losses.
+        terms: Vec<(f32, Loss)>,
+    },
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+/// A table without settings.
+fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    Nothing::deserialize(deserializer).map(|Nothing {}| ())
+}
+
+impl Default for Loss {
+    fn default() -> Self {
+        Loss::cross_entropy()
+    }
+}
+
+impl<'de> Deserialize<'de> for Loss {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrTable;
+        impl<'de> Visitor<'de> for NameOrTable {
+            type Value = Loss;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a loss or a table with its kind")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Loss, E> {
+                Loss::deserialize(MapDeserializer::new([("kind", name)].into_iter()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Loss, A::Error> {
+                Loss::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+        deserializer.deserialize_any(NameOrTable)
+    }
+}
+
+impl Serialize for Loss {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Loss::serialize(self, serializer)
+    }
+}
+
+/// As model files write it, without its settings.
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loss::CrossEntropy { .. } => "cross-entropy",
+            Loss::SoftCrossEntropy { .. } => "soft-cross-entropy",
+            Loss::Dice { .. } => "dice",
+            Loss::BceWithLogits { .. } => "bce-with-logits",
+            Loss::Mse => "mse",
+            Loss::Mae => "mae",
+            Loss::Huber { .. } => "huber",
+            Loss::Sum { terms } => {
+                let names: Vec<_> = terms.iter().map(|(factor, loss)| format!("{factor} {loss}")).collect();
+                return f.write_str(&names.join(" + "));
+            }
+        })
+    }
+}
+
+/// What a loss takes besides prediction and target, the same at every step or not.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Further {
+    name: &'static str,
+    /// Its contents; none where each step has its own: one over the sum of its labels' weights.
+    pub(super) values: Vec<f32>,
+}
+
+impl Loss {
+    /// Cross-entropy with labels, all alike.
+    pub fn cross_entropy() -> Self {
+        Loss::CrossEntropy { label_smoothing: 0.0, ignore_index: None, class_weights: Vec::new(), classes_last: false }
+    }
+
+    /// Cross-entropy with a label for each step of a sequence, of logits `[N, time, C]`.
+    pub fn cross_entropy_of_sequences() -> Self {
+        Loss::CrossEntropy { label_smoothing: 0.0, ignore_index: None, class_weights: Vec::new(), classes_last: true }
+    }
+
+    /// Binary cross-entropy of logits, positive and negative examples alike.
+    pub fn bce_with_logits() -> Self {
+        Loss::BceWithLogits { pos_weight: Vec::new() }
+    }
+
+    /// Dice loss with labels.
+    pub fn dice() -> Self {
+        Loss::Dice { sigmoid: false, smooth: 1.0, ignore_index: None }
+    }
+
+    /// The losses that are added, with their factors.
+    pub(super) fn terms(&self) -> Vec<(f32, &Loss)> {
+        match self {
+            Loss::Sum { terms } => terms.iter().map(|(factor, loss)| (*factor, loss)).collect(),
+            loss => vec![(1.0, loss)],
+        }
+    }
+
+    /// Whether the settings make sense.
+    pub(super) fn check(&self) -> Result<(), TrainError> {
+        let refuse = |reason: &str| Err(TrainError::Setting(format!("the loss {self} is not possible: {reason}")));
+        let is_weight = |weight: &f32| weight.is_finite() && *weight >= 0.0;
+        match self {
+            Loss::CrossEntropy { label_smoothing, class_weights, .. }
+            | Loss::SoftCrossEntropy { label_smoothing, class_weights } => {
+                if !(0.0..=1.0).contains(label_smoothing) {
+                    return refuse("label_smoothing must be in 0..=1");
+                }
+                if !class_weights.iter().all(is_weight) {
+                    return refuse("class_weights must be 0 or more");
+                }
+            }
+            Loss::Dice { sigmoid, smooth, ignore_index } => {
+                if !is_weight(smooth) {
+                    return refuse("smooth must be 0 or more");
+                }
+                if *sigmoid && ignore_index.is_some() {
+                    return refuse("ignore_index needs labels, but with sigmoid the targets are probabilities");
+                }
+            }
+            Loss::BceWithLogits { pos_weight } => {
+                if !pos_weight.iter().all(is_weight) {
+                    return refuse("pos_weight must be 0 or more");
+                }
+            }
+            Loss::Huber { delta } => {
+                if !(delta.is_finite() && *delta > 0.0) {
+                    return refuse("delta must be above 0");
+                }
+            }
+            Loss::Mse | Loss::Mae => {}
+            Loss::Sum { terms } => {
+                let Some((_, first)) = terms.first() else { return refuse("it has no terms") };
+                for (factor, loss) in terms {
+                    if !factor.is_finite() {
+                        return refuse("a factor is not finite");
+                    }
+                    if matches!(loss, Loss::Sum { .. }) || loss.has_classes_last() {
+                        return refuse("a term cannot be a sum, nor have its classes last");
+                    }
+                    if loss.takes_labels() != first.takes_labels() {
+                        return refuse(&format!("{first} and {loss} do not take the same kind of targets"));
+                    }
+                    loss.check()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the targets are labels, not numbers.
+    pub(super) fn takes_labels(&self) -> bool {
+        match self {
+            Loss::CrossEntropy { .. } | Loss::Dice { sigmoid: false, .. } => true,
+            Loss::Sum { terms } => terms.first().is_some_and(|(_, loss)| loss.takes_labels()),
+            _ => false,
+        }
+    }
+
+    /// Whether classes are the last axis of a prediction.
+    pub(super) fn has_classes_last(&self) -> bool {
+        matches!(self, Loss::CrossEntropy { classes_last: true, .. })
+    }
+
+    /// The op of one loss, and what it takes besides prediction and target.
+    pub(super) fn op(&self) -> (Arc<dyn Op>, Vec<Further>) {
+        let weights = |name, values: &Vec<f32>| (!values.is_empty()).then(|| Further { name, values: values.clone() });
+        let class_weights = |values: &Vec<f32>| weights("class_weights", values);
+        match self {
+            Loss::CrossEntropy { label_smoothing, ignore_index, class_weights: values, .. } => {
+                let (label_smoothing, ignore_index, weighted) = (*label_smoothing, *ignore_index, !values.is_empty());
+                let normalized = weighted || ignore_index.is_some();
+                let normalizer = normalized.then(|| Further { name: "normalizer", values: Vec::new() });
+                let further = normalizer.into_iter().chain(class_weights(values)).collect();
+                (Arc::new(CrossEntropy { label_smoothing, ignore_index, normalized, weighted }), further)
+            }
+            Loss::SoftCrossEntropy { label_smoothing, class_weights: values } => {
+                let op = SoftCrossEntropy { label_smoothing: *label_smoothing, weighted: !values.is_empty() };
+                (Arc::new(op), class_weights(values).into_iter().collect())
+            }
+            Loss::Dice { sigmoid, smooth, ignore_index } => {
+                let probabilities = if *sigmoid { Probabilities::Sigmoid } else { Probabilities::Softmax };
+                (Arc::new(Dice { probabilities, smooth: *smooth, ignore_index: *ignore_index }), Vec::new())
+            }
+            Loss::BceWithLogits { pos_weight } => {
+                let op = BceWithLogits { weighted: !pos_weight.is_empty() };
+                (Arc::new(op), weights("pos_weight", pos_weight).into_iter().collect())
+            }
+            Loss::Mse => (Arc::new(Mse), Vec::new()),
+            Loss::Mae => (Arc::new(Mae), Vec::new()),
+            Loss::Huber { delta } => (Arc::new(Huber { delta: *delta }), Vec::new()),
+            Loss::Sum { .. } => unreachable!("bug: a sum is not one op"),
+        }
+    }
+
+    /// What the weights of a step's labels add up to, for a loss that is divided by it; `None` for one that is a mean.
+    pub(super) fn weight_of(&self, labels: &mut dyn Iterator<Item = u32>) -> Option<f64> {
+        let Loss::CrossEntropy { ignore_index, class_weights, .. } = self else { return None };
+        if class_weights.is_empty() && ignore_index.is_none() {
+            return None;
+        }
+        let counted = labels.filter(|label| Some(*label) != *ignore_index);
+        let weight = |label: u32| match class_weights.get(label as usize) {
+            Some(weight) => f64::from(*weight),
+            None => 1.0,
+        };
+        Some(counted.map(weight).sum())
+    }
+
+    /// The labels that do not count.
+    pub(super) fn ignored(&self) -> Option<u32> {
+        self.terms().into_iter().find_map(|(_, loss)| match loss {
+            Loss::CrossEntropy { ignore_index, .. } | Loss::Dice { ignore_index, .. } => *ignore_index,
+            _ => None,
+        })
+    }
+
+    /// The targets that belong to this prediction, and the prediction's shape as ops want it.
+    pub(super) fn shapes(&self, prediction: &Shape) -> (TensorDesc, Shape) {
+        if !self.takes_labels() {
+            return (TensorDesc::f32(prediction.clone()), prediction.clone());
+        }
+        if self.has_classes_last()
+            && let Some((&classes, positions)) = prediction.split_last()
+        {
+            let positions: usize = positions.iter().product();
+            return (TensorDesc::u32([positions]), [positions, classes].into());
+        }
+        let without_classes = prediction.iter().enumerate().filter(|(axis, _)| *axis != 1).map(|(_, &extent)| extent);
+        (TensorDesc::u32(without_classes.collect::<Vec<_>>()), prediction.clone())
+    }
+
+    /// The input of targets that belongs to this prediction.
+    pub(super) fn target(&self, prediction: &TensorDesc) -> TensorDesc {
+        self.shapes(&prediction.shape).0
+    }
+
+    /// The prediction as ops want it.
+    fn prediction(&self, graph: &mut Graph, prediction: ValueId) -> Result<ValueId, GraphError> {
+        let found = graph.value(prediction).desc.shape.clone();
+        let (_, shape) = self.shapes(&found);
+        if shape == found { Ok(prediction) } else { graph.apply(Reshape { shape }, &[prediction]) }
+    }
+
+    /// Adds the loss to the graph of a micro-batch that holds this share of the step's samples. Returns it with the share by
+    /// which it counts.
+    pub(super) fn apply(
+        &self,
+        graph: &mut Graph,
+        prediction: ValueId,
+        target: ValueId,
+        share: f32,
+    ) -> Result<(ValueId, f32), GraphError> {
+        let prediction = self.prediction(graph, prediction)?;
+        let terms = self.terms();
+        let mut sum: Option<ValueId> = None;
+        for (i, &(factor, loss)) in terms.iter().enumerate() {
+            let (op, further) = loss.op();
+            let mut inputs = vec![prediction, target];
+            for Further { name, values } in &further {
+                inputs.push(graph.input(input_name(name, i), TensorDesc::f32([values.len().max(1)])));
+            }
+            let named = |source| GraphError::Op { node: "loss".to_owned(), source };
+            let value = Builder::apply(graph, op, &inputs).map_err(named)?[0];
+            // What is divided by the whole step's weight counts in full.
+            let share = if further.iter().any(|further| further.values.is_empty()) { 1.0 } else { share };
+            if let Loss::Sum { .. } = self {
+                let value = graph.apply(Scale { factor: factor * share }, &[value])?;
+                sum = Some(match sum {
+                    Some(sum) => graph.apply(Add, &[sum, value])?,
+                    None => value,
+                });
+            } else {
+                return Ok((value, share));
+            }
+        }
+        Ok((sum.expect("bug: a sum without terms was refused"), 1.0))
+    }
+
+    /// Adds the number of positions that are predicted right, where the targets are labels.
+    pub(super) fn correct(
+        &self,
+        graph: &mut Graph,
+        prediction: ValueId,
+        target: ValueId,
+    ) -> Result<Option<ValueId>, GraphError> {
+        if !self.takes_labels() {
+            return Ok(None);
+        }
+        let prediction = self.prediction(graph, prediction)?;
+        graph.apply(Accuracy { ignore_index: self.ignored() }, &[prediction, target]).map(Some)
+    }
+
+    /// What the loss takes besides prediction and target in a step on the samples at `indices`, by name.
+    pub(super) fn inputs(&self, targets: &Targets, indices: &[usize]) -> Vec<(String, Vec<f32>)> {
+        let mut inputs = Vec::new();
+        for (i, (_, loss)) in self.terms().into_iter().enumerate() {
+            for Further { name, mut values } in loss.op().1 {
+                if values.is_empty() {
+                    let weight = loss.weight_of(&mut labels_of(targets, indices)).unwrap_or(1.0);
+                    // Where no label counts, nothing is divided by nothing.
+                    values.push(if weight > 0.0 { (1.0 / weight) as f32 } else { 0.0 });
+                }
+                inputs.push((input_name(name, i), values));
+            }
+        }
+        inputs
+    }
+
+    /// How many positions of these samples count, where the targets are labels.
+    pub(super) fn counted(&self, targets: &Targets, indices: &[usize]) -> usize {
+        let ignored = self.ignored();
+        labels_of(targets, indices).filter(|label| Some(*label) != ignored).count()
+    }
+}
+
+/// `loss.normalizer`, for a further term of a sum `loss.normalizer.1`.
+fn input_name(name: &str, term: usize) -> String {
+    if term == 0 { format!("loss.{name}") } else { format!("loss.{name}.{term}") }
+}
+
+/// The labels of some samples; none where targets are numbers.
+fn labels_of<'a>(targets: &'a Targets, indices: &'a [usize]) -> impl Iterator<Item = u32> + 'a {
+    let (labels, numel): (&[u32], usize) = match targets {
+        Targets::Labels { labels, shape, .. } => (labels, shape.numel()),
+        Targets::Values { .. } => (&[], 0),
+    };
+    indices.iter().flat_map(move |&i| labels.get(i * numel..(i + 1) * numel).unwrap_or_default()).copied()
+}

@@ -1,0 +1,365 @@
+//! How parameters follow their gradients.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::TrainError;
+use crate::ops::UpdateRule;
+use crate::ops::adafactor::Adafactor;
+use crate::ops::adagrad::Adagrad;
+use crate::ops::adam::Adam;
+use crate::ops::lamb::Lamb;
+use crate::ops::lion::Lion;
+use crate::ops::rmsprop::RmsProp;
+use crate::ops::sgd::Sgd;
+
+/// How parameters follow their gradients. Defaults are PyTorch's where it has the optimizer, else the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Optimizer {
+    /// Stochastic gradient descent.
+    Sgd {
+        /// Learning rate.
+        lr: f64,
+        /// Share of the last step's direction that is kept.
+        #[serde(default)]
+        momentum: f64,
+        /// Nesterov's form of momentum.
+        #[serde(default)]
+        nesterov: bool,
+        /// L2 penalty.
+        #[serde(default)]
+        weight_decay: f64,
+    },
+    /// Adam, with weight decay as an L2 penalty.
+    Adam {
+        /// Learning rate.
+        lr: f64,
+        /// Decay of the running moments.
+        #[serde(default = "default::betas")]
+        betas: (f64, f64),
+        /// Added to the denominator.
+        #[serde(default = "default::eps")]
+        eps: f64,
+        /// L2 penalty.
+        #[serde(default)]
+        weight_decay: f64,
+    },
+    /// Adam with decoupled weight decay.
+    Adamw {
+        /// Learning rate.
+        lr: f64,
+        /// Decay of the running moments.
+        #[serde(default = "default::betas")]
+        betas: (f64, f64),
+        /// Added to the denominator.
+        #[serde(default = "default::eps")]
+        eps: f64,
+        /// Share of a parameter that is taken away each step, times the learning rate.
+        #[serde(default = "default::decoupled_decay")]
+        weight_decay: f64,
+    },
+    /// RMSprop: gradients by their root mean square.
+    Rmsprop {
+        /// Learning rate.
+        lr: f64,
+        /// Decay of the running means.
+        #[serde(default = "default::alpha")]
+        alpha: f64,
+        /// Added to the denominator.
+        #[serde(default = "default::eps")]
+        eps: f64,
+        /// Share of the last step's direction that is kept.
+        #[serde(default)]
+        momentum: f64,
+        /// Whether gradients are divided by their standard deviation instead.
+        #[serde(default)]
+        centered: bool,
+        /// L2 penalty.
+        #[serde(default)]
+        weight_decay: f64,
+    },
+    /// Adagrad: gradients by the root of the sum of all squares so far.
+    Adagrad {
+        /// Learning rate.
+        lr: f64,
+        /// How fast it shrinks.
+        #[serde(default)]
+        lr_decay: f64,
+        /// What the sums begin with.
+        #[serde(default)]
+        initial_accumulator_value: f64,
+        /// Added to the denominator.
+        #[serde(default = "default::adagrad_eps")]
+        eps: f64,
+        /// L2 penalty.
+        #[serde(default)]
+        weight_decay: f64,
+    },
+    /// Lion: the sign of a running mean; half of Adam's state.
+    Lion {
+        /// Learning rate.
+        lr: f64,
+        /// Share of the running mean in the direction, and its decay.
+        #[serde(default = "default::lion_betas")]
+        betas: (f64, f64),
+        /// Share of a parameter that is taken away each step, times the learning rate.
+        #[serde(default)]
+        weight_decay: f64,
+    },
+    /// LAMB: Adam's direction with a step as long as the parameter, for large batches.
+    Lamb {
+        /// Learning rate.
+        lr: f64,
+        /// Decay of the running moments.
+        #[serde(default = "default::betas")]
+        betas: (f64, f64),
+        /// Added to the denominator.
+        #[serde(default = "default::lamb_eps")]
+        eps: f64,
+        /// Share of the parameter that is added to the direction.
+        #[serde(default = "default::decoupled_decay")]
+        weight_decay: f64,
+    },
+    /// Adafactor: second moments of a matrix's rows and columns instead of all its elements; hardly any state.
+    Adafactor {
+        /// Learning rate: a bound of the relative step.
+        lr: f64,
+        /// How the weight of the newest gradient falls with the step.
+        #[serde(default = "default::beta2_decay")]
+        beta2_decay: f64,
+        /// Least root of a second moment; least root mean square of a parameter.
+        #[serde(default = "default::adafactor_eps")]
+        eps: (f64, f64),
+        /// Largest root mean square of an update.
+        #[serde(default = "default::d")]
+        d: f64,
+        /// Share of a parameter that is taken away each step, times the learning rate.
+        #[serde(default)]
+        weight_decay: f64,
+    },
+}
+
+/// Defaults of settings.
+mod default {
+    pub(super) fn betas() -> (f64, f64) {
+        (0.9, 0.999)
+    }
+
+    pub(super) fn eps() -> f64 {
+        1e-8
+    }
+
+    pub(super) fn decoupled_decay() -> f64 {
+        0.01
+    }
+
+    pub(super) fn alpha() -> f64 {
+        0.99
+    }
+
+    pub(super) fn adagrad_eps() -> f64 {
+        1e-10
+    }
+
+    pub(super) fn lion_betas() -> (f64, f64) {
+        (0.9, 0.99)
+    }
+
+    pub(super) fn lamb_eps() -> f64 {
+        1e-6
+    }
+
+    pub(super) fn beta2_decay() -> f64 {
+        -0.8
+    }
+
+    pub(super) fn adafactor_eps() -> (f64, f64) {
+        (f64::from(f32::EPSILON), 1e-3)
+    }
+
+    pub(super) fn d() -> f64 {
+        1.0
+    }
+}
+
+/// As model files write it, without its settings.
+impl fmt::Display for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Optimizer::Sgd { .. } => "sgd",
+            Optimizer::Adam { .. } => "adam",
+            Optimizer::Adamw { .. } => "adamw",
+            Optimizer::Rmsprop { .. } => "rmsprop",
+            Optimizer::Adagrad { .. } => "adagrad",
+            Optimizer::Lion { .. } => "lion",
+            Optimizer::Lamb { .. } => "lamb",
+            Optimizer::Adafactor { .. } => "adafactor",
+        })
+    }
+}
+
+impl Optimizer {
+    /// SGD without momentum.
+    pub fn sgd(lr: f64) -> Self {
+        Optimizer::Sgd { lr, momentum: 0.0, nesterov: false, weight_decay: 0.0 }
+    }
+
+    /// Adam with PyTorch's defaults.
+    pub fn adam(lr: f64) -> Self {
+        Optimizer::Adam { lr, betas: default::betas(), eps: default::eps(), weight_decay: 0.0 }
+    }
+
+    /// AdamW with PyTorch's defaults.
+    pub fn adamw(lr: f64) -> Self {
+        Optimizer::Adamw { lr, betas: default::betas(), eps: default::eps(), weight_decay: default::decoupled_decay() }
+    }
+
+    /// RMSprop with PyTorch's defaults.
+    pub fn rmsprop(lr: f64) -> Self {
+        let (alpha, eps) = (default::alpha(), default::eps());
+        Optimizer::Rmsprop { lr, alpha, eps, momentum: 0.0, centered: false, weight_decay: 0.0 }
+    }
+
+    /// Adagrad with PyTorch's defaults.
+    pub fn adagrad(lr: f64) -> Self {
+        let eps = default::adagrad_eps();
+        Optimizer::Adagrad { lr, lr_decay: 0.0, initial_accumulator_value: 0.0, eps, weight_decay: 0.0 }
+    }
+
+    /// Lion with the paper's defaults, without weight decay.
+    pub fn lion(lr: f64) -> Self {
+        Optimizer::Lion { lr, betas: default::lion_betas(), weight_decay: 0.0 }
+    }
+
+    /// LAMB with the paper's defaults.
+    pub fn lamb(lr: f64) -> Self {
+        let weight_decay = default::decoupled_decay();
+        Optimizer::Lamb { lr, betas: default::betas(), eps: default::lamb_eps(), weight_decay }
+    }
+
+    /// Adafactor with PyTorch's defaults.
+    pub fn adafactor(lr: f64) -> Self {
+        let (beta2_decay, eps, d) = (default::beta2_decay(), default::adafactor_eps(), default::d());
+        Optimizer::Adafactor { lr, beta2_decay, eps, d, weight_decay: 0.0 }
+    }
+
+    /// The learning rate.
+    pub fn lr_mut(&mut self) -> &mut f64 {
+        match self {
+            Optimizer::Sgd { lr, .. }
+            | Optimizer::Adam { lr, .. }
+            | Optimizer::Adamw { lr, .. }
+            | Optimizer::Rmsprop { lr, .. }
+            | Optimizer::Adagrad { lr, .. }
+            | Optimizer::Lion { lr, .. }
+            | Optimizer::Lamb { lr, .. }
+            | Optimizer::Adafactor { lr, .. } => lr,
+        }
+    }
+
+    /// The weight decay.
+    pub fn weight_decay_mut(&mut self) -> &mut f64 {
+        match self {
+            Optimizer::Sgd { weight_decay, .. }
+            | Optimizer::Adam { weight_decay, .. }
+            | Optimizer::Adamw { weight_decay, .. }
+            | Optimizer::Rmsprop { weight_decay, .. }
+            | Optimizer::Adagrad { weight_decay, .. }
+            | Optimizer::Lion { weight_decay, .. }
+            | Optimizer::Lamb { weight_decay, .. }
+            | Optimizer::Adafactor { weight_decay, .. } => weight_decay,
+        }
+    }
+
+    /// The momentum, of optimizers that have one.
+    pub fn momentum_mut(&mut self) -> Option<&mut f64> {
+        match self {
+            Optimizer::Sgd { momentum, .. } | Optimizer::Rmsprop { momentum, .. } => Some(momentum),
+            _ => None,
+        }
+    }
+
+    /// The optimizer as ops of the graph.
+    ///
+    /// # Errors
+    /// Where a setting makes no sense.
+    pub fn rule(&self) -> Result<Arc<dyn UpdateRule>, TrainError> {
+        let mut settings = *self;
+        non_negative("lr", *settings.lr_mut())?;
+        non_negative("weight_decay", *settings.weight_decay_mut())?;
+        if let Some(momentum) = settings.momentum_mut() {
+            below_one("momentum", *momentum)?;
+        }
+        let check_moments = |betas: (f64, f64), eps: f64| {
+            below_one("betas.0", betas.0)?;
+            below_one("betas.1", betas.1)?;
+            non_negative("eps", eps)
+        };
+        Ok(match *self {
+            Optimizer::Sgd { lr, momentum, nesterov, weight_decay } => {
+                if nesterov && momentum == 0.0 {
+                    return Err(TrainError::Setting("nesterov needs a momentum above 0".to_owned()));
+                }
+                Arc::new(Sgd { lr, momentum, nesterov, weight_decay })
+            }
+            Optimizer::Adam { lr, betas, eps, weight_decay } | Optimizer::Adamw { lr, betas, eps, weight_decay } => {
+                check_moments(betas, eps)?;
+                let decoupled = matches!(self, Optimizer::Adamw { .. });
+                Arc::new(Adam { lr, betas, eps, weight_decay, decoupled })
+            }
+            Optimizer::Rmsprop { lr, alpha, eps, momentum, centered, weight_decay } => {
+                below_one("alpha", alpha)?;
+                non_negative("eps", eps)?;
+                Arc::new(RmsProp { lr, alpha, eps, weight_decay, momentum, centered })
+            }
+            Optimizer::Adagrad { lr, lr_decay, initial_accumulator_value, eps, weight_decay } => {
+                non_negative("lr_decay", lr_decay)?;
+                non_negative("initial_accumulator_value", initial_accumulator_value)?;
+                non_negative("eps", eps)?;
+                Arc::new(Adagrad { lr, lr_decay, weight_decay, initial_accumulator_value, eps })
+            }
+            Optimizer::Lion { lr, betas, weight_decay } => {
+                check_moments(betas, 0.0)?;
+                Arc::new(Lion { lr, betas, weight_decay })
+            }
+            Optimizer::Lamb { lr, betas, eps, weight_decay } => {
+                check_moments(betas, eps)?;
+                Arc::new(Lamb { lr, betas, eps, weight_decay })
+            }
+            Optimizer::Adafactor { lr, beta2_decay, eps, d, weight_decay } => {
+                non_negative("eps.0", eps.0)?;
+                non_negative("eps.1", eps.1)?;
+                let possible = |is_possible: bool, name: &str, value: f64, needed: &str| {
+                    let text = || format!("{name} = {value} is not possible: it must be {needed}");
+                    if is_possible { Ok(()) } else { Err(TrainError::Setting(text())) }
+                };
+                possible(beta2_decay.is_finite() && beta2_decay <= 0.0, "beta2_decay", beta2_decay, "0 or less")?;
+                possible(d.is_finite() && d >= 1.0, "d", d, "1 or more")?;
+                Arc::new(Adafactor { lr, beta2_decay, eps, d, weight_decay })
+            }
+        })
+    }
+}
+
+pub(super) fn non_negative(name: &str, value: f64) -> Result<(), TrainError> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(TrainError::Setting(format!("{name} = {value} is not possible: it must be 0 or more")))
+}
+
+fn below_one(name: &str, value: f64) -> Result<(), TrainError> {
+    if (0.0..1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(TrainError::Setting(format!("{name} = {value} is not possible: it must be in 0..1")))
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Optimizer::adam(1e-3)
+    }
+}

@@ -1,0 +1,302 @@
+//! Losses and optimizers as the trainer uses them: what PyTorch computes, the same gradients in micro-batches, the same loss
+//! in training and evaluation, and parameters that follow.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::nn::{Conv2d, Model, Sequential};
+use tightfit::plan::{ArenaRole, Limits};
+use tightfit::tensor::Shape;
+use tightfit::train::{self, Config, FitOptions, Group, Loss, Optimizer, Trainer};
+
+const SAMPLES: usize = 7;
+
+/// Numbers in -1..1 from a key.
+fn numbers(key: &str, count: usize) -> Vec<f32> {
+    common::recipe::weights(key, count, 1)
+}
+
+fn dataset(shape: &[usize], targets: Targets) -> Dataset {
+    let numel: usize = shape.iter().product();
+    Dataset::new(Samples::F32(numbers("samples", SAMPLES * numel)), shape.to_vec(), targets).expect("fits")
+}
+
+/// Labels below 3, where 0 is much rarer than the others and each micro-batch has other numbers of each.
+fn labels(shape: &[usize]) -> Targets {
+    let numel: usize = shape.iter().product();
+    let draw = |x: &f32| if *x < -0.8 { 0 } else { 1 + u32::from(*x > 0.3) };
+    let labels = numbers("labels", SAMPLES * numel).iter().map(draw).collect();
+    Targets::label_maps(labels, 3, shape.to_vec())
+}
+
+fn values(shape: &[usize]) -> Targets {
+    let numel: usize = shape.iter().product();
+    let values = numbers("values", SAMPLES * numel).iter().map(|x| x.abs()).collect();
+    Targets::Values { values, shape: Shape::from(shape) }
+}
+
+/// Three classes at each of 5 x 7 pixels.
+fn pixels() -> Model {
+    Sequential::new("pixels", [2, 5, 7]).push(Conv2d::new(3, 3).padding(1)).into()
+}
+
+fn cross_entropy(label_smoothing: f32, ignore_index: Option<u32>, class_weights: &[f32]) -> Loss {
+    Loss::CrossEntropy { label_smoothing, ignore_index, class_weights: class_weights.to_vec(), classes_last: false }
+}
+
+/// Losses with a model and data that they fit.
+fn problems() -> Vec<(Loss, Model, Dataset)> {
+    let weights = [0.25, 2.0, 1.5];
+    let ignoring_dice = Loss::Dice { sigmoid: false, smooth: 1.0, ignore_index: Some(1) };
+    let maps = || dataset(&[2, 5, 7], labels(&[5, 7]));
+    let numbers = || dataset(&[2, 5, 7], values(&[3, 5, 7]));
+    let mut problems = Vec::new();
+    for loss in [
+        cross_entropy(0.0, None, &[]),
+        cross_entropy(0.1, None, &[]),
+        cross_entropy(0.0, Some(1), &[]),
+        cross_entropy(0.0, None, &weights),
+        cross_entropy(0.2, Some(2), &weights),
+        Loss::dice(),
+        ignoring_dice.clone(),
+        Loss::Sum { terms: vec![(1.0, cross_entropy(0.0, Some(1), &weights)), (0.5, ignoring_dice)] },
+    ] {
+        problems.push((loss, pixels(), maps()));
+    }
+    for loss in [
+        Loss::SoftCrossEntropy { label_smoothing: 0.1, class_weights: weights.to_vec() },
+        Loss::Dice { sigmoid: true, smooth: 1.0, ignore_index: None },
+        Loss::bce_with_logits(),
+        Loss::BceWithLogits { pos_weight: vec![3.0] },
+        Loss::BceWithLogits { pos_weight: weights.to_vec() },
+        Loss::Mse,
+        Loss::Mae,
+        Loss::Huber { delta: 0.3 },
+        Loss::Sum { terms: vec![(0.5, Loss::Mae), (2.0, Loss::bce_with_logits())] },
+    ] {
+        problems.push((loss, pixels(), numbers()));
+    }
+    let steps = Sequential::new("steps", [4, 5]).linear(3);
+    let last = Loss::CrossEntropy {
+        label_smoothing: 0.1,
+        ignore_index: Some(0),
+        class_weights: weights.to_vec(),
+        classes_last: true,
+    };
+    problems.push((last, steps.into(), dataset(&[4, 5], labels(&[4]))));
+    problems
+}
+
+/// The loss of a step and the gradients, which SGD's momentum is after the first one; and what evaluation says beforehand.
+fn first_step(
+    loss: &Loss,
+    model: &Model,
+    data: &Dataset,
+    split: usize,
+    device: &str,
+) -> (Found, BTreeMap<String, Vec<f32>>) {
+    let optimizer = Optimizer::Sgd { lr: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0.0 };
+    let config = Config::default().loss(loss.clone()).batch(SAMPLES).micro_batches(split).optimizer(optimizer);
+    let mut trainer = Trainer::new(model.clone(), config, Some(device)).expect("trainer");
+    let evaluation = trainer.evaluate(data).expect("evaluate");
+    let (loss, accuracy) = trainer.step(data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step");
+    let names: Vec<_> = trainer.parameters().expect("parameters").into_keys().collect();
+    let gradient = |name: String| {
+        let gradient = trainer.optimizer_state(&name, "momentum_buffer").expect("device").expect("momentum");
+        (name, gradient)
+    };
+    let found = Found { loss, accuracy, evaluated: evaluation.loss, evaluated_accuracy: evaluation.accuracy };
+    (found, names.into_iter().map(gradient).collect())
+}
+
+#[derive(Debug)]
+struct Found {
+    loss: f32,
+    accuracy: Option<f32>,
+    evaluated: f64,
+    evaluated_accuracy: Option<f64>,
+}
+
+#[test]
+fn micro_batches_and_evaluation_agree_with_the_whole_batch() {
+    for device in common::gpu().into_iter().chain(["cpu".to_owned()]) {
+        for (loss, model, data) in problems() {
+            let name = format!("{} on {device}", serde_json::to_string(&loss).expect("json"));
+            let (whole, gradients) = first_step(&loss, &model, &data, 1, &device);
+            assert!((f64::from(whole.loss) - whole.evaluated).abs() < 2e-6 * whole.evaluated, "{name}: {whole:?}");
+            if let Some(accuracy) = whole.accuracy {
+                let evaluated = whole.evaluated_accuracy.expect("labels");
+                assert!((f64::from(accuracy) - evaluated).abs() < 1e-6, "{name}: {whole:?}");
+            }
+            for split in [2, 3, SAMPLES] {
+                let (parts, found) = first_step(&loss, &model, &data, split, &device);
+                assert!((whole.loss - parts.loss).abs() < 2e-6 * whole.loss, "{name}: {whole:?}, {parts:?}");
+                assert_eq!(whole.accuracy, parts.accuracy, "{name}");
+                for (parameter, expected) in &gradients {
+                    let largest = expected.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+                    assert!(largest > 0.0, "{name}: the gradient of {parameter} is 0 everywhere");
+                    for (a, b) in expected.iter().zip(&found[parameter]) {
+                        assert!((a - b).abs() <= 1e-5 * largest, "{name}, {parameter} in {split} parts: {a} and {b}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `torch.nn.functional.cross_entropy` of these logits and labels.
+#[test]
+fn weighted_and_masked_means_are_pytorchs() {
+    let logits = [1.0, 2.0, -1.0, 0.5, -0.25, 3.0, 0.0, 1.0, 0.5, 2.0, 0.0, -2.0];
+    let targets = Targets::labels(vec![0, 2, 1, 1], 3);
+    let data = Dataset::new(Samples::F32(logits.to_vec()), [3], targets).expect("fits");
+    let weights = [0.5, 2.0, 1.0];
+    for (loss, expected) in [
+        (cross_entropy(0.0, None, &[]), 1.071_577_26),
+        (cross_entropy(0.1, None, &[]), 1.140_327_26),
+        (cross_entropy(0.0, None, &weights), 1.170_000_77),
+        (cross_entropy(0.0, Some(2), &[]), 1.390_737_84),
+        (cross_entropy(0.2, Some(2), &weights), 1.369_683_73),
+    ] {
+        for micro_batches in [1, 4] {
+            let config = Config::default().loss(loss.clone()).batch(4).micro_batches(micro_batches);
+            let model = Sequential::new("identity", [3]).linear(3);
+            let mut trainer = Trainer::new(model, config, Some("cpu")).expect("trainer");
+            trainer.set_parameter("linear1.weight", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]).expect("weight");
+            trainer.set_parameter("linear1.bias", &[0.0; 3]).expect("bias");
+            let evaluated = trainer.evaluate(&data).expect("evaluate").loss;
+            assert!((evaluated - expected).abs() < 1e-6, "{loss:?}: {evaluated}");
+            let (trained, _) = trainer.step(&data, &[0, 1, 2, 3]).expect("step");
+            assert!((f64::from(trained) - expected).abs() < 1e-6, "{loss:?}: {trained}");
+        }
+    }
+}
+
+#[test]
+fn a_step_in_which_no_label_counts_changes_nothing() {
+    let data = dataset(&[2, 5, 7], Targets::label_maps(vec![9; SAMPLES * 35], 3, [5, 7]).ignoring(9));
+    let config = Config::default().loss(cross_entropy(0.0, Some(9), &[])).batch(SAMPLES).optimizer(Optimizer::sgd(0.1));
+    let mut trainer = Trainer::new(pixels(), config, Some("cpu")).expect("trainer");
+    let before = trainer.parameters_sha256().expect("parameters");
+    assert_eq!(trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step"), (0.0, None));
+    assert_eq!(trainer.parameters_sha256().expect("parameters"), before);
+}
+
+#[test]
+fn data_that_a_loss_cannot_take_is_refused() {
+    let refused = |loss: Loss, data: Dataset| {
+        let config = Config::default().loss(loss).batch(SAMPLES);
+        let mut trainer = Trainer::new(pixels(), config, Some("cpu")).expect("trainer");
+        let fitted =
+            trainer.fit(&data, FitOptions { epochs: 1, ..FitOptions::default() }).expect_err("fit").to_string();
+        assert_eq!(trainer.evaluate(&data).expect_err("evaluate").to_string(), fitted);
+        fitted
+    };
+    let pixels = [2, 5, 7];
+    let error = refused(Loss::default(), dataset(&pixels, values(&[3, 5, 7])));
+    assert!(error.contains("needs labels"), "{error}");
+    let error = refused(Loss::Mae, dataset(&pixels, labels(&[5, 7])));
+    assert!(error.contains("needs target values"), "{error}");
+    let error = refused(Loss::default(), dataset(&pixels, labels(&[])));
+    assert!(error.contains("needs [5, 7]"), "{error}");
+    let many = Targets::label_maps(vec![3; SAMPLES * 35], 4, [5, 7]);
+    let error = refused(Loss::default(), dataset(&pixels, many));
+    assert!(error.contains("4 classes") && error.contains("3 outputs"), "{error}");
+    let void = Targets::label_maps(vec![255; SAMPLES * 35], 3, [5, 7]).ignoring(255);
+    let error = refused(Loss::default(), dataset(&pixels, void));
+    assert!(error.contains("ignore_index = 255"), "{error}");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let refuse = |config: Config| train::plan(pixels(), &config, &Limits::default()).expect_err("refused").to_string();
+    for (loss, word) in [
+        (cross_entropy(1.5, None, &[]), "label_smoothing"),
+        (cross_entropy(0.0, None, &[1.0, -1.0, 1.0]), "class_weights"),
+        (cross_entropy(0.0, None, &[1.0, 1.0]), "class_weights"),
+        (Loss::Dice { sigmoid: true, smooth: 1.0, ignore_index: Some(1) }, "ignore_index"),
+        (Loss::BceWithLogits { pos_weight: vec![1.0, 2.0] }, "weight"),
+        (Loss::Huber { delta: 0.0 }, "delta"),
+        (Loss::Sum { terms: Vec::new() }, "no terms"),
+        (Loss::Sum { terms: vec![(1.0, Loss::Mse), (1.0, Loss::default())] }, "same kind of targets"),
+    ] {
+        let message = refuse(Config::default().loss(loss));
+        assert!(message.contains(word), "{word}: {message}");
+    }
+    let Optimizer::Adafactor { lr, beta2_decay, eps, weight_decay, .. } = Optimizer::adafactor(0.01) else { panic!() };
+    let unclipped = Optimizer::Adafactor { lr, beta2_decay, eps, d: 0.5, weight_decay };
+    assert!(refuse(Config::default().optimizer(unclipped)).contains("d = 0.5"));
+    let named = refuse(Config::default().group(Group::prefix("encoder.")));
+    assert!(named.contains("group 1"), "{named}");
+}
+
+#[test]
+fn every_optimizer_makes_the_loss_fall() {
+    let data = dataset(&[2, 5, 7], labels(&[5, 7]));
+    for device in common::gpu().into_iter().chain(["cpu".to_owned()]) {
+        for optimizer in [
+            Optimizer::sgd(0.3),
+            Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.0 },
+            Optimizer::adam(0.02),
+            Optimizer::adamw(0.02),
+            Optimizer::rmsprop(0.02),
+            Optimizer::adagrad(0.1),
+            Optimizer::lion(0.01),
+            Optimizer::lamb(0.05),
+            Optimizer::adafactor(0.1),
+        ] {
+            let config = Config::default().batch(SAMPLES).micro_batches(2).optimizer(optimizer);
+            let mut trainer = Trainer::new(pixels(), config, Some(&device)).expect("trainer");
+            let mut losses = Vec::new();
+            for _ in 0..20 {
+                losses.push(trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step").0);
+            }
+            assert!(losses[19] < 0.98 * losses[0], "{optimizer:?} on {device}: {losses:?}");
+        }
+    }
+}
+
+#[test]
+fn groups_have_rates_and_decays_of_their_own() {
+    let data = dataset(&[2, 5, 7], labels(&[5, 7]));
+    let optimizer = Optimizer::Adamw { lr: 0.1, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.5 };
+    let step = |config: Config| {
+        let mut trainer =
+            Trainer::new(pixels(), config.batch(SAMPLES).optimizer(optimizer), Some("cpu")).expect("trainer");
+        let before = trainer.parameters().expect("parameters");
+        trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step");
+        let after = trainer.parameters().expect("parameters");
+        ["conv1.weight", "conv1.bias"].map(|name| (before[name].1.clone(), after[name].1.clone()))
+    };
+    let [plain_weight, plain_bias] = step(Config::default());
+    let [weight, bias] = step(Config::default().decay_matrices_only());
+    assert_eq!(weight, plain_weight);
+    for i in 0..3 {
+        // Without decay a bias is further by lr · decay · its value.
+        let decay = 0.1 * 0.5 * plain_bias.0[i];
+        assert!((bias.1[i] - plain_bias.1[i] - decay).abs() < 1e-6, "{bias:?} {plain_bias:?}");
+    }
+    let still = Group::suffix(".weight").lr_factor(0.0);
+    let [weight, bias] = step(Config::default().group(still));
+    assert_eq!(weight.0, weight.1);
+    assert_eq!(bias, plain_bias);
+}
+
+#[test]
+fn adafactor_has_hardly_any_state() {
+    let model: Model = Sequential::new("wide", [784]).linear(512).relu().linear(3).into();
+    let plan = |optimizer: Optimizer| {
+        train::plan(&model, &Config::default().optimizer(optimizer), &Limits::default()).expect("plans").plan
+    };
+    let state = |optimizer: Optimizer| plan(optimizer).arena_bytes(ArenaRole::State);
+    let (adam, lion, adafactor) =
+        (state(Optimizer::adam(1e-3)), state(Optimizer::lion(1e-4)), state(Optimizer::adafactor(1e-2)));
+    println!("optimizer state: adam {adam}, lion {lion}, adafactor {adafactor} bytes");
+    assert!(lion < adam * 51 / 100 && adafactor < adam / 100, "{adam} {lion} {adafactor}");
+    let text = plan(Optimizer::adafactor(1e-2)).to_string();
+    let row = text.lines().find(|line| line.contains("optimizer state")).expect("a row of the table");
+    println!("{row}");
+    assert!(row.contains("KiB"), "{row}");
+}
