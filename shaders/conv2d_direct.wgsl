@@ -324,7 +324,6 @@ fn convolve(i: u32) {
 #endif
         let ky = first_y + piece_y * TAPS_H * params.tap_step_h;
         let kx = first_x + piece_x * TAPS_W * params.tap_step_w;
-        // All loads come before all multiplications, for the same reason.
         let from_weight = group_weight + c * params.weight_source;
         #for ty in 0..TAPS_H
         #for tx in 0..TAPS_W
