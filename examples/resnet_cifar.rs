@@ -60,10 +60,8 @@ fn draw(count: usize, seed: u64) -> Result<Dataset, Box<dyn Error>> {
     for i in 0..count {
         let class = i % 10;
         let [dx, dy] = [(); 2].map(|()| random.random_range(0.0..8.0_f32));
-        let colours: [[f32; 3]; 2] = std::array::from_fn(|dark| {
-            std::array::from_fn(|_| random.random_range(0.0..0.5_f32) + if dark == 0 { 0.5 } else { 0.0 })
-        });
-        for channel in 0..3 {
+        for _channel in 0..3 {
+            let tones = [0.5..1.0, 0.0..0.5_f32].map(|range| random.random_range(range));
             for place in 0..SIDE * SIDE {
                 let [x, y] = [(place % SIDE) as f32 + dx, (place / SIDE) as f32 + dy];
                 let radius = (x - 20.0).hypot(y - 20.0);
@@ -80,7 +78,7 @@ fn draw(count: usize, seed: u64) -> Result<Dataset, Box<dyn Error>> {
                     8 => (x - 20.0).abs().min((y - 20.0).abs()) < 3.0,
                     _ => x > 20.0,
                 };
-                pixels.push(colours[usize::from(!light)][channel] + random.random_range(-0.1..0.1_f32));
+                pixels.push(tones[usize::from(!light)] + random.random_range(-0.1..0.1_f32));
             }
         }
         labels.push(class as u32);

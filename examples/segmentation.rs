@@ -61,14 +61,10 @@ fn draw(count: usize, seed: u64) -> Result<(Dataset, Vec<u32>), Box<dyn Error>> 
                 *label = if inside { class } else { *label };
             }
         }
-        let colours: [[f32; 3]; 3] = std::array::from_fn(|class| {
+        for _channel in 0..3 {
             // The ground is dark, shapes are light.
-            std::array::from_fn(
-                |_| if class == 0 { random.random_range(0.0..0.3) } else { random.random_range(0.4..1.0) },
-            )
-        });
-        for channel in 0..3 {
-            let noisy = |&label: &u32| colours[label as usize][channel] + random.random_range(-0.15..0.15_f32);
+            let tones = [0.0..0.3, 0.4..1.0, 0.4..1.0_f32].map(|range| random.random_range(range));
+            let noisy = |&label: &u32| tones[label as usize] + random.random_range(-0.15..0.15_f32);
             pixels.extend(map.iter().map(noisy));
         }
         labels.extend(map);

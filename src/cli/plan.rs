@@ -42,6 +42,9 @@ pub(crate) struct PlanArgs {
     max_batch: bool,
 }
 
+/// Rows of the table of layers: in larger models, layers are put together.
+const MOST_LAYERS: usize = 48;
+
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
     let machine = machine(args.device.as_deref())?;
@@ -58,7 +61,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     }
     let planned = train::plan_for(&model, &config, &machine)?;
     let unified = machine.costs.unified_memory;
-    output.text(model.summary()?);
+    output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS));
     output.text(planned.plan.table().unified_memory(unified));
     if args.device.is_some() {
         output.text(costs_line(machine.profile.as_deref()));
@@ -112,7 +115,7 @@ pub(crate) fn announce(trainer: &Trainer, output: &Output) -> Result<(), Failure
     let (model, device) = (trainer.model(), trainer.device_name());
     let table = trainer.plan().table().unified_memory(trainer.unified_memory());
     let costs = costs_line(trainer.profile());
-    output.text(model.summary()?);
+    output.text(trainer.summary()?.at_most(MOST_LAYERS));
     output.text(format_args!("{table}\n{:<20} {device}\n{costs}\n", "device"));
     let mut object = describe(trainer.plan(), trainer.unified_memory());
     object.insert("event".to_owned(), json!("plan"));

@@ -118,6 +118,14 @@ impl Summary {
         self.merged(|name| name.split('.').take(depth.max(1)).collect::<Vec<_>>().join("."))
     }
 
+    /// The same with layers put together so far that there are at most so many rows, if that is possible.
+    #[must_use]
+    pub fn at_most(self, rows: usize) -> Self {
+        let deepest = self.rows.iter().map(|row| row.name.matches('.').count() + 1).max().unwrap_or(1);
+        let depths = (1..=deepest).rev().map(|depth| self.clone().depth(depth));
+        depths.into_iter().find(|summary| summary.rows.len() <= rows).unwrap_or_else(|| self.depth(1))
+    }
+
     fn merged(self, short: impl Fn(&str) -> String) -> Self {
         let mut rows: Vec<SummaryRow> = Vec::new();
         let mut at: BTreeMap<String, usize> = BTreeMap::new();
@@ -235,6 +243,9 @@ mod tests {
         let short = table.clone().depth(1);
         assert_eq!(short.rows().iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["input", "a", "b"]);
         assert_eq!(short.rows()[1].parameters, 40);
+        assert_eq!(table.clone().at_most(3), short);
+        assert_eq!(table.clone().at_most(0), short);
+        assert_eq!(table.clone().at_most(99), table);
         assert_eq!(short.total().saved_bytes, table.total().saved_bytes);
     }
 }

@@ -15,6 +15,7 @@ use super::machine::Machine;
 use super::report::{Evaluation, FitOptions, FitReport, StepReport};
 use super::settings::Config;
 use super::source::{CORRECT, ModelSource, Purpose, input_names, plan_with};
+use super::summary::{Summary, summary};
 use crate::autodiff::{LOSS, hyper_name};
 use crate::data::{Batch, Batches, Dataset, INPUT, Order};
 use crate::device::Device;
@@ -149,6 +150,14 @@ impl Trainer {
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// The layers, and what training them takes with these settings.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn summary(&self) -> Result<Summary, TrainError> {
+        summary(&self.model, &self.config)
     }
 
     /// The plan that every step follows.
