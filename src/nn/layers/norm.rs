@@ -370,3 +370,7 @@ impl Module for RmsNorm {
         Ok(scope.apply_all(rms_norm::RmsNorm { dims: self.dims, eps: self.eps, affine }, &inputs)?[0])
     }
 }
+
+#[cfg(test)]
+#[path = "norm_tests.rs"]
+mod tests;
