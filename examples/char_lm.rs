@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use tightfit::data::text::{CHARACTERS, character, pieces, token};
 use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::models;
-use tightfit::train::{Config, FitOptions, Optimizer, StepReport, Trainer};
+use tightfit::train::{Config, FitOptions, Loss, Optimizer, StepReport, Trainer};
 
 /// Characters that the model sees.
 const LENGTH: usize = 64;
@@ -34,7 +34,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = args.next();
     let train = pieces(&text, LENGTH, 16)?;
 
-    let config = Config::default().optimizer(Optimizer::adam(3e-3)).clip_norm(1.0).batch(16).budget_bytes(24 << 20);
+    let config = Config::default()
+        .loss(Loss::cross_entropy_of_sequences())
+        .optimizer(Optimizer::adam(3e-3))
+        .clip_norm(1.0)
+        .batch(16)
+        .budget_bytes(24 << 20);
     let mut trainer = Trainer::new(&model, config, device.as_deref())?;
     println!("{}\n\ntraining on {}", trainer.plan(), trainer.device_name());
     let mut on_step = |step: &StepReport| {

@@ -229,17 +229,13 @@ fn grad_weight(
 }
 #else
 #ifdef ENTRY_grad_input
-// The first kernel position that meets a pixel of grad_output from pixel `at` (counted from the padded border); `kernel` if
-// there is none.
-fn first_tap(at: u32, kernel: u32, stride: u32, dilation: u32) -> u32 {
-    var tap = 0u;
 #ifdef STRIDED
-    while tap < kernel && (i32(at) - i32(tap * dilation)) % i32(stride) != 0 {
-        tap++;
-    }
-#endif
-    return tap;
+#import "shared/taps.wgsl"
+#else
+fn first_tap(at: u32, kernel: u32, stride: u32, dilation: u32) -> u32 {
+    return 0u;
 }
+#endif
 
 // Where it meets it. A whole number, which may be below zero.
 fn source_at(at: u32, tap: u32, stride: u32, dilation: u32) -> u32 {
@@ -324,7 +320,6 @@ fn convolve(i: u32) {
 #endif
         let ky = first_y + piece_y * TAPS_H * params.tap_step_h;
         let kx = first_x + piece_x * TAPS_W * params.tap_step_w;
-        // All loads come before all multiplications, for the same reason.
         let from_weight = group_weight + c * params.weight_source;
         #for ty in 0..TAPS_H
         #for tx in 0..TAPS_W

@@ -132,11 +132,11 @@ impl Golden {
     }
 
     fn config(&self) -> Config {
-        let mut loss = if self.classes.is_some() { Loss::cross_entropy() } else { Loss::Mse };
-        if let Loss::CrossEntropy { classes_last, .. } = &mut loss {
-            *classes_last = self.tokens.is_some();
-        }
-        Config::default().loss(loss)
+        Config::default().loss(match (self.classes, self.tokens) {
+            (None, _) => Loss::Mse,
+            (_, Some(_)) => Loss::cross_entropy_of_sequences(),
+            _ => Loss::cross_entropy(),
+        })
     }
 }
 

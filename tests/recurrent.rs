@@ -150,7 +150,7 @@ fn states_stay_as_they_are_where_the_loss_is_not_finite() {
     let good = regression(input.clone(), [4, 3], 5);
     input[3] = f32::NAN;
     let bad = regression(input, [4, 3], 5);
-    let mut trainer = Trainer::new(&Model::from(model), config(4, 2), Some("cpu")).unwrap();
+    let mut trainer = Trainer::new(model, config(4, 2), Some("cpu")).unwrap();
     let all: Vec<_> = (0..4).collect();
     trainer.step(&good, &all).unwrap();
     let mut other = trainer.parameters_sha256().unwrap();

@@ -15,7 +15,7 @@
 //   normalize            the output, from statistics
 //   grad_input           a set per team: its sums, then grad_input
 //   sums                 the sums of g and of g * x over a split; `sum.combine` adds up splits
-//   grad_input_elements  grad_input, from sums over groups; without these, for statistics that do not depend on the input
+//   grad_input_from_sums grad_input, from sums over groups; without these, for statistics that do not depend on the input
 //
 // bindings   by name: a launch numbers what it binds, and defines each name as its number
 //            INPUT, OUTPUT (grad_input too), GRAD_OUTPUT: any shape, all alike
@@ -24,10 +24,10 @@
 //            MOMENTS [groups, splits]: mean (less the group's first element) and sum of squares around it
 //            SUM_G, SUM_GX [sets, splits], written; TOTAL_G, TOTAL_GX [groups], read
 // constants  VECTORS; RELU; CENTERED (subtract the mean); PER_ELEMENT (the elements of a run have a parameter each);
-//            BY_PARAMETER (sets are those of parameters); COLUMNS (a vector is of four sets side by side, LANES is 1); WEIGHTED (sums over groups include w, which differs there)
-// in place   normalize, forward: input; grad_input, grad_input_elements: input or grad_output
-// dispatch   LANES invocations per set and split, or one per vector (normalize, grad_input_elements); 64 per workgroup,
-//            folded
+//            BY_PARAMETER (sets are those of parameters); COLUMNS (a vector is of four sets side by side, LANES is 1);
+//            WEIGHTED (sums over groups include w, which differs there)
+// in place   normalize, forward: input; grad_input, grad_input_from_sums: input or grad_output
+// dispatch   LANES invocations per set and split, 64 per workgroup, folded
 // workgroup  768 bytes (forward, moments, combine), 256 bytes (grad_input, sums)
 // source     https://arxiv.org/abs/1502.03167; Welford 1962, https://doi.org/10.2307/1266577 (updates of a mean and a sum
 //            of squares); Chan, Golub, LeVeque 1979 (the same of two parts put together)
@@ -211,8 +211,4 @@ fn grad_input_of(d: Gradient, parameter: u32, s: Statistics, means: Sums) -> Val
 }
 #endif
 
-#ifdef LANES
 #import "shared/norm_sets.wgsl"
-#else
-#import "shared/norm_elements.wgsl"
-#endif

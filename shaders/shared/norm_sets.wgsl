@@ -174,6 +174,22 @@ fn write_statistics(set_number: u32, mean: Accum, variance: Accum) {
 }
 #endif
 
+#ifdef OUTPUT
+#ifdef INPUT
+// Goes over the elements of a split and writes the output.
+fn write_output(team: Team, local_index: u32, s: Statistics) {
+    let first = first_term(team, local_index);
+    let end = end_term(team.split);
+    var place = place_of(first);
+    for (var term = first; term < end; term += LANES) {
+        let i = element_of(team.set_number, place);
+        output[i] = Element(activated(affine((input_at(i) - s.mean) * s.rstd, other_of(team.set_number, place))));
+        place = next_place(place);
+    }
+}
+#endif
+#endif
+
 #ifdef ENTRY_forward
 @compute @workgroup_size(64)
 fn forward(
@@ -184,6 +200,10 @@ fn forward(
     let team = team_of(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let shift = shift_of(team.set_number);
     let moments = moments_of(team, local_index, shift);
+#ifdef IN_PLACE
+    // The whole team has read the first element, which is about to be overwritten.
+    storageBarrier();
+#endif
     if !team.exists {
         return;
     }
@@ -192,13 +212,20 @@ fn forward(
     if lanes_place(local_index) == 0u {
         write_statistics(team.set_number, mean, variance);
     }
-    let s = statistics(mean, variance, params.eps);
-    let first = first_term(team, local_index);
-    var place = place_of(first);
-    for (var term = first; term < params.terms; term += LANES) {
-        let i = element_of(team.set_number, place);
-        output[i] = Element(activated(affine((input_at(i) - s.mean) * s.rstd, other_of(team.set_number, place))));
-        place = next_place(place);
+    write_output(team, local_index, statistics(mean, variance, params.eps));
+}
+#endif
+
+#ifdef ENTRY_normalize
+@compute @workgroup_size(64)
+fn normalize(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let team = team_of(linear_workgroup(workgroup_id, num_workgroups), local_index);
+    if team.exists {
+        write_output(team, local_index, statistics_of(team.set_number, params.eps));
     }
 }
 #endif
@@ -337,6 +364,24 @@ fn sums_of(team: Team, local_index: u32) -> Totals {
 }
 #endif
 
+#ifdef GRAD_OUTPUT
+#ifdef OUTPUT
+// Goes over the elements of a split and writes the gradient of the input.
+fn write_grad_input(team: Team, local_index: u32, means: Sums) {
+    let s = statistics_of(team.set_number, params.eps);
+    let first = first_term(team, local_index);
+    let end = end_term(team.split);
+    var place = place_of(first);
+    for (var term = first; term < end; term += LANES) {
+        let i = element_of(team.set_number, place);
+        let parameter = other_of(team.set_number, place);
+        output[i] = Element(grad_input_of(gradient_at(i, parameter, s), parameter, s, means));
+        place = next_place(place);
+    }
+}
+#endif
+#endif
+
 #ifdef ENTRY_sums
 @compute @workgroup_size(64)
 fn sums(
@@ -372,14 +417,35 @@ fn grad_input(
 #else
     let means = Sums(0.0, own.gx * params.inverse_terms);
 #endif
-    let s = statistics_of(team.set_number, params.eps);
-    let first = first_term(team, local_index);
-    var place = place_of(first);
-    for (var term = first; term < params.terms; term += LANES) {
-        let i = element_of(team.set_number, place);
-        let parameter = other_of(team.set_number, place);
-        output[i] = Element(grad_input_of(gradient_at(i, parameter, s), parameter, s, means));
-        place = next_place(place);
+    write_grad_input(team, local_index, means);
+}
+#endif
+
+#ifdef ENTRY_grad_input_from_sums
+#ifdef TOTAL_G
+@group(0) @binding(TOTAL_G) var<storage, read> total_g: array<Accum>;
+#endif
+#ifdef TOTAL_GX
+@group(0) @binding(TOTAL_GX) var<storage, read> total_gx: array<Accum>;
+#endif
+
+@compute @workgroup_size(64)
+fn grad_input_from_sums(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let team = team_of(linear_workgroup(workgroup_id, num_workgroups), local_index);
+    if !team.exists {
+        return;
     }
+    var means = Sums(0.0, 0.0);
+#ifdef TOTAL_G
+    means.g = total_g[team.set_number] * params.inverse_terms;
+#endif
+#ifdef TOTAL_GX
+    means.gx = total_gx[team.set_number] * params.inverse_terms;
+#endif
+    write_grad_input(team, local_index, means);
 }
 #endif

@@ -40,7 +40,7 @@ struct Contents {
 /// A built-in model by its name, any other from a file.
 pub(crate) fn open(name: &str) -> Result<ModelFile, Failure> {
     if let Some(model) = models::builtin(name) {
-        return Ok(ModelFile { model, loss: None, optimizer: None, groups: None });
+        return Ok(ModelFile { model, loss: loss_of(name), optimizer: None, groups: None });
     }
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
@@ -57,6 +57,15 @@ pub(crate) fn open(name: &str) -> Result<ModelFile, Failure> {
     }
     let text = fs::read_to_string(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
     Ok(parse(&text).map_err(|reason| DataError::Corrupt { path: path.to_owned(), reason })?)
+}
+
+/// What a built-in model is trained with, where it is not cross-entropy of one class a sample or pixel.
+fn loss_of(name: &str) -> Option<Loss> {
+    match name {
+        "lstm_forecaster" => Some(Loss::Mse),
+        "char_lstm" | "gpt" => Some(Loss::cross_entropy_of_sequences()),
+        _ => None,
+    }
 }
 
 /// Reads the text of a model file; an error names the line.

@@ -5,12 +5,12 @@
 //! | `mnist-mlp`, `mnist-cnn`, `mnist-lstm`, `mnist-deep`, `mnist-unet` | small models of 28×28 images in ten classes |
 //! | `lenet` | [`lenet`]: LeNet-5 |
 //! | `resnet18`, `resnet34`, `resnet50`, `resnet101` | [`resnet50`] and the like, for ImageNet |
-//! | `resnet18-cifar` | [`resnet18`] for images of 32 pixels in ten classes |
+//! | `resnet18_cifar` | [`resnet18`] for images of 32 pixels in ten classes |
 //! | `vgg16` | [`vgg16`] |
 //! | `mobilenet_v2`, `mobilenet_v3_small`, `mobilenet_v3_large` | [`mobilenet_v2`] and the like |
 //! | `efficientnet_b0` | [`efficientnet_b0`] |
 //! | `densenet121` | [`densenet121`] |
-//! | `unet` | [`unet`]: segmentation of images into two classes |
+//! | `unet`, `unet_small` | [`unet`]: segmentation of images into two classes; with a quarter of the channels |
 //! | `lstm_forecaster` | [`lstm_forecaster`]: the next value of a series |
 //! | `char_lstm`, `gpt` | [`char_lstm`], [`gpt`]: the next character of a text |
 //!
@@ -41,7 +41,7 @@ use crate::nn::{Conv2d, Model, Scheme, Sequential};
 const IMAGENET: usize = 1000;
 
 /// Names of the built-in models.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 22] = [
     "mnist-mlp",
     "mnist-cnn",
     "mnist-lstm",
@@ -52,7 +52,7 @@ pub const NAMES: [&str; 21] = [
     "resnet34",
     "resnet50",
     "resnet101",
-    "resnet18-cifar",
+    "resnet18_cifar",
     "vgg16",
     "mobilenet_v2",
     "mobilenet_v3_small",
@@ -60,6 +60,7 @@ pub const NAMES: [&str; 21] = [
     "efficientnet_b0",
     "densenet121",
     "unet",
+    "unet_small",
     "lstm_forecaster",
     "char_lstm",
     "gpt",
@@ -78,7 +79,7 @@ pub fn builtin(name: &str) -> Option<Model> {
         "resnet34" => resnet34(IMAGENET, Stem::ImageNet),
         "resnet50" => resnet50(IMAGENET, Stem::ImageNet),
         "resnet101" => resnet101(IMAGENET, Stem::ImageNet),
-        "resnet18-cifar" => resnet18(10, Stem::Cifar),
+        "resnet18_cifar" => resnet18(10, Stem::Cifar),
         "vgg16" => vgg16(IMAGENET),
         "mobilenet_v2" => mobilenet_v2(IMAGENET),
         "mobilenet_v3_small" => mobilenet_v3_small(IMAGENET),
@@ -86,6 +87,7 @@ pub fn builtin(name: &str) -> Option<Model> {
         "efficientnet_b0" => efficientnet_b0(IMAGENET),
         "densenet121" => densenet121(IMAGENET),
         "unet" => unet(2, 64),
+        "unet_small" => unet(2, 16),
         "lstm_forecaster" => lstm_forecaster(48, 64),
         "char_lstm" => char_lstm(64),
         "gpt" => gpt(64),

@@ -44,7 +44,7 @@ pub fn resnet101(classes: usize, stem: Stem) -> Model {
 fn resnet(name: &str, block: Block, depths: [usize; 4], classes: usize, stem: Stem) -> Model {
     let (name, input) = match stem {
         Stem::ImageNet => (name.to_owned(), [3, 224, 224]),
-        Stem::Cifar => (format!("{name}-cifar"), [3, 32, 32]),
+        Stem::Cifar => (format!("{name}_cifar"), [3, 32, 32]),
     };
     Model::new(name, input, move |x| {
         let x = match stem {

@@ -5,7 +5,12 @@ use crate::nn::{BatchNorm, Conv2d, ConvTranspose2d, Model, Scheme, Tensor};
 /// A U-Net of four steps down and four up: for each pixel of an image, one logit for each class. The first step has `base`
 /// channels (64 in the paper), each next twice as many. Height and width of the image must be multiples of 16.
 pub fn unet(classes: usize, base: usize) -> Model {
-    Model::new("unet", [3, 256, 256], move |x| {
+    let name = match base {
+        64 => "unet".to_owned(),
+        16 => "unet_small".to_owned(),
+        _ => format!("unet_{base}"),
+    };
+    Model::new(name, [3, 256, 256], move |x| {
         let mut x = x;
         let mut skips = Vec::new();
         for step in 1..=4 {

@@ -63,6 +63,8 @@ impl Net {
 impl<'a> Tensor<'a> {
     /// Applies a layer of this name: its parameters are `name.weight` and so on, after the names of what it is
     /// [`within`](Tensor::within).
+    // By value, so that a description of a layer can stand where it is applied.
+    #[allow(clippy::needless_pass_by_value)]
     #[must_use]
     pub fn layer(self, name: &str, layer: impl Module) -> Tensor<'a> {
         self.with(self.net.add(self.value, |building| building.layer(name, &layer, self.value)))

@@ -35,15 +35,17 @@ fn mnist_cnn_has_the_parameters_pytorch_would_give_it() {
 }
 
 #[test]
-fn every_builtin_builds_and_ends_in_ten_classes() {
+fn every_builtin_builds() {
     for name in models::NAMES {
         let model = models::builtin(name).expect("listed");
         assert_eq!(model.name(), name);
-        assert_eq!(model.output_shape().expect("builds")[..], [10]);
-        let built = model.build(5, Mode::Evaluate).expect("builds");
+        let built = model.build(2, Mode::Evaluate).expect("builds");
         assert_eq!(built.graph.value(built.input).name, "input");
         assert_eq!(built.graph.value(built.input).role, Role::Input);
-        assert_eq!(built.graph.value(built.output).desc.shape[..], [5, 10]);
+        assert_eq!(built.graph.value(built.output).desc.shape[0], 2);
+        if name.starts_with("mnist-") {
+            assert_eq!(model.output_shape().expect("builds")[..], [10]);
+        }
     }
     assert!(models::builtin("mnist").is_none());
     assert_eq!(models::mnist_mlp().parameter_count().expect("builds"), 669_706);

@@ -151,7 +151,7 @@ mod tests {
         };
         let input = TensorDesc::f32([2, 3]);
         assert_eq!(outputs(1, &[input.clone(), TensorDesc::u32([2])]), Ok(vec![input.clone()]));
-        assert!(outputs(2, &[input.clone()]).is_err_and(|e| e.contains("axis = 2 is not possible")));
+        assert!(outputs(2, std::slice::from_ref(&input)).is_err_and(|e| e.contains("axis = 2 is not possible")));
         assert!(outputs(0, &[input.clone(), TensorDesc::u32([2])]).is_err_and(|e| e.contains("axis 0")));
         assert!(outputs(1, &[input.clone(), TensorDesc::u32([3])]).is_err());
         assert!(outputs(1, &[input, TensorDesc::f32([2])]).is_err());

@@ -135,9 +135,9 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     };
     let small = Sequential::new("small", [4, 12, 12]).conv2d(8, 3).relu().max_pool2d(2).flatten().linear(10);
     let mut graphs = vec![
-        joint(&small, adam.clone(), Pass::Only, 2)?,
-        joint(&small, adam.clone(), Pass::Only, 32)?,
-        joint(&small, sgd.clone(), Pass::Last, 8)?,
+        joint(&small, &adam, Pass::Only, 2)?,
+        joint(&small, &adam, Pass::Only, 32)?,
+        joint(&small, &sgd, Pass::Last, 8)?,
     ];
     if extent == Extent::Quick {
         return Ok(graphs);
@@ -146,14 +146,35 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         [(models::mnist_mlp(), [16, 128]), (models::mnist_cnn(), [8, 32]), (models::mnist_lstm(), [8, 64])]
     {
         for samples in sizes {
-            graphs.push(joint(&model, adam.clone(), Pass::Only, samples)?);
+            graphs.push(joint(&model, &adam, Pass::Only, samples)?);
         }
     }
     let clipped = Config { clip_norm: Some(1.0), ..sgd.clone() };
-    graphs.push(joint(&models::mnist_cnn(), clipped, Pass::Last, 16)?);
-    graphs.push(joint(&models::mnist_mlp(), sgd.clone(), Pass::Middle, 64)?);
-    graphs.push(joint(&models::mnist_mlp(), Config { loss: Loss::Mse, ..adam.clone() }, Pass::Only, 32)?);
-    graphs.push(joint(&models::mnist_mlp(), Config { loss: Loss::bce_with_logits(), ..adam.clone() }, Pass::Only, 32)?);
+    graphs.push(joint(models::mnist_cnn(), &clipped, Pass::Last, 16)?);
+    graphs.push(joint(models::mnist_mlp(), &sgd, Pass::Middle, 64)?);
+    let map = Sequential::new("map", [4, 24, 24]).conv2d(8, 1);
+    for loss in [
+        Loss::Mse,
+        Loss::Mae,
+        Loss::Huber { delta: 1.0 },
+        Loss::bce_with_logits(),
+        Loss::SoftCrossEntropy { label_smoothing: 0.1, class_weights: Vec::new() },
+        Loss::dice(),
+        Loss::default(),
+    ] {
+        let config = Config { loss, ..adam.clone() };
+        graphs.push(joint(&map, &config, Pass::Only, 4)?);
+        graphs.push(joint(&map, &config, Pass::Only, 32)?);
+    }
+    for optimizer in [
+        Optimizer::rmsprop(0.1),
+        Optimizer::adagrad(0.1),
+        Optimizer::lion(0.1),
+        Optimizer::lamb(0.1),
+        Optimizer::adafactor(0.1),
+    ] {
+        graphs.push(joint(models::mnist_mlp(), &Config { optimizer, ..adam.clone() }, Pass::Only, 8)?);
+    }
     for (channels, side, conv) in [
         (3, 32, Conv2d::new(32, 3).padding(1)),
         (16, 32, Conv2d::new(64, 1)),
@@ -166,18 +187,21 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         let model = Sequential::new("conv", [channels, side, side]);
         // The first convolution makes the second need a gradient of its input.
         let model = model.push(Conv2d::new(channels, 1)).push(conv).avg_pool2d(2).flatten().linear(10);
-        graphs.push(joint(&model, adam.clone(), Pass::Only, 12)?);
+        graphs.push(joint(&model, &adam, Pass::Only, 12)?);
     }
     for (features, samples) in [(256, 32), (256, 200), (1024, 16), (1024, 100)] {
         let model = Sequential::new("gemm", [features]).linear(features).linear(100);
-        graphs.push(joint(&model, adam.clone(), Pass::Only, samples)?);
+        graphs.push(joint(&model, &adam, Pass::Only, samples)?);
     }
     let lstm = Sequential::new("lstm", [12, 40]).lstm(256).linear(10);
-    graphs.push(joint(&lstm, adam.clone(), Pass::Only, 24)?);
+    graphs.push(joint(&lstm, &adam, Pass::Only, 24)?);
     let gru = Sequential::new("gru", [12, 40]).gru(256).linear(10);
-    graphs.push(joint(&gru, adam.clone(), Pass::Only, 24)?);
+    graphs.push(joint(&gru, &adam, Pass::Only, 24)?);
     for samples in [4, 64] {
-        graphs.push(joint(&assorted(), adam.clone(), Pass::Only, samples)?);
+        graphs.push(joint(assorted(), &adam, Pass::Only, samples)?);
+        for statistics in [Statistics::Exact, Statistics::Frozen] {
+            graphs.push(joint(normalized(), &Config { statistics, ..adam.clone() }, Pass::Only, samples)?);
+        }
         graphs.push(residual(samples)?);
         graphs.push(compact(&models::mnist_lstm(), samples)?);
         graphs.push(compact(&models::mnist_cnn(), samples.min(16))?);
@@ -186,9 +210,9 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
 }
 
 /// The graph of one pass.
-fn joint(model: impl Into<Model>, config: Config, pass: Pass, samples: usize) -> Result<Graph, GraphError> {
+fn joint(model: impl Into<Model>, config: &Config, pass: Pass, samples: usize) -> Result<Graph, GraphError> {
     let model = model.into();
-    let source = ModelSource::new(&model, &config, Purpose::Training).expect("bug: settings that make no sense");
+    let source = ModelSource::new(&model, config, Purpose::Training).expect("bug: settings that make no sense");
     // Half a batch, so that losses are weighted as in micro-batches.
     source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples }, Stash::Full)
 }
@@ -209,6 +233,12 @@ fn assorted() -> Sequential {
     model.permute([1, 2, 0]).softmax().log_softmax().flatten().linear(10)
 }
 
+/// Normalizations, after a layer that makes them need a gradient of their input.
+fn normalized() -> Sequential {
+    let model = Sequential::new("normalized", [32, 16, 16]).conv2d(32, 1);
+    model.batch_norm().group_norm(8).layer_norm().rms_norm().flatten().linear(10)
+}
+
 /// Ops that no layer uses alone.
 fn residual(samples: usize) -> Result<Graph, GraphError> {
     let mut graph = Graph::new();
@@ -220,16 +250,16 @@ fn residual(samples: usize) -> Result<Graph, GraphError> {
     graph.apply(Mean { axes: vec![2, 3], keepdim: false }, &[copy])?;
     let both = graph.apply(Concat { axis: 1 }, &[sum, product])?;
     let larger = graph.apply(UpsampleNearest2d { scale: [2, 2] }, &[both])?;
-    finish(graph, larger, Loss::Mse, Stash::Full)
+    finish(graph, larger, &Loss::Mse, Stash::Full)
 }
 
 /// A model whose forward values are kept in small forms.
 fn compact(model: &Model, samples: usize) -> Result<Graph, GraphError> {
     let Built { graph, output, .. } = model.build(samples, Mode::Train(Statistics::Exact))?;
-    finish(graph, output, Loss::default(), Stash::Compact)
+    finish(graph, output, &Loss::default(), Stash::Compact)
 }
 
-fn finish(mut graph: Graph, output: ValueId, loss: Loss, stash: Stash) -> Result<Graph, GraphError> {
+fn finish(mut graph: Graph, output: ValueId, loss: &Loss, stash: Stash) -> Result<Graph, GraphError> {
     let target = graph.input("target", loss.target(&graph.value(output).desc));
     let (loss, weight) = loss.apply(&mut graph, output, target, 1.0)?;
     let groups = [Optimizer::default().rule().expect("bug: settings that make no sense")];
@@ -254,7 +284,7 @@ mod tests {
         let measured = ops(&graphs(Extent::Full).expect("builds"));
         for name in models::NAMES {
             let model = models::builtin(name).expect("listed");
-            let used = ops(&[joint(model, Config::default(), Pass::Only, 4).expect("builds")]);
+            let used = ops(&[joint(model, &Config::default(), Pass::Only, 4).expect("builds")]);
             let missing: Vec<_> = used.difference(&measured).collect();
             assert!(missing.is_empty(), "add what {name} runs to the graphs above: {missing:?}");
         }

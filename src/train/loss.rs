@@ -183,6 +183,11 @@ impl Loss {
         Loss::CrossEntropy { label_smoothing: 0.0, ignore_index: None, class_weights: Vec::new(), classes_last: false }
     }
 
+    /// Cross-entropy with a label for each step of a sequence, of logits `[N, time, C]`.
+    pub fn cross_entropy_of_sequences() -> Self {
+        Loss::CrossEntropy { label_smoothing: 0.0, ignore_index: None, class_weights: Vec::new(), classes_last: true }
+    }
+
     /// Binary cross-entropy of logits, positive and negative examples alike.
     pub fn bce_with_logits() -> Self {
         Loss::BceWithLogits { pos_weight: Vec::new() }

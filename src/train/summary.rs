@@ -81,7 +81,7 @@ pub fn summary(model: impl Into<Model>, config: &Config) -> Result<Summary, Trai
         let maker = value.producer.map_or("input", |node| graph.node(node).name.as_str());
         summary.row(maker).saved_bytes += value.desc.size_bytes();
     }
-    Ok(summary.merged(|name| name.to_owned()))
+    Ok(summary.merged(str::to_owned))
 }
 
 /// What forward makes or is given, and later phases read.

@@ -25,7 +25,7 @@ enum By {
     Parameter,
 }
 
-/// Parameters of kernels over sets.
+/// Parameters of all kernels.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 struct Params {
@@ -46,23 +46,9 @@ struct Params {
     inverse_terms: f32,
 }
 
-/// Parameters of kernels over elements.
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Elements {
-    elements: u32,
-    group_inner: u32,
-    groups: u32,
-    parameter_inner: u32,
-    parameters: u32,
-    eps: f32,
-    inverse_terms: f32,
-}
-
 /// A normalization of tensors of one shape.
 struct Builder<'a> {
     norm: &'a Normalization,
-    numel: usize,
     groups: Sets,
     parameters: Sets,
     launches: Launches,
@@ -84,7 +70,7 @@ fn read(places: &Places) -> Bound {
 impl<'a> Builder<'a> {
     fn new(norm: &'a Normalization, shape: &Shape) -> Self {
         let [groups, parameters] = norm.grouping.sets(shape);
-        Builder { norm, numel: shape.numel(), groups, parameters, launches: Launches::default() }
+        Builder { norm, groups, parameters, launches: Launches::default() }
     }
 
     fn workspace(&mut self, numbers: usize) -> Slot {
@@ -147,28 +133,11 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A launch of an invocation for each vector.
+    /// A launch that goes once over the elements of each group, with statistics and sums that are there.
     fn over_elements(&mut self, entry: &'static str, bound: Bound, weighted: bool) {
-        let width = self.groups.width();
-        let per_element = self.norm.grouping.per_element();
-        let elements = self.numel / width;
-        let (parameter_inner, parameters) = if per_element {
-            (1, self.parameters.sets / width)
-        } else {
-            (self.parameters.set_stride / width, self.parameters.sets)
-        };
-        let params = Elements {
-            elements: elements as u32,
-            group_inner: (self.groups.set_stride / width) as u32,
-            groups: self.groups.sets as u32,
-            parameter_inner: parameter_inner as u32,
-            parameters: parameters as u32,
-            eps: self.norm.eps,
-            inverse_terms: self.inverse_terms(),
-        };
-        let flags = [("RELU", self.norm.relu), ("PER_ELEMENT", per_element), ("WEIGHTED", weighted)];
-        let dispatch = self.bind(entry, bound, width, &flags).params(&params).linear(elements.div_ceil(64));
-        self.launches.dispatches.push(dispatch);
+        let flags =
+            [("RELU", self.norm.relu), ("PER_ELEMENT", self.norm.grouping.per_element()), ("WEIGHTED", weighted)];
+        self.over_sets(entry, &Walk::over_elements(&self.groups), 1, bound, &flags);
     }
 
     /// Whether sums over groups must take the weights in, because they differ within a group.
@@ -180,7 +149,7 @@ impl<'a> Builder<'a> {
     fn sums(&mut self, by: By, places: &Places, outputs: [Option<Slot>; 2]) {
         let sets = if by == By::Group { self.groups } else { self.parameters };
         let shared = self.groups == self.parameters;
-        let walk = Walk::new(&sets);
+        let walk = Walk::reducing(&sets);
         let weighted = by == By::Group && self.weighted();
         let needs_normalized = outputs[1].is_some() || self.norm.relu;
         let mut bound = read(places);
@@ -215,7 +184,7 @@ impl<'a> Builder<'a> {
 /// variance.
 pub(super) fn forward(norm: &Normalization, shape: &Shape, places: &Places) -> Launches {
     let mut builder = Builder::new(norm, shape);
-    let walk = Walk::new(&builder.groups);
+    let walk = Walk::reducing(&builder.groups);
     let output = ("OUTPUT", Some(Slot::Output(0)));
     let mean = norm.centered.then_some(Slot::Output(1));
     let variance = Some(Slot::Output(1 + usize::from(norm.centered)));
@@ -283,10 +252,10 @@ pub(super) fn backward(norm: &Normalization, shape: &Shape, places: &Places, out
     let weighted = builder.weighted();
     if norm.frozen {
         bound.push(output);
-        builder.over_elements("grad_input_elements", bound, weighted);
+        builder.over_elements("grad_input_from_sums", bound, weighted);
         return builder.launches;
     }
-    let walk = Walk::new(&builder.groups);
+    let walk = Walk::reducing(&builder.groups);
     if walk.splits == 1 {
         let flags = [
             ("CENTERED", norm.centered),
@@ -308,6 +277,6 @@ pub(super) fn backward(norm: &Normalization, shape: &Shape, places: &Places, out
     });
     builder.sums(By::Group, places, totals);
     bound.extend([("TOTAL_G", totals[0]), ("TOTAL_GX", totals[1]), output]);
-    builder.over_elements("grad_input_elements", bound, weighted);
+    builder.over_elements("grad_input_from_sums", bound, weighted);
     builder.launches
 }

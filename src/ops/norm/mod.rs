@@ -4,6 +4,8 @@
 mod backward;
 mod launch;
 mod sets;
+#[cfg(test)]
+mod tests;
 mod twin;
 
 use serde::{Deserialize, Serialize};

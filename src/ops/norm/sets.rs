@@ -5,8 +5,10 @@ use std::ops::Range;
 use crate::error::OpError;
 use crate::tensor::{Shape, TensorDesc};
 
-/// Elements (or vectors of them) that one invocation goes over before a set is worth splitting.
-const TERMS_PER_LANE: usize = 32;
+/// Elements (or vectors of them) that one invocation adds before a set is worth splitting.
+const REDUCED_PER_LANE: usize = 32;
+/// Those that one invocation goes over where nothing is added.
+const ELEMENTS_PER_LANE: usize = 8;
 /// Most that one goes over, so that two passes keep well within the loop iterations of an invocation.
 const MAX_TERMS_PER_LANE: usize = 16_384;
 /// Most splits of a set that are made for speed.
@@ -199,7 +201,17 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new(sets: &Sets) -> Self {
+    /// For a kernel that makes sums.
+    pub(super) fn reducing(sets: &Sets) -> Self {
+        Walk::new(sets, REDUCED_PER_LANE)
+    }
+
+    /// For a kernel that does not.
+    pub(super) fn over_elements(sets: &Sets) -> Self {
+        Walk::new(sets, ELEMENTS_PER_LANE)
+    }
+
+    fn new(sets: &Sets, terms_per_lane: usize) -> Self {
         let width = sets.width();
         let row_stride = sets.row_stride / width;
         let sets = if sets.columns {
@@ -212,7 +224,7 @@ impl Walk {
         // sizes of teams, so that few kernels are compiled.
         let beside = sets.columns || (sets.set_stride == 1 && sets.sets >= BESIDE);
         let lanes = if beside { 1 } else { TEAMS.into_iter().rfind(|lanes| terms >= 4 * lanes).unwrap_or(1) };
-        let useful = terms / (lanes * TERMS_PER_LANE);
+        let useful = terms / (lanes * terms_per_lane);
         let enough = ENOUGH_INVOCATIONS / (sets.sets * lanes);
         let splits = useful.min(enough).clamp(1, MAX_SPLITS).max(terms.div_ceil(lanes * MAX_TERMS_PER_LANE));
         let split_terms = terms.div_ceil(splits);
@@ -287,7 +299,7 @@ mod tests {
             {
                 for set_stride in [1, inner] {
                     let sets = Sets { sets, rows, inner, set_stride, ..Grouping::Channels.sets(&[1, 1].into())[0] };
-                    let walk = Walk::new(&sets);
+                    let walk = Walk::reducing(&sets);
                     assert!(walk.iterations() <= MAX_TERMS_PER_LANE, "{walk:?}");
                     assert!(walk.split_terms * (walk.splits - 1) < walk.sets.terms(), "{walk:?}");
                     assert!(walk.split_terms * walk.splits >= walk.sets.terms(), "{walk:?}");
@@ -299,7 +311,7 @@ mod tests {
     #[test]
     fn a_channel_of_large_planes_has_many_invocations() {
         let [groups, _] = Grouping::Channels.sets(&[8, 1, 512, 512].into());
-        let walk = Walk::new(&groups);
+        let walk = Walk::reducing(&groups);
         assert!(walk.teams() * walk.lanes >= 16_384, "{walk:?}");
     }
 }
