@@ -16,7 +16,7 @@ use tightfit::autodiff::LOSS;
 use tightfit::data::{Dataset, INPUT, Samples, TARGET, Targets};
 use tightfit::device::testing::device_or_skip;
 use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
-use tightfit::graph::Graph;
+use tightfit::graph::{Graph, Node};
 use tightfit::models;
 use tightfit::nn::{Built, Init, Mode, Model, Statistics};
 use tightfit::train::{Config, Loss, Machine, Optimizer, Trainer, plan_for};
@@ -100,7 +100,12 @@ fn golden(name: &str) -> Golden {
 }
 
 fn model(name: &str, golden: &Golden) -> Model {
-    let model = models::builtin(name).unwrap_or_else(|| panic!("there is no model `{name}`"));
+    let model = match name {
+        "resnet18_cifar" => models::builtin("resnet18-cifar"),
+        "unet_small" => Some(models::unet(2, 16)),
+        name => models::builtin(name),
+    };
+    let model = model.unwrap_or_else(|| panic!("there is no model `{name}`"));
     model.without_dropout().with_input(golden.sample.clone())
 }
 
@@ -235,7 +240,8 @@ impl Run {
     /// What the loss is computed from.
     fn output(&mut self) -> Vec<f32> {
         let target = self.graph.find(TARGET).expect("a target");
-        let loss = self.graph.nodes().iter().find(|node| node.inputs.contains(&target)).expect("a loss");
+        let reads_target = |node: &&Node| node.inputs.iter().any(|&input| self.graph.storage_root(input) == target);
+        let loss = self.graph.nodes().iter().filter(|node| !node.op.is_view()).find(reads_target).expect("a loss");
         let output = self.graph.storage_root(loss.inputs[0]);
         let mut found = Vec::new();
         let inputs: Vec<_> = self.inputs.iter().map(|(name, data)| (*name, &data[..])).collect();
@@ -321,7 +327,7 @@ fn check_step(name: &str, on: On, kinks: f64) {
     losses.check(&format!("{name}: losses"), 10.0 * loss + 1e-5, loss);
     outputs.check(&format!("{name}: outputs"), 10.0 * output + 1e-5, output);
     statistics.check(&format!("{name}: running statistics"), 10.0 * of_statistics + 1e-5, of_statistics);
-    gradients.check(&format!("{name}: gradients"), 10.0 * of_all + 1e-4 + kinks, of_all);
+    gradients.check(&format!("{name}: gradients"), 5.0 * of_all + 1e-4 + kinks, of_all);
 }
 
 /// Ten steps on one batch, and an evaluation with the running statistics that they leave.
@@ -371,19 +377,19 @@ macro_rules! models {
 
 models! {
     lenet on Gpu, kinks 0.0;
-    resnet18_cifar on Gpu, kinks 0.02;
-    resnet18 on Gpu, kinks 0.02;
-    resnet34 on Gpu, kinks 0.02;
-    resnet50 on Gpu, kinks 0.0;
-    resnet101 on Gpu, kinks 0.0;
+    resnet18_cifar on Gpu, kinks 0.05;
+    resnet18 on Gpu, kinks 0.05;
+    resnet34 on Gpu, kinks 0.05;
+    resnet50 on Gpu, kinks 0.05;
+    resnet101 on Gpu, kinks 0.05;
     vgg16 on Interpreter, kinks 0.0;
-    mobilenet_v2 on Gpu, kinks 0.02;
-    mobilenet_v3_small on Gpu, kinks 0.02;
-    mobilenet_v3_large on Gpu, kinks 0.02;
+    mobilenet_v2 on Gpu, kinks 0.05;
+    mobilenet_v3_small on Gpu, kinks 0.05;
+    mobilenet_v3_large on Gpu, kinks 0.05;
     efficientnet_b0 on Gpu, kinks 0.0;
-    densenet121 on Gpu, kinks 0.02;
-    unet on Gpu, kinks 0.02;
-    unet_small on Gpu, kinks 0.02;
+    densenet121 on Gpu, kinks 0.05;
+    unet on Gpu, kinks 0.05;
+    unet_small on Gpu, kinks 0.05;
     lstm_forecaster on Gpu, kinks 0.0;
     char_lstm on Gpu, kinks 0.0;
     gpt on Gpu, kinks 0.0;
