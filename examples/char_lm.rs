@@ -33,7 +33,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let steps: u64 = args.next().map_or(Ok(150), |steps| steps.parse())?;
     let device = args.next();
     let train = pieces(&text, LENGTH, 16)?;
-
     let config = Config::default()
         .loss(Loss::cross_entropy_of_sequences())
         .optimizer(Optimizer::adam(3e-3))
@@ -50,8 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = FitOptions { max_steps: Some(steps), on_step: Some(&mut on_step), ..FitOptions::epochs(1000) };
     trainer.fit(&train, options)?;
 
-    println!("\n{}", write(&mut trainer, "tightfit trains ", 120)?);
-    println!("\nmeasured peak {} bytes, planned {} bytes", trainer.measured_peak_bytes(), trainer.plan().peak_bytes);
+    println!("\n{}\n", write(&mut trainer, "tightfit trains ", 120)?);
+    println!("measured peak {} bytes, planned {} bytes", trainer.measured_peak_bytes(), trainer.plan().peak_bytes);
     Ok(())
 }
 
@@ -61,9 +60,8 @@ fn write(trainer: &mut Trainer, start: &str, count: usize) -> Result<String, Box
     let mut text: Vec<u32> = start.chars().map(token).collect();
     for _ in 0..count {
         let seen = &text[text.len().saturating_sub(LENGTH)..];
-        // Line feeds after what is there change nothing at its last place.
-        let mut sample = seen.to_vec();
-        sample.resize(LENGTH, token('\n'));
+        // What comes after the last character does not change what follows it.
+        let sample = seen.iter().copied().chain(std::iter::repeat(0)).take(LENGTH).collect();
         let unused = Targets::label_maps(vec![0; LENGTH], CHARACTERS, [LENGTH]);
         let logits = trainer.predict(&Dataset::new(Samples::Tokens(sample), [LENGTH], unused)?)?;
         let classes = CHARACTERS as usize;

@@ -27,22 +27,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::default().optimizer(optimizer).batch(batch).seed(1);
     println!("{}", summary(&model, &config)?.depth(1));
     let planned = plan(&model, &config, &Limits::any_device())?.plan;
-    let [need, least] = [planned.unconstrained_peak_bytes, planned.minimum_budget_bytes];
+    let (need, least) = (planned.unconstrained_peak_bytes, planned.minimum_budget_bytes);
     println!("training needs {} without a budget, {} at least", format_bytes(need), format_bytes(least));
-
     let config = config.budget_bytes((need * 45 / 100).max(least));
     let mut trainer = Trainer::new(&model, config, device.as_deref())?;
     println!("{}\n\ntraining on {}", trainer.plan(), trainer.device_name());
     let mut on_step = |step: &StepReport| {
         if step.step.is_multiple_of(5) {
-            let accuracy = step.accuracy.unwrap_or_default();
-            println!(
-                "step {:>4}  loss {:.3}  accuracy {:.0}%  {:.0} ms",
-                step.step,
-                step.loss,
-                100.0 * accuracy,
-                step.step_ms
-            );
+            println!("step {:>4}  loss {:.3}  {:.0} ms", step.step, step.loss, step.step_ms);
         }
     };
     let options = FitOptions { max_steps: Some(steps), on_step: Some(&mut on_step), ..FitOptions::epochs(1000) };

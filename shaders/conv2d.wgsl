@@ -403,9 +403,8 @@ struct Params {
     splits: u32,
     // Segments of each part of the sum.
     terms: u32,
-    // Segments of a plane, and elements of each, divided by 4 with VEC_A.
-    segments: u32,
-    segment: u32,
+    segments: u32, // of a plane
+    segment: u32, // elements of each, divided by 4 with VEC_A
 }
 var<immediate> params: Params;
 

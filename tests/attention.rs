@@ -106,7 +106,7 @@ fn gradients(micro_batches: usize, seed: u64, device: &str) -> BTreeMap<String, 
 fn momenta(trainer: &mut Trainer) -> BTreeMap<String, Vec<f64>> {
     let names: Vec<_> = trainer.parameters().unwrap().into_keys().collect();
     let gradient = |name: String| {
-        let gradient = trainer.optimizer_state(&name, "momentum").unwrap().unwrap();
+        let gradient = trainer.optimizer_state(&name, "momentum_buffer").unwrap().unwrap();
         (name, gradient.into_iter().map(f64::from).collect())
     };
     names.into_iter().map(gradient).collect()

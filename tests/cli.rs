@@ -438,7 +438,7 @@ fn a_plan_is_drawn_kept_and_run() {
 
     for (more, word) in [
         (["--batch", "12"], "a batch of 10, not 12"),
-        (["--optimizer", "adam"], "the optimizer sgd"),
+        (["--optimizer", "adam"], r#"the optimizer {"kind":"sgd""#),
         (["--clip-norm", "2"], "the clipping norm 1, not 2"),
         (["--budget", "9MiB"], "--budget"),
         (["--micro-batches", "3"], "--micro-batches"),

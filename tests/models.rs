@@ -101,7 +101,7 @@ fn golden(name: &str) -> Golden {
 
 fn model(name: &str, golden: &Golden) -> Model {
     let model = match name {
-        "resnet18_cifar" => models::builtin("resnet18-cifar"),
+        "resnet18_cifar" => models::builtin("resnet18_cifar"),
         "unet_small" => Some(models::unet(2, 16)),
         name => models::builtin(name),
     };

@@ -145,7 +145,7 @@ mod tests {
         );
         assert!(message(&["train"]).contains("<MODEL>"));
         assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
-        assert!(message(&["train", "mnist-cnn", "--optimizer", "lion"]).contains("sgd"));
+        assert!(message(&["train", "mnist-cnn", "--optimizer", "adamax"]).contains("sgd"));
         assert!(message(&[]).contains("train"));
         assert!(message(&["data"]).contains("mnist"));
         assert!(!message(&["train"]).contains('\n'));

@@ -156,7 +156,10 @@ fn layers_of_images_refuse_what_does_not_fit() {
             image().push(transposed().groups(3)),
             "groups = 3 must divide both the 4 channels that come in and out_channels = 4",
         ),
-        (image().push(transposed().output_padding(1)), "output_padding = (1, 1) is not possible: it must be smaller"),
+        (
+            image().push(transposed().output_padding(1)),
+            "output_padding = (1, 1) is not possible: it must be below stride",
+        ),
         (image().push(transposed().padding(6)), "such that the output, 11 less twice the padding"),
         (image().flatten().conv_transpose2d(4, 3), "expects a sample of shape [channels, height, width], found [252]"),
         (image().conv1d(4, 3), "expects a sample of shape [channels, length], found [4, 9, 7]"),

@@ -13,7 +13,10 @@ use crate::error::{GraphError, TrainError};
 use crate::exec::measure::{CopyTime, Effort, Stopwatch};
 use crate::graph::{Graph, Pass};
 use crate::models;
-use crate::nn::{Built, Conv2d, Layer, LeakyRelu, Mode, Model, Sequential, Statistics};
+use crate::nn::{
+    AdaptiveAvgPool2d, Built, Conv2d, ConvTranspose2d, Layer, LeakyRelu, Mode, Model, Relu6, Sequential, SqueezeExcite,
+    Statistics,
+};
 use crate::ops::Stash;
 use crate::ops::add::Add;
 use crate::ops::concat::Concat;
@@ -199,6 +202,9 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
     graphs.push(joint(&gru, &adam, Pass::Only, 24)?);
     for samples in [4, 64] {
         graphs.push(joint(assorted(), &adam, Pass::Only, samples)?);
+        graphs.push(joint(mobile(), &adam, Pass::Only, samples)?);
+        let sequences = Config { loss: Loss::cross_entropy_of_sequences(), ..adam.clone() };
+        graphs.push(joint(models::gpt(32), &sequences, Pass::Only, samples.min(16))?);
         for statistics in [Statistics::Exact, Statistics::Frozen] {
             graphs.push(joint(normalized(), &Config { statistics, ..adam.clone() }, Pass::Only, samples)?);
         }
@@ -231,6 +237,14 @@ fn assorted() -> Sequential {
         model = model.push(activation);
     }
     model.permute([1, 2, 0]).softmax().log_softmax().flatten().linear(10)
+}
+
+/// What mobile networks and those of segmentation are made of.
+fn mobile() -> Sequential {
+    let model = Sequential::new("mobile", [16, 16, 16]).conv2d(32, 1).push(Relu6);
+    let model = model.push(SqueezeExcite::new(8).hard_sigmoid()).push(SqueezeExcite::new(8).silu());
+    let model = model.push(ConvTranspose2d::new(16, 2).stride(2)).dropout(0.1).stochastic_depth(0.1);
+    model.push(AdaptiveAvgPool2d::new(7)).global_avg_pool().linear(10)
 }
 
 /// Normalizations, after a layer that makes them need a gradient of their input.
@@ -271,7 +285,7 @@ fn finish(mut graph: Graph, output: ValueId, loss: &Loss, stash: Stash) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
     use crate::device::testing::device_or_skip;
@@ -282,12 +296,13 @@ mod tests {
             graphs.iter().flat_map(Graph::nodes).map(|node| node.op.name()).collect()
         };
         let measured = ops(&graphs(Extent::Full).expect("builds"));
+        let mut missing = BTreeMap::new();
         for name in models::NAMES {
             let model = models::builtin(name).expect("listed");
             let used = ops(&[joint(model, &Config::default(), Pass::Only, 4).expect("builds")]);
-            let missing: Vec<_> = used.difference(&measured).collect();
-            assert!(missing.is_empty(), "add what {name} runs to the graphs above: {missing:?}");
+            missing.extend(used.difference(&measured).map(|op| (*op, name)));
         }
+        assert!(missing.is_empty(), "add what models run to the graphs above: {missing:?}");
     }
 
     #[test]
