@@ -100,11 +100,7 @@ fn golden(name: &str) -> Golden {
 }
 
 fn model(name: &str, golden: &Golden) -> Model {
-    let model = match name {
-        "resnet18_cifar" => models::builtin("resnet18_cifar"),
-        "unet_small" => Some(models::unet(2, 16)),
-        name => models::builtin(name),
-    };
+    let model = models::builtin(name);
     let model = model.unwrap_or_else(|| panic!("there is no model `{name}`"));
     model.without_dropout().with_input(golden.sample.clone())
 }

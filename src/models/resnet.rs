@@ -1,7 +1,7 @@
 //! Residual networks: <https://arxiv.org/abs/1512.03385>, with the stride of a bottleneck in its 3×3 convolution, and
 //! parameters named as torchvision names them.
 
-use crate::nn::{BatchNorm, Conv2d, Linear, MaxPool2d, Model, Scheme, Tensor};
+use crate::nn::{BatchNorm, Conv2d, GlobalAvgPool, Linear, MaxPool2d, Model, Scheme, Tensor};
 
 /// What comes before the first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ fn resnet(name: &str, block: Block, depths: [usize; 4], classes: usize, stem: St
         let x = match stem {
             Stem::ImageNet => {
                 let x = x.layer("conv1", conv(64, 7, 2)).layer("bn1", BatchNorm::new()).relu();
-                x.apply(MaxPool2d::new(3).stride(2).padding(1))
+                x.layer("maxpool", MaxPool2d::new(3).stride(2).padding(1))
             }
             Stem::Cifar => x.layer("conv1", conv(64, 3, 1)).layer("bn1", BatchNorm::new()).relu(),
         };
@@ -63,7 +63,7 @@ fn resnet(name: &str, block: Block, depths: [usize; 4], classes: usize, stem: St
                 })
             })
         });
-        x.global_avg_pool().layer("fc", Linear::new(classes))
+        x.layer("avgpool", GlobalAvgPool).layer("fc", Linear::new(classes))
     })
 }
 

@@ -160,7 +160,7 @@ fn layers_of_images_refuse_what_does_not_fit() {
             image().push(transposed().output_padding(1)),
             "output_padding = (1, 1) is not possible: it must be below stride",
         ),
-        (image().push(transposed().padding(6)), "such that the output, 11 less twice the padding"),
+        (image().push(transposed().padding(6)), "padding = (6, 6) is not possible"),
         (image().flatten().conv_transpose2d(4, 3), "expects a sample of shape [channels, height, width], found [252]"),
         (image().conv1d(4, 3), "expects a sample of shape [channels, length], found [4, 9, 7]"),
         (Sequential::new("m", [4, 6]).conv1d(4, 7), "a window 7 long does not fit a sequence 6 long"),
