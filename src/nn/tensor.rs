@@ -226,7 +226,7 @@ macro_rules! layers {
     ($($name:ident($($arg:ident: $ty:ty),*) => $layer:expr;)*) => {
         impl<'a> Tensor<'a> {
             $(
-                #[doc = concat!("Applies [`", stringify!($layer), "`].")]
+                #[doc = concat!("Applies `", stringify!($layer), "`.")]
                 #[must_use]
                 pub fn $name(self, $($arg: $ty),*) -> Tensor<'a> {
                     self.apply($layer)

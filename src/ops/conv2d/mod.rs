@@ -56,7 +56,7 @@ pub struct Conv2d {
     pub groups: usize,
     /// Whether there is a third input, the bias.
     pub bias: bool,
-    /// Whether negative outputs become 0, with the bits and gradients of [`Relu`](super::relu::Relu).
+    /// Whether negative outputs become 0, with the bits and gradients of [`Relu`].
     pub relu: bool,
 }
 
