@@ -311,7 +311,7 @@ fn check_step(name: &str, on: On, kinks: f64) {
     let [mut losses, mut outputs, mut gradients, mut statistics] = std::array::from_fn(|_| Worst::default());
     losses.see(LOSS, (f64::from(run.read(LOSS)[0]) - golden.loss).abs() / golden.loss);
     for (entry, sum, _) in &of_gradients {
-        gradients.see(entry, distance(entry, &run.read(&format!("grad.{entry}")), sum, 1e-4 * total));
+        gradients.see(entry, distance(entry, &run.read(&format!("grad.{entry}")), sum, 1e-3 * total));
     }
     for (entry, sum, _) in &of_buffers {
         statistics.see(entry, distance(entry, &run.buffer_after(entry), sum, 0.0));
