@@ -23,8 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = args.next();
 
     let model = resnet18(10, Stem::Cifar);
-    let optimizer = Optimizer::Sgd { lr: 0.02, momentum: 0.9, nesterov: true, weight_decay: 5e-4 };
-    let config = Config::default().optimizer(optimizer).batch(batch).seed(1);
+    let config = Config::default().optimizer(Optimizer::adamw(1e-3)).batch(batch).seed(1);
     println!("{}", summary(&model, &config)?.depth(1));
     let planned = plan(&model, &config, &Limits::any_device())?.plan;
     let (need, least) = (planned.unconstrained_peak_bytes, planned.minimum_budget_bytes);
