@@ -123,37 +123,6 @@ conv_transpose2d(
 )
 
 
-# conv_transpose2d
-def conv_transpose2d(
-    name, input, weight, bias=True, stride=(1, 1), padding=(0, 0), output_padding=(0, 0), dilation=(1, 1), groups=1
-):
-    inputs = {"input": input, "weight": weight}
-    if bias:
-        inputs["bias"] = (weight[1] * groups,)
-    settings = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation, "groups": groups}
-    add("conv_transpose2d", name, inputs, settings)
-
-
-SAME = {"stride": (2, 2), "padding": (1, 1), "output_padding": (1, 1)}
-conv_transpose2d("basic", (1, 3, 5, 4), (3, 2, 3, 3))
-conv_transpose2d("one_pixel", (3, 2, 1, 1), (2, 2, 1, 1))
-conv_transpose2d("kernel1x1_no_bias", (2, 4, 3, 5), (4, 3, 1, 1), bias=False)
-conv_transpose2d("kernel2_stride2", (2, 3, 3, 2), (3, 2, 2, 2), stride=(2, 2))
-conv_transpose2d("kernel4_stride2_pad1", (1, 3, 4, 5), (3, 2, 4, 4), stride=(2, 2), padding=(1, 1))
-conv_transpose2d("kernel3_stride2_pad1_out1", (2, 3, 2, 3), (3, 2, 3, 3), **SAME)
-conv_transpose2d(
-    "stride3x1_pad0x2_out2x0", (1, 2, 3, 6), (2, 3, 2, 5), bias=False, stride=(3, 1), padding=(0, 2), output_padding=(2, 0)
-)
-conv_transpose2d("stride3_kernel1_gaps", (1, 2, 3, 4), (2, 3, 1, 1), bias=False, stride=(3, 3))
-conv_transpose2d("dilation2x3_pad1x2", (1, 2, 5, 6), (2, 3, 3, 2), padding=(1, 2), dilation=(2, 3))
-conv_transpose2d("dilation3x2_out2x1", (1, 2, 4, 3), (2, 3, 2, 2), output_padding=(2, 1), dilation=(3, 2))
-conv_transpose2d("dilation3x2_out2x1_kernel1", (1, 2, 4, 3), (2, 3, 1, 1), output_padding=(2, 1), dilation=(3, 2))
-conv_transpose2d("groups2", (1, 4, 3, 2), (4, 3, 3, 3), groups=2, **SAME)
-conv_transpose2d("depthwise_stride2", (2, 3, 3, 2), (3, 1, 3, 3), groups=3, **SAME)
-conv_transpose2d(
-    "all_settings", (2, 4, 3, 2), (4, 1, 3, 2), stride=(2, 3), padding=(2, 1), output_padding=(1, 2), dilation=(2, 1), groups=2
-)
-
 # max_pool2d, avg_pool2d
 for op in ("max_pool2d", "avg_pool2d"):
     for name, shape, kernel, stride, padding in (
@@ -167,53 +136,6 @@ for op in ("max_pool2d", "avg_pool2d"):
         ("whole_plane", (2, 3, 4, 5), (4, 5), (4, 5), (0, 0)),
     ):
         add(op, name, {"input": shape}, {"kernel": kernel, "stride": stride, "padding": padding})
-
-# adaptive_avg_pool2d
-for name, shape, output in (
-    ("global_2x3x4x5", (2, 3, 4, 5), (1, 1)),
-    ("global_7x7", (2, 5, 7, 7), (1, 1)),
-    ("even_2x3_of_4x6", (2, 3, 4, 6), (2, 3)),
-    ("overlapping_3x2_of_7x5", (1, 3, 7, 5), (3, 2)),
-    ("larger_5x7_of_3x4", (2, 2, 3, 4), (5, 7)),
-    ("larger_down_6x2_of_4x5", (1, 2, 4, 5), (6, 2)),
-    ("one_row_1x3_of_5x7", (1, 2, 5, 7), (1, 3)),
-    ("one_pixel_to_3x3", (1, 2, 1, 1), (3, 3)),
-):
-    add("adaptive_avg_pool2d", name, {"input": shape}, {"output": output})
-
-# upsample_bilinear2d; the names of cases with align_corners end in `corners`.
-for name, shape, size in (
-    ("double_2x3x4x5", (2, 3, 4, 5), (8, 10)),
-    ("double_corners_2x3x4x5", (2, 3, 4, 5), (8, 10)),
-    ("7x9_of_3x4", (1, 2, 3, 4), (7, 9)),
-    ("7x9_of_3x4_corners", (1, 2, 3, 4), (7, 9)),
-    ("smaller_3x4_of_7x9", (1, 2, 7, 9), (3, 4)),
-    ("smaller_3x4_of_7x9_corners", (1, 2, 7, 9), (3, 4)),
-    ("mixed_2x11_of_5x3", (1, 2, 5, 3), (2, 11)),
-    ("same_3x4", (1, 2, 3, 4), (3, 4)),
-    ("one_pixel_to_3x5", (2, 1, 1, 1), (3, 5)),
-    ("one_pixel_to_3x5_corners", (2, 1, 1, 1), (3, 5)),
-    ("to_one_pixel_of_5x4", (1, 2, 5, 4), (1, 1)),
-    ("to_one_pixel_of_5x4_corners", (1, 2, 5, 4), (1, 1)),
-):
-    add("upsample_bilinear2d", name, {"input": shape}, {"size": size, "align_corners": "corners" in name})
-
-# mul_channels: scale has the first two dims of the input.
-for shape in ((1, 1), (4, 7), (2, 5, 3), (2, 3, 4, 5), (3, 17, 1, 1)):
-    add("mul_channels", dims(shape), {"input": shape, "scale": shape[:2]})
-
-# pad: (before, after) for each axis.
-IMAGE = ((0, 0), (0, 0), (1, 2), (3, 0))
-for name, shape, pads, value in (
-    ("one_axis_7", (7,), ((2, 3),), 0.0),
-    ("nothing_2x3", (2, 3), ((0, 0), (0, 0)), 0.0),
-    ("image_2x3x4x5", (2, 3, 4, 5), IMAGE, 0.0),
-    ("image_value_2x3x4x5", (2, 3, 4, 5), IMAGE, -0.75),
-    ("channels_2x3x2x3", (2, 3, 2, 3), ((0, 0), (1, 1), (0, 0), (0, 0)), 0.0),
-    ("last_axis_vectors_3x8", (3, 8), ((1, 0), (4, 8)), 2.0),
-    ("batch_3x2", (3, 2), ((1, 0), (0, 0)), 0.0),
-):
-    add("pad", name, {"input": shape}, {"pads": pads, "value": value})
 
 # Normalizations. `affine` says what is trained after it: none, weight, full (weight and bias). Outputs after the first are
 # statistics (biased variance), which get no gradient.
