@@ -71,9 +71,6 @@ var<immediate> params: Params;
 @group(0) @binding(3) var<storage, read> bias: array<Storage>;
 #endif
 
-// What is read for one block, SPAN_H rows of SPAN_W pixels. Indexed by constants only, so these are registers.
-alias Region = array<Accum, SPAN_H * SPAN_W>;
-
 // Blocks in all along each axis.
 fn all_blocks_h() -> u32 {
     return min(params.dest_step_h, params.dest_h) * params.blocks_h;
@@ -92,28 +89,6 @@ fn first_row(block: u32) -> u32 {
 fn first_column(block: u32) -> u32 {
     let phase = block / params.blocks_w;
     return phase + (block - phase * params.blocks_w) * 4u * params.dest_step_w;
-}
-
-// y and x are where the region begins; below zero they wrap around to numbers that no image is as large as.
-fn read_region(plane: u32, y: u32, x: u32) -> Region {
-    var region: Region;
-    #for c in 0..SPAN_W
-    let x#c = x + (#cu + #cu / STEP_W * GAP_W) * params.source_step_w;
-    #end
-    #for r in 0..SPAN_H
-    {
-        let y = y + (#ru + #ru / STEP_H * GAP_H) * params.source_step_h;
-        let row = (plane * params.source_h + y) * params.source_w;
-        let row_exists = y < params.source_h;
-        #for c in 0..SPAN_W
-        {
-            let exists = row_exists && x#c < params.source_w;
-            region[#ru * SPAN_W + #cu] = select(Accum(), Accum(source[select(0u, row + x#c, exists)]), exists);
-        }
-        #end
-    }
-    #end
-    return region;
 }
 
 #ifdef ENTRY_grad_weight
@@ -153,18 +128,19 @@ fn grad_weight(
     let blocks_h = all_blocks_h();
     let blocks_w = all_blocks_w();
     let end = min(params.samples * blocks_h * blocks_w, (part + 1u) * params.terms);
-    var sum: array<Accum, SUMS>;
+    #for s in 0..SUMS
+    var sum#s = Accum();
+    #end
     for (var block = part * params.terms + local_index; block < end; block += SUM_INVOCATIONS) {
         let row = block / blocks_w;
         let sample = row / blocks_h;
         let y = first_row(row - sample * blocks_h);
         let x = first_column(block - row * blocks_w);
         let image = sample * params.groups + group;
-        let region = read_region(
-            image * params.source_channels + c,
-            y * params.stride_h + y_tap,
-            x * params.stride_w + x_tap,
-        );
+        let region_plane = image * params.source_channels + c;
+        let region_y = y * params.stride_h + y_tap;
+        let region_x = x * params.stride_w + x_tap;
+        #import "shared/conv2d_region.wgsl"
         #for o in 0..OUT
         {
             let plane = image * params.dest_channels + min(o + #ou, params.dest_channels - 1u);
@@ -182,11 +158,11 @@ fn grad_weight(
                 #end
                 #for ty in 0..TAPS_H
                 #for tx in 0..TAPS_W
-                sum[(#ou * TAPS_H + #tyu) * TAPS_W + #txu] += dot(g, Accum4(
-                    region[(#ru * STEP_H + #tyu) * SPAN_W + #txu],
-                    region[(#ru * STEP_H + #tyu) * SPAN_W + STEP_W + #txu],
-                    region[(#ru * STEP_H + #tyu) * SPAN_W + 2u * STEP_W + #txu],
-                    region[(#ru * STEP_H + #tyu) * SPAN_W + 3u * STEP_W + #txu],
+                sum#((o * TAPS_H + ty) * TAPS_W + tx) += dot(g, Accum4(
+                    region_#(r * STEP_H + ty)_#(tx),
+                    region_#(r * STEP_H + ty)_#(STEP_W + tx),
+                    region_#(r * STEP_H + ty)_#(2 * STEP_W + tx),
+                    region_#(r * STEP_H + ty)_#(3 * STEP_W + tx),
                 ));
                 #end
                 #end
@@ -203,7 +179,7 @@ fn grad_weight(
     #for ty in 0..TAPS_H
     #for tx in 0..TAPS_W
     {
-        let total = subgroupAdd(sum[(#ou * TAPS_H + #tyu) * TAPS_W + #txu]);
+        let total = subgroupAdd(sum#((o * TAPS_H + ty) * TAPS_W + tx));
         if local_index == 0u && o + #ou < params.dest_channels {
             dest[first + (o + #ou) * params.weight_dest + #tyu * params.kernel_w + #txu] = Storage(total);
         }
@@ -213,7 +189,7 @@ fn grad_weight(
     #end
 #else
     #for s in 0..SUMS
-    invocation_sums[#su * SUM_INVOCATIONS + local_index] = sum[#s];
+    invocation_sums[#su * SUM_INVOCATIONS + local_index] = sum#s;
     #end
     workgroupBarrier();
     let o_own = o + local_index / (TAPS_H * TAPS_W);
@@ -282,13 +258,17 @@ fn convolve(i: u32) {
     #for o in 0..OUT
     let o#o = min(o + #ou, params.dest_channels - 1u);
     #end
-    var sum: array<Accum4, OUT * ROWS>;
+    #for o in 0..OUT
+    #for r in 0..ROWS
+    var sum#o_#r = Accum4();
+    #end
+    #end
 #ifdef ROW_START
     #for o in 0..OUT
     {
         let start = Accum4(Accum(bias[group * params.dest_channels + o#o]));
         #for r in 0..ROWS
-        sum[#ou * ROWS + #ru] = start;
+        sum#o_#r = start;
         #end
     }
     #end
@@ -328,19 +308,15 @@ fn convolve(i: u32) {
         #end
         #end
         #end
+        let region_plane = image * params.source_channels + c;
 #ifdef ENTRY_grad_input
-        let region = read_region(
-            image * params.source_channels + c,
-            source_y - (piece_y * TAPS_H + TAPS_H - 1u) * params.source_step_h,
-            source_x - (piece_x * TAPS_W + TAPS_W - 1u) * params.source_step_w,
-        );
+        let region_y = source_y - (piece_y * TAPS_H + TAPS_H - 1u) * params.source_step_h;
+        let region_x = source_x - (piece_x * TAPS_W + TAPS_W - 1u) * params.source_step_w;
 #else
-        let region = read_region(
-            image * params.source_channels + c,
-            source_y + piece_y * TAPS_H * params.source_step_h,
-            source_x + piece_x * TAPS_W * params.source_step_w,
-        );
+        let region_y = source_y + piece_y * TAPS_H * params.source_step_h;
+        let region_x = source_x + piece_x * TAPS_W * params.source_step_w;
 #endif
+        #import "shared/conv2d_region.wgsl"
         #for ty in 0..TAPS_H
         #for tx in 0..TAPS_W
         {
@@ -350,16 +326,16 @@ fn convolve(i: u32) {
             #for r in 0..ROWS
             {
                 let pixels = Accum4(
-                    region[(#ru * STEP_H + #tyu) * SPAN_W + #txu],
-                    region[(#ru * STEP_H + #tyu) * SPAN_W + STEP_W + #txu],
-                    region[(#ru * STEP_H + #tyu) * SPAN_W + 2u * STEP_W + #txu],
-                    region[(#ru * STEP_H + #tyu) * SPAN_W + 3u * STEP_W + #txu],
+                    region_#(r * STEP_H + ty)_#(tx),
+                    region_#(r * STEP_H + ty)_#(STEP_W + tx),
+                    region_#(r * STEP_H + ty)_#(2 * STEP_W + tx),
+                    region_#(r * STEP_H + ty)_#(3 * STEP_W + tx),
                 );
                 #for o in 0..OUT
 #ifdef GUARD_TAPS
-                sum[#ou * ROWS + #ru] += select(Accum4(), factor_#ty_#tx_#o * pixels, exists);
+                sum#o_#r += select(Accum4(), factor_#ty_#tx_#o * pixels, exists);
 #else
-                sum[#ou * ROWS + #ru] += factor_#ty_#tx_#o * pixels;
+                sum#o_#r += factor_#ty_#tx_#o * pixels;
 #endif
                 #end
             }
@@ -374,7 +350,7 @@ fn convolve(i: u32) {
         let dest_y = y + #ru * params.dest_step_h;
         let at = ((image * params.dest_channels + o#o) * params.dest_h + dest_y) * params.dest_w;
         if o + #ou < params.dest_channels && dest_y < params.dest_h {
-            let value = epilogue(sum[#ou * ROWS + #ru]);
+            let value = epilogue(sum#o_#r);
             #for j in 0..4
             if x + #ju * params.dest_step_w < params.dest_w {
                 dest[at + x + #ju * params.dest_step_w] = Storage(value[#j]);

@@ -190,7 +190,7 @@ fn compile_all() -> Compiled {
                 let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.desc(id).clone()).collect::<Vec<TensorDesc>>();
                 let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
                 for family in TARGETS {
-                    for dispatch in node.op.dispatches(&inputs, &outputs, &Target { family }) {
+                    for dispatch in node.op.dispatches(&inputs, &outputs, &Target { family, ..Target::default() }) {
                         let case = format!("{}/{}", entry.name, case.name);
                         check_dispatch(node, &dispatch, &case, &mut compiled);
                     }

@@ -102,7 +102,8 @@ impl Device {
 
     /// What ops may know of the device.
     pub fn target(&self) -> Target {
-        Target { family: self.family }
+        // SwiftShader's compiler takes more than 5 GiB for a convolution's unrolled code.
+        Target { family: self.family, short_code: self.info.driver.contains("SwiftShader") }
     }
 
     /// Subgroup broadcast is for software devices with a fixed subgroup size; on GPUs workgroup memory is faster.

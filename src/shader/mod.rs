@@ -44,11 +44,13 @@ pub enum Family {
 pub struct Target {
     /// The family to use where a kernel has both.
     pub family: Family,
+    /// Whether the driver takes minutes and gigabytes to compile long code, so that kernels unroll little.
+    pub short_code: bool,
 }
 
 impl Default for Target {
     fn default() -> Self {
-        Target { family: Family::Workgroup }
+        Target { family: Family::Workgroup, short_code: false }
     }
 }
 

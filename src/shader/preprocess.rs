@@ -5,6 +5,8 @@
 //!   `READ_WRITE`, `IN_PLACE`, `IN_PLACE_<i>` as the variant has them, and its constants.
 //! - `#for i in 0..N` … `#end` repeats lines with `#i` replaced by the number; `N` is a literal or a constant of the
 //!   prelude. Loops nest under different names.
+//! - `#(i * N + 2)` is replaced by its value, a whole number made of loop variables, literals and constants of the prelude
+//!   with `+ - * / %` and brackets: for names that are computed, and indices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -209,6 +211,13 @@ impl Expansion<'_> {
         let mut rest = code;
         while let Some(at) = rest.find('#') {
             let (before, after) = (&rest[..at], &rest[at + 1..]);
+            if after.starts_with('(') {
+                let (value, end) = self.expression(number, after)?;
+                self.output.push_str(before);
+                self.output.push_str(&value.to_string());
+                rest = end;
+                continue;
+            }
             // The longest name wins, so `#ii` is never taken for `#i`.
             let found = self.bound.iter().filter(|(name, _)| after.starts_with(name.as_str()));
             let Some((name, value)) = found.max_by_key(|(name, _)| name.len()) else {
@@ -225,9 +234,74 @@ impl Expansion<'_> {
         Ok(())
     }
 
+    /// The value of an expression in brackets at the start of `text`, and what follows it.
+    fn expression<'t>(&self, number: usize, text: &'t str) -> Result<(u32, &'t str), ShaderError> {
+        let names = |name: &str| {
+            let bound = self.bound.iter().find(|(bound, _)| bound == name).map(|(_, value)| *value);
+            bound.or_else(|| self.names.consts.get(name).copied())
+        };
+        let mut parser = Parser { rest: text, names: &names };
+        let value = parser.factor().map_err(|reason| self.error(number, format!("in `#{text}`: {reason}")))?;
+        Ok((value, parser.rest))
+    }
+
     fn error(&self, line: usize, reason: impl Into<String>) -> ShaderError {
         let path = self.open.last().cloned().unwrap_or_default();
         ShaderError::Directive { path, line, reason: reason.into() }
+    }
+}
+
+/// Evaluates whole numbers from the start of a text on.
+struct Parser<'t, 'n> {
+    rest: &'t str,
+    names: &'n dyn Fn(&str) -> Option<u32>,
+}
+
+impl Parser<'_, '_> {
+    fn next(&mut self, wanted: &[char]) -> Option<char> {
+        self.rest = self.rest.trim_start();
+        let found = self.rest.chars().next().filter(|c| wanted.contains(c))?;
+        self.rest = &self.rest[found.len_utf8()..];
+        Some(found)
+    }
+
+    fn sum(&mut self) -> Result<u32, String> {
+        let mut value = self.product()?;
+        while let Some(operator) = self.next(&['+', '-']) {
+            let other = self.product()?;
+            let result = if operator == '+' { value.checked_add(other) } else { value.checked_sub(other) };
+            value = result.ok_or_else(|| format!("{value} {operator} {other} is not a whole number of 32 bits"))?;
+        }
+        Ok(value)
+    }
+
+    fn product(&mut self) -> Result<u32, String> {
+        let mut value = self.factor()?;
+        while let Some(operator) = self.next(&['*', '/', '%']) {
+            let other = self.factor()?;
+            let result = match operator {
+                '*' => value.checked_mul(other),
+                '/' => value.checked_div(other),
+                _ => value.checked_rem(other),
+            };
+            value = result.ok_or_else(|| format!("{value} {operator} {other} is not a whole number of 32 bits"))?;
+        }
+        Ok(value)
+    }
+
+    fn factor(&mut self) -> Result<u32, String> {
+        if self.next(&['(']).is_some() {
+            let value = self.sum()?;
+            return self.next(&[')']).map(|_| value).ok_or_else(|| "a bracket is not closed".to_owned());
+        }
+        self.rest = self.rest.trim_start();
+        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
+        let word = &self.rest[..end];
+        self.rest = &self.rest[end..];
+        let literal = word.parse().ok();
+        literal
+            .or_else(|| (self.names)(word))
+            .ok_or_else(|| format!("`{word}` is neither a number nor a name with a value"))
     }
 }
 

@@ -16,6 +16,11 @@ fn file(path: &str) -> Option<&'static str> {
         }
         "for.wgsl" => "#for row in 0..2\n  #for c in 1..N\n  acc#row_#c = x#c; // #1\n  #end\nr#row\n#end\n",
         "for_ifdef.wgsl" => "#for i in 0..2\n#ifdef A\n#i + 1\n#endif\n#end\n",
+        "values.wgsl" => "#for i in 1..3\na#(i * N + 1)_#(7 % (i + 1))u #(9 / 2 - i)\n#end\n",
+        "value_below_zero.wgsl" => "\nx#(1 - 2)\n",
+        "value_no_name.wgsl" => "x#(M)\n",
+        "value_by_zero.wgsl" => "x#(1 / 0)\n",
+        "value_open.wgsl" => "x#((1)\n",
         "for_longest.wgsl" => "#for i in 0..1\n#for ii in 5..6u\n#i #ii\n#end\n#end\n",
         "for_bad_bound.wgsl" => "x\n#for i in 0..M\n#end\n",
         "for_bad_form.wgsl" => "#for i = 0..4\n#end\n",
@@ -83,6 +88,11 @@ fn loops_unroll_with_constants_and_nest() {
 }
 
 #[test]
+fn expressions_are_replaced_by_their_values() {
+    assert_eq!(expand("values.wgsl", &[]).as_deref(), Ok("a4_1u 3\na7_1u 2\n"));
+}
+
+#[test]
 fn malformed_directives_name_their_line() {
     let cases = [
         ("for_bad_bound.wgsl", 2, "`M` is neither"),
@@ -97,6 +107,10 @@ fn malformed_directives_name_their_line() {
         ("stray_end.wgsl", 1, "without `#for`"),
         ("two_else.wgsl", 3, "second `#else`"),
         ("unknown.wgsl", 3, "`#define`"),
+        ("value_below_zero.wgsl", 2, "1 - 2 is not"),
+        ("value_no_name.wgsl", 1, "`M` is neither"),
+        ("value_by_zero.wgsl", 1, "1 / 0 is not"),
+        ("value_open.wgsl", 1, "not closed"),
         ("if_no_name.wgsl", 1, "needs one name"),
     ];
     for (path, line, reason) in cases {

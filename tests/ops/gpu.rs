@@ -121,7 +121,7 @@ fn check_node(
     descs.extend(node.op.mutates().iter().map(|&i| inputs[i].0.clone()));
     // The second family only where the op has kernels of its own for it.
     let (input_descs, output_descs) = (mini.descs(&node.inputs), mini.descs(&node.outputs));
-    let dispatches = |family| node.op.dispatches(&input_descs, &output_descs, &Target { family });
+    let dispatches = |family| node.op.dispatches(&input_descs, &output_descs, &Target { family, ..device.target() });
     let mut families = vec![Family::Workgroup];
     let own = device.target().family;
     if own != Family::Workgroup && dispatches(own) != dispatches(Family::Workgroup) {

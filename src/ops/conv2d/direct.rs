@@ -13,6 +13,8 @@ const MAX_OUT: usize = 4;
 const COLUMNS: usize = 4;
 /// Kernel positions at a time along one axis, and in all.
 const MAX_TAPS: (usize, usize) = (16, 49);
+/// The same where code must be short.
+const SHORT_TAPS: (usize, usize) = (5, 5);
 /// Multiplications of a vector of four in the unrolled body, beyond which blocks get fewer rows: more only makes drivers
 /// compile for longer.
 const MAX_STATEMENTS: usize = 100;
@@ -87,7 +89,7 @@ pub(super) struct Direct {
 
 impl Direct {
     /// For pixels that are gathered, or (`Gather::Forward`) for the gradient of weight.
-    pub(super) fn new(geometry: &Geometry, gather: Gather) -> Self {
+    pub(super) fn new(geometry: &Geometry, gather: Gather, target: &Target) -> Self {
         let g = geometry;
         let axis = |kernel: usize, input: usize, output: usize, stride: usize, padding: usize, dilation: usize| {
             let common = gcd(stride, dilation);
@@ -112,13 +114,15 @@ impl Direct {
             Gather::Forward => (per_output, per_input),
             Gather::GradInput => (per_input, per_output),
         };
-        let out = dest_channels.next_power_of_two().min(MAX_OUT);
-        let taps_w = divisor(axes[1].taps, MAX_TAPS.0.min(MAX_SUMS / out));
-        let taps = [divisor(axes[0].taps, (MAX_TAPS.1.min(MAX_SUMS / out) / taps_w).max(1)), taps_w];
+        let (most_out, most_taps, most_statements) =
+            if target.short_code { (1, SHORT_TAPS, SHORT_TAPS.1) } else { (MAX_OUT, MAX_TAPS, MAX_STATEMENTS) };
+        let out = dest_channels.next_power_of_two().min(most_out);
+        let taps_w = divisor(axes[1].taps, most_taps.0.min(MAX_SUMS / out));
+        let taps = [divisor(axes[0].taps, (most_taps.1.min(MAX_SUMS / out) / taps_w).max(1)), taps_w];
         let rows_of_phase = axes[0].dest.div_ceil(axes[0].dest_step);
         let rows = [4, 2, 1]
             .into_iter()
-            .find(|&rows| rows < 2 * rows_of_phase && rows * out * taps[0] * taps[1] <= MAX_STATEMENTS)
+            .find(|&rows| rows < 2 * rows_of_phase && rows * out * taps[0] * taps[1] <= most_statements)
             .unwrap_or(1);
         Direct { geometry: *g, axes, dest_channels, source_channels, weight_dest, weight_source, out, rows, taps }
     }
@@ -213,14 +217,14 @@ impl Direct {
         .fold(dispatch, |dispatch, (name, _)| dispatch.constant(name, 1))
     }
 
-    /// Parts of the sum of grad_weight over blocks, and blocks of each. Depends on the shapes only.
-    fn split(&self) -> (usize, usize) {
-        let blocks = self.geometry.samples * self.all_blocks();
-        let wanted = ENOUGH_WORKGROUPS.div_ceil(self.weight_pieces()).min(blocks / (64 * ENOUGH_BLOCKS)).max(1);
-        // The smallest subgroup has four invocations.
-        let needed = blocks.div_ceil(4 * (MAX_LOOP_ITERATIONS as usize - 64));
-        let terms = blocks.div_ceil(wanted.max(needed));
-        (blocks.div_ceil(terms), terms)
+    /// Parts of the sum of grad_weight over blocks: depends on the shapes only, as the workspace does.
+    fn parts(geometry: &Geometry) -> usize {
+        let long = Direct::new(geometry, Gather::Forward, &Target::default());
+        let blocks = geometry.samples * long.all_blocks();
+        let wanted = ENOUGH_WORKGROUPS.div_ceil(long.weight_pieces()).min(blocks / (64 * ENOUGH_BLOCKS)).max(1);
+        // The smallest subgroup has four invocations, and where code is short a block has one row.
+        let needed = (blocks * long.rows).div_ceil(4 * (MAX_LOOP_ITERATIONS as usize - 64));
+        blocks.div_ceil(blocks.div_ceil(wanted.max(needed)))
     }
 
     /// Pieces of the weights that a workgroup each makes the gradient of.
@@ -230,14 +234,15 @@ impl Direct {
     }
 
     /// Bytes of the parts' results of grad_weight, if there are several.
-    pub(super) fn workspace_bytes(&self) -> Option<u64> {
-        let (parts, _) = self.split();
-        (parts > 1).then(|| (parts * self.geometry.weight_numel().next_multiple_of(4) * 4) as u64)
+    pub(super) fn workspace_bytes(geometry: &Geometry) -> Option<u64> {
+        let parts = Direct::parts(geometry);
+        (parts > 1).then(|| (parts * geometry.weight_numel().next_multiple_of(4) * 4) as u64)
     }
 
     /// The launches of grad_weight (inputs `input, grad_output`).
     pub(super) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
-        let (parts, terms) = self.split();
+        let parts = Direct::parts(&self.geometry);
+        let terms = (self.geometry.samples * self.all_blocks()).div_ceil(parts);
         let result = if parts > 1 { Slot::Workspace(0) } else { Slot::Output(0) };
         let blocks = self.geometry.samples * self.geometry.groups * self.dest_channels.div_ceil(self.out) * self.all_blocks();
         let first = self

@@ -221,7 +221,7 @@ impl Geometry {
             Gather::GradInput => (flat.input, flat.output),
         };
         if self.is_direct() {
-            return vec![flags(Direct::new(self, gather).gather(entry, bindings))];
+            return vec![flags(Direct::new(self, gather, target).gather(entry, bindings))];
         }
         let (rows, channels) = self.rows_and_channels(gather);
         // Pixels that lie whole strides apart are gathered together, since they meet the same kernel positions.
@@ -278,7 +278,7 @@ impl Geometry {
     /// Bytes of the parts' results of grad_weight, if its sum is split.
     pub(in crate::ops) fn grad_weight_workspace(&self) -> Option<u64> {
         if self.is_direct() {
-            return Direct::new(self, Gather::Forward).workspace_bytes();
+            return Direct::workspace_bytes(self);
         }
         self.grad_weight_split().workspace_bytes(self.weight_numel())
     }
@@ -286,7 +286,7 @@ impl Geometry {
     /// The launches of grad_weight (inputs `input, grad_output`).
     pub(in crate::ops) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
         if self.is_direct() {
-            return Direct::new(self, Gather::Forward).grad_weight(target);
+            return Direct::new(self, Gather::Forward, target).grad_weight(target);
         }
         let flat = self.flattened_rows();
         let split = self.grad_weight_split();
