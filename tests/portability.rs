@@ -26,6 +26,10 @@ const LIMITATIONS: &[Limitation] = &[Limitation {
     backend: Backend::Glsl,
     applies: |variant| variant.storage == StorageType::F16,
     reason: "naga 30's GLSL writer has no 16-bit floats; no GL adapter offers SHADER_F16, so nothing asks for these",
+}, Limitation {
+    backend: Backend::Glsl,
+    applies: |variant| variant.consts.iter().any(|&(name, _)| name == "WIDE"),
+    reason: "naga 30's GLSL writer has no 64-bit integers; only software devices are given such kernels, through Vulkan",
 }];
 
 /// WebGPU's default limits, which every device meets.
@@ -34,7 +38,12 @@ const MAX_WORKGROUP_BYTES: u32 = 16 << 10;
 const MAX_PARAMS_BYTES: u32 = 128;
 const MAX_GRID: u32 = 65_535;
 
-const TARGETS: [Family; 3] = [Family::Workgroup, Family::Subgroup { size: 8 }, Family::Subgroup { size: 4 }];
+const TARGETS: [Target; 4] = [
+    Target { family: Family::Workgroup, short_code: false, wide_loads: false },
+    Target { family: Family::Subgroup { size: 8 }, short_code: false, wide_loads: true },
+    Target { family: Family::Subgroup { size: 8 }, short_code: false, wide_loads: false },
+    Target { family: Family::Subgroup { size: 4 }, short_code: true, wide_loads: false },
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backend {
@@ -189,8 +198,8 @@ fn compile_all() -> Compiled {
                 let node = &graph.nodes()[at];
                 let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.desc(id).clone()).collect::<Vec<TensorDesc>>();
                 let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-                for family in TARGETS {
-                    for dispatch in node.op.dispatches(&inputs, &outputs, &Target { family, ..Target::default() }) {
+                for target in TARGETS {
+                    for dispatch in node.op.dispatches(&inputs, &outputs, &target) {
                         let case = format!("{}/{}", entry.name, case.name);
                         check_dispatch(node, &dispatch, &case, &mut compiled);
                     }

@@ -59,6 +59,7 @@ impl Device {
         let adapter::Candidate { info, adapter } = adapter::choose(selector)?;
         let optional = wgpu::Features::SUBGROUP
             | wgpu::Features::SHADER_F16
+            | wgpu::Features::SHADER_INT64
             | wgpu::Features::MAPPABLE_PRIMARY_BUFFERS
             | wgpu::Features::TIMESTAMP_QUERY;
         let descriptor = wgpu::DeviceDescriptor {
@@ -103,7 +104,9 @@ impl Device {
     /// What ops may know of the device.
     pub fn target(&self) -> Target {
         // SwiftShader's compiler takes more than 5 GiB for a convolution's unrolled code.
-        Target { family: self.family, short_code: self.info.driver.contains("SwiftShader") }
+        let short_code = self.info.driver.contains("SwiftShader");
+        let wide_loads = self.info.device_type == "cpu" && self.raw.features().contains(wgpu::Features::SHADER_INT64);
+        Target { family: self.family, short_code, wide_loads }
     }
 
     /// Subgroup broadcast is for software devices with a fixed subgroup size; on GPUs workgroup memory is faster.

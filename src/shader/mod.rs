@@ -47,11 +47,15 @@ pub struct Target {
     /// Whether the driver takes minutes and gigabytes to compile long code, so that kernels unroll little.
     #[serde(default)]
     pub short_code: bool,
+    /// Whether to read operands of matrix products as words of 64 bits, where kernels can: for software devices, which load
+    /// word by word.
+    #[serde(default)]
+    pub wide_loads: bool,
 }
 
 impl Default for Target {
     fn default() -> Self {
-        Target { family: Family::Workgroup, short_code: false }
+        Target { family: Family::Workgroup, short_code: false, wide_loads: false }
     }
 }
 

@@ -54,6 +54,9 @@ fn capabilities(variant: &Variant) -> Capabilities {
     if variant.storage == StorageType::F16 {
         capabilities |= Capabilities::SHADER_FLOAT16;
     }
+    if variant.consts.iter().any(|&(name, _)| name == "WIDE") {
+        capabilities |= Capabilities::SHADER_INT64;
+    }
     capabilities
 }
 

@@ -42,6 +42,10 @@ fn names(kernel: Kernel, variant: &Variant) -> Names {
     }
     // A constant that is given at all also counts as defined: flags of an op are constants like the others.
     names.defines.extend(variant.consts.iter().map(|&(name, _)| name.to_owned()));
+    if variant.storage == StorageType::F16 {
+        // Four of them are one word of 64 bits already.
+        names.defines.remove("WIDE");
+    }
     names.consts.extend(variant.consts.iter().map(|&(name, value)| (name.to_owned(), value)));
     names
 }
