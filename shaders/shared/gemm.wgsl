@@ -16,27 +16,10 @@
 // With SUBGROUPS a workgroup is one subgroup. Its tile of C stays in registers, each lane loads other rows of A and other
 // columns of B, and A reaches all lanes by broadcast: no workgroup memory, no barrier, and few loads, which software
 // drivers do lane by lane. Otherwise 128 invocations share blocks of A and B of 16 k through workgroup memory (8 KiB).
+#import "shared/packed.wgsl"
 
 // Four vectors of four.
 alias Block = mat4x4<f32>;
-
-// Four elements as operands hold them, and their values. With WIDE they are read as two words of 64 bits: a driver that loads
-// word by word, lane by lane, has half as much to do.
-#ifdef WIDE
-alias Packed4 = vec2<u64>;
-
-fn unpack4(packed: Packed4) -> Accum4 {
-    let low = vec2<u32>(packed);
-    let high = vec2<u32>(packed >> vec2<u32>(32u));
-    return bitcast<Accum4>(vec4<u32>(low.x, high.x, low.y, high.y));
-}
-#else
-alias Packed4 = Storage4;
-
-fn unpack4(packed: Packed4) -> Accum4 {
-    return Accum4(packed);
-}
-#endif
 
 // What a workgroup computes.
 struct Tile {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::backward::RecurrentBackward;
 use super::chunk::Chunk;
+use super::tile::StepTile;
 use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
 use crate::error::OpError;
 use crate::ops::gemm::{Matrix, View};
@@ -119,14 +120,17 @@ impl<C: Cell> Op for Recurrent<C> {
         let Sizes { batch, time, hidden, .. } = sizes;
         let gates = Slot::Output(Self::GATES_OUTPUT);
         let weight = Matrix::new(Slot::Input(2), hidden);
-        let states = 0..C::STATES.len();
-        let last = |state| Slot::Output(1 + state);
-        let mut dispatches: Vec<_> =
-            states.clone().map(|state| sizes.start(self.initial(state).map(Slot::Input), last(state))).collect();
+        let tile = StepTile::new(sizes, target);
+        // The state that a cell passes on besides its products: its last one.
+        let carried = C::STATES.len() - 1;
+        let states = || (0..C::STATES.len()).map(|state| Slot::Output(Self::states_output(state)));
+        let lengths = ("LENGTHS", self.lengths_input().map(Slot::Input));
+        let mut dispatches = Vec::new();
         for chunk in Chunk::all(batch, time, self.gate_steps(time)) {
             dispatches.push(sizes.inputs_to_sums(target, chunk, gates, sizes.kept()));
-            for t in chunk.range() {
-                let place = [chunk.steps, t - chunk.begin];
+            let at = |t: usize| At { t, gates: [chunk.steps, t - chunk.begin], grads: [0, 0] };
+            let single = if tile.is_none() { chunk.steps } else { usize::from(chunk.begin == 0) };
+            for t in chunk.range().take(single) {
                 let earlier = match t {
                     0 => self.initial(0).map(|initial| Matrix::new(Slot::Input(initial), hidden)),
                     _ => Some(sizes.step(Slot::Output(0), hidden, [time, t - 1])),
@@ -134,19 +138,33 @@ impl<C: Cell> Op for Recurrent<C> {
                 let sums = if C::APART {
                     Matrix::new(Slot::Workspace(0), sizes.sums())
                 } else {
-                    sizes.step(gates, sizes.kept(), place)
+                    sizes.step(gates, sizes.kept(), at(t).gates)
                 };
                 dispatches.extend(earlier.map(|earlier| sizes.over_states().single(target, earlier, weight, sums)));
                 let mut bindings = vec![Slot::Input(3), Slot::Input(4), gates];
-                bindings
-                    .extend(states.clone().flat_map(|state| [Slot::Output(Self::states_output(state)), last(state)]));
-                let step = sizes.launch("forward_step", bindings, 1, At { t, gates: place, grads: [0, 0] });
+                bindings.extend(states());
                 let optional = [
+                    ("INITIAL", self.initial(carried).map(Slot::Input)),
                     ("SUMS", earlier.map(|_| sums.slot).filter(|_| C::APART)),
-                    ("LENGTHS", self.lengths_input().map(Slot::Input)),
+                    lengths,
                 ];
-                dispatches.push(with_optional(step.constant("BIASES", 1), optional));
+                let step = sizes.launch("forward_step", bindings, at(t)).constant("BIASES", 1);
+                dispatches.push(with_optional(step, optional));
             }
+            if let Some(tile) = tile {
+                let bindings = vec![Slot::Input(2), Slot::Input(3), Slot::Input(4), gates, Slot::Output(0)];
+                let cells = ("CELLS", states().nth(1));
+                let (steps, at) = (chunk.steps - single, chunk.begin + single);
+                if steps > 0 {
+                    let at = At { t: at, gates: [chunk.steps, single], grads: [0, 0] };
+                    dispatches.extend(tile.forward(sizes, bindings, [cells, lengths], steps, at, false));
+                }
+            }
+        }
+        for (state, states) in states().enumerate() {
+            let at = At { t: 0, gates: [0, 0], grads: [0, 0] };
+            let launch = sizes.launch("last_states", vec![states, Slot::Output(1 + state)], at);
+            dispatches.push(with_optional(launch, [("INITIAL", self.initial(state).map(Slot::Input)), lengths]));
         }
         dispatches
     }
