@@ -14,6 +14,20 @@
 #import "shared/index.wgsl"
 #import "shared/math.wgsl"
 
+// What is kept of four units at a step.
+alias Kept = mat4x4<f32>;
+
+// Hidden and cell states of four units.
+alias States = mat2x4<f32>;
+
+// Gradients of the sums of four units, and of their states before.
+struct Back {
+    over_inputs: Kept,
+    over_states: Kept,
+    hidden: Accum4,
+    cell: Accum4,
+}
+
 #ifdef ENTRY_grad_biases
 struct Params {
     columns: u32,
@@ -52,20 +66,6 @@ fn grad_biases(
     grad_bias_hh[column] = Storage(hh);
 }
 #else
-// What is kept of four units at a step.
-alias Kept = mat4x4<f32>;
-
-// Hidden and cell states of four units.
-alias States = mat2x4<f32>;
-
-// Gradients of the sums of four units, and of their states before.
-struct Back {
-    over_inputs: Kept,
-    over_states: Kept,
-    hidden: Accum4,
-    cell: Accum4,
-}
-
 struct Params {
     // Invocations.
     count: u32,
