@@ -1,4 +1,4 @@
-// What a GRU does. Products with weights are matmul.forward, or part of forward_steps and backward_steps.
+// What a GRU does. Products with weights are matmul.forward, or part of forward_tile and backward_tile.
 //
 // forward_step:    [a b c] = gates + bias_ih, [p q s] = sums + bias_hh (without SUMS: bias_hh)
 //                  r = sigmoid(a + p), z = sigmoid(b + q), n = tanh(c + r * s); r, z, n, s are kept in `gates`
@@ -9,7 +9,7 @@
 // backward_step:   grad_hidden (+ grad_output of the step) becomes grads of a, b, c, p, q, s and the gradient of the hidden
 //                  state before, without what comes through p, q, s: a product adds that. At steps that a sample has not:
 //                  grads are 0, and the gradient of the state passes by.
-// forward_steps, backward_steps: the same for several steps, with products: shared/recurrent_tile.wgsl
+// forward_tile, backward_tile: a step with its products: shared/recurrent_tile.wgsl
 // last_states, grad_biases: shared/recurrent.wgsl
 //
 // bindings   See shared/recurrent.wgsl for the letters; W = 6H rounded up to a multiple of 4.

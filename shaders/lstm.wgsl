@@ -1,4 +1,4 @@
-// What an LSTM does. Products with weights are matmul.forward, or part of forward_steps and backward_steps.
+// What an LSTM does. Products with weights are matmul.forward, or part of forward_tile and backward_tile.
 //
 // forward_step:    [i f g o] = gates + bias_ih + bias_hh, through sigmoid (i, f, o) and tanh (g), kept in `gates`
 //                  cell = f * earlier cell + i * g, hidden = o * tanh(cell)
@@ -7,7 +7,7 @@
 // backward_step:   grad_hidden (+ grad_output of the step) and grad_cell become grads of the sums before sigmoid and tanh,
 //                  and the gradients of the step before; that of its hidden state is 0, to which a product is added. At steps
 //                  that a sample has not: grads are 0, and the gradients of states pass by.
-// forward_steps, backward_steps: the same for several steps, with products: shared/recurrent_tile.wgsl
+// forward_tile, backward_tile: a step with its products: shared/recurrent_tile.wgsl
 // last_states, grad_biases: shared/recurrent.wgsl
 //
 // bindings   See shared/recurrent.wgsl for the letters; W = 4H.

@@ -87,11 +87,10 @@ struct Params {
     gates_width: u32,
     // Steps of the launch.
     steps: u32,
-    // Of *_steps: groups of samples, parts of the units and their size, and steps that a workgroup takes one after the other.
+    // Of *_tile: input size, groups of samples, and tiles of units.
+    input: u32,
     blocks: u32,
-    parts: u32,
-    part_units: u32,
-    run: u32,
+    tiles: u32,
 }
 var<immediate> params: Params;
 

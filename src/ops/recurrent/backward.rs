@@ -3,7 +3,7 @@
 use bytemuck::NoUninit;
 
 use super::chunk::{self, Chunk};
-use super::tile::StepTile;
+use super::tile::Bound;
 use super::{At, Cell, Params, Place, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
 use crate::error::OpError;
 use crate::ops::gemm::{Gemm, Matrix, View, multiply, reduce_rows};
@@ -139,7 +139,14 @@ impl<C: Cell> RecurrentBackward<C> {
         let Sizes { time, hidden, .. } = sizes;
         let grads = Slot::Workspace(GRADS);
         let weight = Matrix::new(Slot::Input(2), hidden);
-        let mut dispatches = vec![sizes.inputs_to_sums(target, chunk, grads, sizes.grads())];
+        let tile = self.forward.tile(sizes, target);
+        let single = self.forward.single_steps(chunk, tile);
+        let separate = if tile.is_some_and(|tile| tile.takes_inputs) { single } else { chunk.steps };
+        let mut dispatches = Vec::new();
+        if separate > 0 {
+            let part = Chunk { steps: separate, ..chunk };
+            dispatches.push(sizes.inputs_to_sums(target, part, grads, sizes.grads(), chunk.steps));
+        }
         let gates = |t: usize, steps: usize, has_states: bool| {
             let at = At { t, gates: [chunk.steps, t - chunk.begin], grads: [0, 0] };
             let params = Params { gates_width: sizes.grads() as u32, ..sizes.params(steps, at) };
@@ -147,21 +154,24 @@ impl<C: Cell> RecurrentBackward<C> {
             let launch = sizes.launch_with("recompute_gates", bindings, params).constant("BIASES", 1);
             if has_states { launch.constant("STATES", 1) } else { launch }
         };
-        if chunk.begin == 0 {
+        if chunk.begin == 0 && single > 0 {
             let initial = self.initial(0).map(|initial| Matrix::new(Slot::Input(initial), hidden));
             let sums = Self::over_states(sizes, [chunk.steps, 0]);
             dispatches.extend(initial.map(|initial| sizes.over_states().single(target, initial, weight, sums)));
             dispatches.push(gates(0, 1, initial.is_some()));
         }
-        let later = Self::later(chunk);
-        if later.steps == 0 {
+        if let Some(tile) = tile {
+            let steps = chunk.steps - single;
+            if steps > 0 {
+                let at = At { t: chunk.begin + single, gates: [chunk.steps, single], grads: [0, 0] };
+                let always = vec![Slot::Input(2), Slot::Input(3), Slot::Input(4), grads, Slot::Input(self.states())];
+                let bound = Bound { always, optional: [("CELLS", None), ("LENGTHS", None)] };
+                dispatches.push(tile.forward(sizes, bound, [Slot::Input(0), Slot::Input(1)], steps, at, true));
+            }
             return dispatches;
         }
-        if let Some(tile) = StepTile::new(sizes, target) {
-            let at = At { t: later.begin, gates: [chunk.steps, later.begin - chunk.begin], grads: [0, 0] };
-            let bindings = vec![Slot::Input(2), Slot::Input(3), Slot::Input(4), grads, Slot::Input(self.states())];
-            dispatches.extend(tile.forward(sizes, bindings, [("CELLS", None), ("LENGTHS", None)], later.steps, at, true));
-        } else {
+        let later = Self::later(chunk);
+        if later.steps > 0 {
             let product = Gemm { trans_b: true, accumulate: !C::APART, ..later.product(sizes.sums(), hidden) };
             let earlier = later.rows(Slot::Input(self.states()), hidden, time, later.begin - 1);
             let sums = later.rows(grads, sizes.grads(), chunk.steps, later.begin - chunk.begin).shifted(sizes.apart());
@@ -198,14 +208,15 @@ impl<C: Cell> RecurrentBackward<C> {
         };
         let mut done = chunk.range().end - 1;
         let mut dispatches = vec![single(done)];
-        // The first of all steps reads initial states.
-        let first = chunk.begin.max(1);
-        if let Some(tile) = StepTile::new(sizes, target).filter(|_| first < done) {
-            let bindings = vec![Slot::Input(2), states, Slot::Workspace(GRADS), self.grad_state(0)];
-            let cells = ("CELLS", (carried > 0).then(|| self.grad_state(carried)));
-            let optional = [cells, grad_output, gates, lengths];
-            dispatches.extend(tile.backward(sizes, bindings, optional, done - first, at(done - 1)));
-            done = first;
+        if let Some(tile) = self.forward.tile(sizes, target) {
+            let first = chunk.begin + self.forward.single_steps(chunk, Some(tile));
+            for t in (first..done).rev() {
+                let always = vec![Slot::Input(2), states, Slot::Workspace(GRADS), self.grad_state(0)];
+                let cells = ("CELLS", (carried > 0).then(|| self.grad_state(carried)));
+                let bound = Bound { always, optional: [cells, grad_output, gates, lengths] };
+                dispatches.push(tile.backward(sizes, bound, at(t)));
+            }
+            done = done.min(first);
         }
         for t in (chunk.begin..done).rev() {
             dispatches.extend([product(t + 1), single(t)]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::backward::RecurrentBackward;
 use super::chunk::Chunk;
-use super::tile::StepTile;
+use super::tile::{Bound, StepTile};
 use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
 use crate::error::OpError;
 use crate::ops::gemm::{Matrix, View};
@@ -28,6 +28,16 @@ impl<C: Cell> Recurrent<C> {
     /// Input that holds an initial state.
     fn initial(&self, state: usize) -> Option<usize> {
         self.has_initial.then_some(5 + state)
+    }
+
+    /// The kernel for steps with their products, where the device and the sizes are for it.
+    pub(super) fn tile(&self, sizes: Sizes, target: &Target) -> Option<StepTile> {
+        StepTile::new(sizes, 4 + C::STATES.len() + usize::from(self.lengths.is_some()), target)
+    }
+
+    /// How many steps of a chunk are not for that kernel: all without it, otherwise one that starts from given states.
+    pub(super) fn single_steps(&self, chunk: Chunk, tile: Option<StepTile>) -> usize {
+        if tile.is_none() { chunk.steps } else { usize::from(chunk.begin == 0 && self.has_initial) }
     }
 
     /// Input that holds the lengths.
@@ -120,16 +130,20 @@ impl<C: Cell> Op for Recurrent<C> {
         let Sizes { batch, time, hidden, .. } = sizes;
         let gates = Slot::Output(Self::GATES_OUTPUT);
         let weight = Matrix::new(Slot::Input(2), hidden);
-        let tile = StepTile::new(sizes, target);
+        let tile = self.tile(sizes, target);
         // The state that a cell passes on besides its products: its last one.
         let carried = C::STATES.len() - 1;
         let states = || (0..C::STATES.len()).map(|state| Slot::Output(Self::states_output(state)));
         let lengths = ("LENGTHS", self.lengths_input().map(Slot::Input));
         let mut dispatches = Vec::new();
         for chunk in Chunk::all(batch, time, self.gate_steps(time)) {
-            dispatches.push(sizes.inputs_to_sums(target, chunk, gates, sizes.kept()));
             let at = |t: usize| At { t, gates: [chunk.steps, t - chunk.begin], grads: [0, 0] };
-            let single = if tile.is_none() { chunk.steps } else { usize::from(chunk.begin == 0) };
+            let single = self.single_steps(chunk, tile);
+            let separate = if tile.is_some_and(|tile| tile.takes_inputs) { single } else { chunk.steps };
+            if separate > 0 {
+                let part = Chunk { steps: separate, ..chunk };
+                dispatches.push(sizes.inputs_to_sums(target, part, gates, sizes.kept(), chunk.steps));
+            }
             for t in chunk.range().take(single) {
                 let earlier = match t {
                     0 => self.initial(0).map(|initial| Matrix::new(Slot::Input(initial), hidden)),
@@ -151,14 +165,11 @@ impl<C: Cell> Op for Recurrent<C> {
                 let step = sizes.launch("forward_step", bindings, at(t)).constant("BIASES", 1);
                 dispatches.push(with_optional(step, optional));
             }
-            if let Some(tile) = tile {
-                let bindings = vec![Slot::Input(2), Slot::Input(3), Slot::Input(4), gates, Slot::Output(0)];
-                let cells = ("CELLS", states().nth(1));
-                let (steps, at) = (chunk.steps - single, chunk.begin + single);
-                if steps > 0 {
-                    let at = At { t: at, gates: [chunk.steps, single], grads: [0, 0] };
-                    dispatches.extend(tile.forward(sizes, bindings, [cells, lengths], steps, at, false));
-                }
+            for t in chunk.range().skip(single) {
+                let tile = tile.expect("bug: steps without a tile");
+                let always = vec![Slot::Input(2), Slot::Input(3), Slot::Input(4), gates, Slot::Output(0)];
+                let bound = Bound { always, optional: [("CELLS", states().nth(1)), lengths] };
+                dispatches.push(tile.forward(sizes, bound, [Slot::Input(0), Slot::Input(1)], 1, at(t), false));
             }
         }
         for (state, states) in states().enumerate() {

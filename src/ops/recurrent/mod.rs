@@ -1,7 +1,7 @@
 //! What recurrent ops share, which is everything but the arithmetic of a cell.
 //!
-//! A step is two launches: the product of the states before it with W_hh, and the cell's own kernel; or one launch is one step
-//! or several of them, see `tile`. Products with inputs and the sums that make the gradients of weights go over chunks of steps.
+//! A step is two launches, the product of the states before it with W_hh and the cell's own kernel, or one that does both: see
+//! `tile`. Other products with inputs and the sums that make the gradients of weights go over chunks of steps.
 
 mod backward;
 mod cases;
@@ -149,10 +149,9 @@ struct Params {
     grads: [u32; 2],
     gates_width: u32,
     steps: u32,
+    input: u32,
     blocks: u32,
-    parts: u32,
-    part_units: u32,
-    run: u32,
+    tiles: u32,
 }
 
 impl Sizes {
@@ -200,10 +199,9 @@ impl Sizes {
             grads: at.grads.map(|x| x as u32),
             gates_width: self.kept() as u32,
             steps: steps as u32,
+            input: self.input as u32,
             blocks: 0,
-            parts: 0,
-            part_units: 0,
-            run: 0,
+            tiles: 0,
         }
     }
 
@@ -241,8 +239,9 @@ impl Sizes {
         Gemm { trans_b: true, accumulate: !self.apart, ..Gemm::new(self.batch, self.sums(), self.hidden) }
     }
 
-    /// Writes the product of inputs and W_ih for a chunk to rows of this width.
-    fn inputs_to_sums(self, target: &Target, chunk: Chunk, to: Slot, width: usize) -> Dispatch {
+    /// Writes the product of inputs and W_ih for the first steps of a chunk to rows of this width, of which there are `time` a
+    /// sample.
+    fn inputs_to_sums(self, target: &Target, chunk: Chunk, to: Slot, width: usize, time: usize) -> Dispatch {
         let weight = Matrix::new(Slot::Input(1), self.input);
         let tiling = self.over_inputs().tiling(target);
         if chunk.steps == self.time {
@@ -251,7 +250,7 @@ impl Sizes {
         }
         let product = Gemm { trans_b: true, ..chunk.product(self.sums(), self.input) };
         let rows = chunk.rows(Slot::Input(0), self.input, self.time, chunk.begin);
-        product.single_tiled(tiling, rows, weight, chunk.rows(to, width, chunk.steps, 0))
+        product.single_tiled(tiling, rows, weight, chunk.rows(to, width, time, 0))
     }
 
     /// Flops of all products of a forward run.
