@@ -65,26 +65,26 @@ fn long_kernel_at_points(g: Four) -> Six {
 }
 
 // Four results, of their values at the points.
-fn four_of_points(m: Six) -> Four {
-    let even_a = m[1] + m[2];
-    let odd_a = m[1] - m[2];
-    let even_b = m[3] + m[4];
-    let odd_b = m[3] - m[4];
+fn four_of_points(s: Six) -> Four {
+    let even_a = s[1] + s[2];
+    let odd_a = s[1] - s[2];
+    let even_b = s[3] + s[4];
+    let odd_b = s[3] - s[4];
     return Four(
-        m[0] + even_a + even_b,
+        s[0] + even_a + even_b,
         A * odd_a + B * odd_b,
         0.5 * even_a + 2.0 * even_b,
-        (0.5 * A) * odd_a + (2.0 * B) * odd_b + m[5],
+        (0.5 * A) * odd_a + (2.0 * B) * odd_b + s[5],
     );
 }
 
 // Three results, of their values at the points.
-fn three_of_points(m: Six) -> Three {
-    let even_a = m[1] + m[2];
-    let odd_a = m[1] - m[2];
-    let even_b = m[3] + m[4];
-    let odd_b = m[3] - m[4];
-    return Three(m[0] + even_a + even_b, A * odd_a + B * odd_b, 0.5 * even_a + 2.0 * even_b + m[5]);
+fn three_of_points(s: Six) -> Three {
+    let even_a = s[1] + s[2];
+    let odd_a = s[1] - s[2];
+    let even_b = s[3] + s[4];
+    let odd_b = s[3] - s[4];
+    return Three(s[0] + even_a + even_b, A * odd_a + B * odd_b, 0.5 * even_a + 2.0 * even_b + s[5]);
 }
 
 #ifdef WEIGHT
@@ -221,7 +221,7 @@ fn transform_input(
 #ifdef ROW
         let row_exists = y + #ru < params.height;
         let row = (tile.plane + (y + #ru) * params.width) / 4u;
-        var pixels: array<Accum4, 6>;
+        var pixels: Six;
         #for k in 0..6
         {
             let x = tile.x / 4u + #ku - 1u;
@@ -243,7 +243,7 @@ fn transform_input(
         let row#j = tile#j.plane + (y#j + #ru) * params.width;
         let exists#j = tile#j.exists && y#j + #ru < params.height;
         #end
-        var pixels: array<Accum4, 6>;
+        var pixels: Six;
         #for c in 0..6
         #for j in 0..4
         {

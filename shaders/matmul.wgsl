@@ -54,12 +54,12 @@ struct Params {
 var<immediate> params: Params;
 
 #ifdef VEC_A
-@group(0) @binding(0) var<storage, read> a: array<Packed4>;
+@group(0) @binding(0) var<storage, read> a: array<Storage4>;
 #else
 @group(0) @binding(0) var<storage, read> a: array<Storage>;
 #endif
 #ifdef VEC_B
-@group(0) @binding(1) var<storage, read> b: array<Packed4>;
+@group(0) @binding(1) var<storage, read> b: array<Storage4>;
 #else
 @group(0) @binding(1) var<storage, read> b: array<Storage>;
 #endif
@@ -84,7 +84,7 @@ struct Columns {
 
 fn a_scalar(i: u32) -> Accum {
 #ifdef VEC_A
-    return unpack4(a[i >> 2u])[i & 3u];
+    return Accum4(a[i >> 2u])[i & 3u];
 #else
     return Accum(a[i]);
 #endif
@@ -92,7 +92,7 @@ fn a_scalar(i: u32) -> Accum {
 
 fn b_scalar(i: u32) -> Accum {
 #ifdef VEC_B
-    return unpack4(b[i >> 2u])[i & 3u];
+    return Accum4(b[i >> 2u])[i & 3u];
 #else
     return Accum(b[i]);
 #endif
@@ -140,10 +140,10 @@ fn load_a(rows: Rows, k: u32) -> Block {
 #ifdef VEC_A
     let i = rows.at.x + k * params.lda;
     return transpose(Block(
-        unpack4(a[i >> 2u]),
-        unpack4(a[(i + params.lda) >> 2u]),
-        unpack4(a[(i + 2u * params.lda) >> 2u]),
-        unpack4(a[(i + 3u * params.lda) >> 2u]),
+        Accum4(a[i >> 2u]),
+        Accum4(a[(i + params.lda) >> 2u]),
+        Accum4(a[(i + 2u * params.lda) >> 2u]),
+        Accum4(a[(i + 3u * params.lda) >> 2u]),
     ));
 #else
     return transpose(Block(
@@ -156,7 +156,7 @@ fn load_a(rows: Rows, k: u32) -> Block {
 #else
 #ifdef VEC_A
     let i = (rows.at + k) >> vec4<u32>(2u);
-    return Block(unpack4(a[i.x]), unpack4(a[i.y]), unpack4(a[i.z]), unpack4(a[i.w]));
+    return Block(Accum4(a[i.x]), Accum4(a[i.y]), Accum4(a[i.z]), Accum4(a[i.w]));
 #else
     return transpose(Block(
         load_a_single(rows, k),
@@ -172,7 +172,7 @@ fn load_b(columns: Columns, k: u32) -> Block {
 #ifdef TRANS_B
 #ifdef VEC_B
     let i = (columns.at + k) >> vec4<u32>(2u);
-    return transpose(Block(unpack4(b[i.x]), unpack4(b[i.y]), unpack4(b[i.z]), unpack4(b[i.w])));
+    return transpose(Block(Accum4(b[i.x]), Accum4(b[i.y]), Accum4(b[i.z]), Accum4(b[i.w])));
 #else
     return Block(
         load_b_single(columns, k),
@@ -185,10 +185,10 @@ fn load_b(columns: Columns, k: u32) -> Block {
 #ifdef VEC_B
     let i = columns.at.x + k * params.ldb;
     return Block(
-        unpack4(b[i >> 2u]),
-        unpack4(b[(i + params.ldb) >> 2u]),
-        unpack4(b[(i + 2u * params.ldb) >> 2u]),
-        unpack4(b[(i + 3u * params.ldb) >> 2u]),
+        Accum4(b[i >> 2u]),
+        Accum4(b[(i + params.ldb) >> 2u]),
+        Accum4(b[(i + 2u * params.ldb) >> 2u]),
+        Accum4(b[(i + 3u * params.ldb) >> 2u]),
     );
 #else
     return Block(
@@ -205,7 +205,7 @@ fn load_a_single(rows: Rows, k: u32) -> Accum4 {
 #ifdef TRANS_A
     let i = rows.at + k * params.lda;
 #ifdef VEC_A
-    return unpack4(a[i.x >> 2u]);
+    return Accum4(a[i.x >> 2u]);
 #else
     return Accum4(a_scalar(i.x), a_scalar(i.y), a_scalar(i.z), a_scalar(i.w));
 #endif
@@ -222,7 +222,7 @@ fn load_b_single(columns: Columns, k: u32) -> Accum4 {
 #else
     let i = columns.at + k * params.ldb;
 #ifdef VEC_B
-    return unpack4(b[i.x >> 2u]);
+    return Accum4(b[i.x >> 2u]);
 #else
     return Accum4(b_scalar(i.x), b_scalar(i.y), b_scalar(i.z), b_scalar(i.w));
 #endif

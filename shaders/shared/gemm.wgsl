@@ -20,24 +20,6 @@
 // Four vectors of four.
 alias Block = mat4x4<f32>;
 
-// Four elements as operands hold them, and their values. With WIDE they are read as two words of 64 bits: a driver that loads
-// word by word, lane by lane, has half as much to do.
-#ifdef WIDE
-alias Packed4 = vec2<u64>;
-
-fn unpack4(packed: Packed4) -> Accum4 {
-    let low = vec2<u32>(packed);
-    let high = vec2<u32>(packed >> vec2<u32>(32u));
-    return bitcast<Accum4>(vec4<u32>(low.x, high.x, low.y, high.y));
-}
-#else
-alias Packed4 = Storage4;
-
-fn unpack4(packed: Packed4) -> Accum4 {
-    return Accum4(packed);
-}
-#endif
-
 // What a workgroup computes.
 struct Tile {
     row: u32,
@@ -61,7 +43,7 @@ const GEMM_INVOCATIONS = SUBGROUP_SIZE;
 
 fn gemm(tile: Tile, terms: Terms, lane: u32) {
     // Indexed by constants only, so these are registers.
-    var c: array<Accum4, TILE_M>;
+    var acc: array<Accum4, TILE_M>;
     #for p in 0..PANELS
     let rows#p = rows_at(tile.row + (#p * SUBGROUP_SIZE + lane) * 4u, tile.z);
     #end
@@ -70,7 +52,7 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
     let start#p = row_start(tile.row + (#p * SUBGROUP_SIZE + lane) * 4u, tile.z);
     #for lane in 0..SUBGROUP_SIZE
     #for r in 0..4
-    c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] = Accum4(subgroupBroadcast(start#p[#r], #laneu));
+    acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] = Accum4(subgroupBroadcast(start#p[#r], #laneu));
     #end
     #end
     #end
@@ -86,16 +68,16 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
             #for p in 0..PANELS
             let a#p = load_a(a_rows#p, k);
             #end
-            let b = load_b(b_columns, k);
+            let block = load_b(b_columns, k);
             #for p in 0..PANELS
             #for lane in 0..SUBGROUP_SIZE
             #for r in 0..4
             {
                 let a = subgroupBroadcast(a#p[#r], #laneu);
-                c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.x * b[0];
-                c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.y * b[1];
-                c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.z * b[2];
-                c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.w * b[3];
+                acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.x * block[0];
+                acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.y * block[1];
+                acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.z * block[2];
+                acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.w * block[3];
             }
             #end
             #end
@@ -110,7 +92,7 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
             #for p in 0..PANELS
             #for lane in 0..SUBGROUP_SIZE
             #for r in 0..4
-            c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += subgroupBroadcast(a#p[#r], #laneu) * b;
+            acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += subgroupBroadcast(a#p[#r], #laneu) * b;
             #end
             #end
             #end
@@ -121,7 +103,7 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
     #for lane in 0..SUBGROUP_SIZE
     #for r in 0..4
     if tile.row + (#p * SUBGROUP_SIZE + #lane) * 4 + #r < tile.rows {
-        store_c(tile.row + (#p * SUBGROUP_SIZE + #lane) * 4 + #r, columns, c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r]);
+        store_c(tile.row + (#p * SUBGROUP_SIZE + #lane) * 4 + #r, columns, acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r]);
     }
     #end
     #end

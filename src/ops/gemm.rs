@@ -27,8 +27,6 @@ pub(super) struct Tiling {
     pub(super) tile_n: usize,
     /// Groups of four rows that a lane loads (subgroups only).
     pub(super) panels: usize,
-    /// Whether operands are read as words of 64 bits.
-    wide: bool,
 }
 
 impl Tiling {
@@ -42,9 +40,9 @@ impl Tiling {
                 // make up for the longer code that a driver compiles.
                 let filled = m % (2 * rows) > rows || m.is_multiple_of(2 * rows);
                 let panels = if size <= 8 && filled && flops >= LARGE_FLOPS { 2 } else { 1 };
-                Tiling { family: target.family, tile_m: rows * panels, tile_n: rows, panels, wide: target.wide_loads }
+                Tiling { family: target.family, tile_m: rows * panels, tile_n: rows, panels }
             }
-            _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1, wide: false },
+            _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1 },
         }
     }
 
@@ -63,10 +61,7 @@ impl Tiling {
             .constant("TILE_N", self.tile_n as u32)
             .linear(m.div_ceil(self.tile_m) * n.div_ceil(self.tile_n) * depth);
         match self.family {
-            Family::Subgroup { .. } => {
-                let dispatch = dispatch.constant("PANELS", self.panels as u32);
-                if self.wide { dispatch.constant("WIDE", 1) } else { dispatch }
-            }
+            Family::Subgroup { .. } => dispatch.constant("PANELS", self.panels as u32),
             Family::Workgroup => dispatch,
         }
     }
