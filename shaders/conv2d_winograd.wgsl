@@ -187,7 +187,11 @@ fn transform_weight(
 #ifdef ROW
 @group(0) @binding(0) var<storage, read> input: array<Storage4>;
 #else
+#ifdef PAIRS
+@group(0) @binding(0) var<storage, read> input: array<Storage2>;
+#else
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
+#endif
 #endif
 @group(0) @binding(1) var<storage, read_write> v: array<Storage4>;
 
@@ -212,7 +216,6 @@ fn transform_input(
     #for j in 0..4
     let tile#j = tile_at(first + #ju, channel);
     let y#j = tile#j.y - params.padding_h;
-    let x#j = tile#j.x - params.padding_w;
     #end
 #endif
     var half: array<Accum4, 36>;
@@ -244,14 +247,33 @@ fn transform_input(
         let exists#j = tile#j.exists && y#j + #ru < params.height;
         #end
         var pixels: Six;
+#ifdef PAIRS
+        #for j in 0..4
+        {
+            var pairs: array<Accum2, PAIRS>;
+            #for k in 0..PAIRS
+            {
+                let x = tile#j.x / 2u - #((PADDING_W + 1) / 2)u + #ku;
+                let exists = exists#j && x < params.width / 2u;
+                pairs[#k] = select(Accum2(), Accum2(input[select(0u, row#j / 2u + x, exists)]), exists);
+            }
+            #end
+            #for c in 0..6
+            pixels[#c][#j] = pairs[#((c + PADDING_W % 2) / 2)][#((c + PADDING_W % 2) % 2)];
+            #end
+        }
+        #end
+#else
         #for c in 0..6
         #for j in 0..4
         {
-            let exists = exists#j && x#j + #cu < params.width;
-            pixels[#c][#j] = select(Accum(), Accum(input[select(0u, row#j + x#j + #cu, exists)]), exists);
+            let x = tile#j.x - params.padding_w + #cu;
+            let exists = exists#j && x < params.width;
+            pixels[#c][#j] = select(Accum(), Accum(input[select(0u, row#j + x, exists)]), exists);
         }
         #end
         #end
+#endif
         let points = pixels_at_points(pixels);
 #endif
         #for q in 0..6

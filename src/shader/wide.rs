@@ -1,4 +1,4 @@
-//! Vectors of four floats as two words of 64 bits: some drivers load and store word by word and lane by lane, and have
+//! Vectors of two and four floats as words of 64 bits: some drivers load and store word by word and lane by lane, and have
 //! half as much to do this way. Kernels are written without a thought of it, and rewritten here.
 
 /// Functions that the rewritten text uses.
@@ -12,20 +12,30 @@ fn pack_words(values: vec4<f32>) -> vec2<u64> {
     let bits = bitcast<vec4<u32>>(values);
     return vec2<u64>(bits.xz) | (vec2<u64>(bits.yw) << vec2<u32>(32u));
 }
+fn unpack_word(word: u64) -> vec2<f32> {
+    return bitcast<vec2<f32>>(vec2<u32>(u32(word), u32(word >> 32u)));
+}
+fn pack_word(values: vec2<f32>) -> u64 {
+    let bits = bitcast<vec2<u32>>(values);
+    return u64(bits.x) | (u64(bits.y) << 32u);
+}
 ";
 
-const TYPE: &str = ": array<Storage4>;";
+/// What an array of such vectors becomes, and the ending of the functions for its elements.
+const TYPES: [(&str, &str, &str); 2] =
+    [(": array<Storage2>;", ": array<u64>;\n", "word"), (": array<Storage4>;", ": array<vec2<u64>>;\n", "words")];
 
-/// Turns every storage binding of `array<Storage4>` into an array of words, and packs and unpacks where it is indexed.
-/// No other variable that is indexed may have the name of such a binding.
+/// Turns every storage binding of vectors into an array of words, and packs and unpacks where it is indexed. No other
+/// variable that is indexed may have the name of such a binding.
 pub(super) fn make_wide(text: &str) -> String {
     let mut names = Vec::new();
     let lines = text.lines().map(|line| {
-        let declared = line.find("var<storage").and_then(|_| line.strip_suffix(TYPE));
+        let declared = TYPES.iter().filter(|_| line.contains("var<storage"));
+        let declared = declared.filter_map(|(from, to, word)| Some((line.strip_suffix(from)?, to, word))).next();
         match declared {
-            Some(start) => {
-                names.push(start.rsplit(' ').next().unwrap_or(start));
-                format!("{start}: array<vec2<u64>>;\n")
+            Some((start, to, word)) => {
+                names.push((start.rsplit(' ').next().unwrap_or(start), *word));
+                format!("{start}{to}")
             }
             None => format!("{line}\n"),
         }
@@ -34,15 +44,17 @@ pub(super) fn make_wide(text: &str) -> String {
     if names.is_empty() { text } else { rewrite(&text, &names) }
 }
 
-fn rewrite(text: &str, names: &[&str]) -> String {
+/// `names` are the bindings, each with the ending of its functions.
+fn rewrite(text: &str, names: &[(&str, &str)]) -> String {
     let mut output = String::with_capacity(text.len() + text.len() / 4);
     let mut rest = text;
     while !rest.is_empty() {
-        let word = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
-        if word > 0 {
-            let (name, after) = rest.split_at(word);
-            let bracket = after.strip_prefix('[').filter(|_| names.contains(&name) && !output.ends_with('.'));
-            let Some((index, after)) = bracket.and_then(|inside| split_at_close(inside, ']')) else {
+        let length = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
+        if length > 0 {
+            let (name, after) = rest.split_at(length);
+            let binding = names.iter().find(|(binding, _)| *binding == name && !output.ends_with('.'));
+            let index = binding.zip(after.strip_prefix('[').and_then(|inside| split_at_close(inside, ']')));
+            let Some(((_, word), (index, after))) = index else {
                 output.push_str(name);
                 rest = after;
                 continue;
@@ -51,15 +63,15 @@ fn rewrite(text: &str, names: &[&str]) -> String {
             let assigned = after.trim_start();
             if let Some(value) = assigned.strip_prefix("= ") {
                 let (value, after) = split_at_close(value, ';').unwrap_or((value, ""));
-                output.push_str(&format!("{element} = pack_words({});", rewrite(value, names)));
+                output.push_str(&format!("{element} = pack_{word}({});", rewrite(value, names)));
                 rest = after;
             } else if let Some(value) = assigned.strip_prefix("+= ") {
                 let (value, after) = split_at_close(value, ';').unwrap_or((value, ""));
                 let value = rewrite(value, names);
-                output.push_str(&format!("{element} = pack_words(unpack_words({element}) + {value});"));
+                output.push_str(&format!("{element} = pack_{word}(unpack_{word}({element}) + {value});"));
                 rest = after;
             } else {
-                output.push_str(&format!("unpack_words({element})"));
+                output.push_str(&format!("unpack_{word}({element})"));
                 rest = after;
             }
         } else if rest.starts_with("//") {
@@ -117,6 +129,6 @@ c[(i)] = pack_words(unpack_words(c[(i)]) + unpack_words(a[i])); let x = data[unp
 ";
         assert_eq!(make_wide(&text.replace(" // a[0]", "")), expected);
         assert_eq!(make_wide("let a = b[0];"), "let a = b[0];\n");
-        assert_eq!(rewrite("a[0] // a[0]", &["a"]), "unpack_words(a[0]) // a[0]");
+        assert_eq!(rewrite("a[0] // a[0]", &[("a", "word")]), "unpack_word(a[0]) // a[0]");
     }
 }

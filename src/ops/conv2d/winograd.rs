@@ -149,8 +149,12 @@ impl Winograd {
 
     fn transform_input(&self, source: Slot, chunk: Chunk) -> Dispatch {
         let dispatch = self.image("transform_input", vec![source, Slot::Workspace(1)], chunk, self.channels, self.source);
+        let padding = self.padding.1 as u32;
         if self.source.1.is_multiple_of(4) && self.tiles().1.is_multiple_of(4) {
-            dispatch.constant("ROW", 1).constant("PADDING_W", self.padding.1 as u32)
+            dispatch.constant("ROW", 1).constant("PADDING_W", padding)
+        } else if self.source.1.is_multiple_of(2) {
+            // Six pixels lie in three pairs, or reach into four.
+            dispatch.constant("PAIRS", 3 + padding % 2).constant("PADDING_W", padding)
         } else {
             dispatch
         }
