@@ -2,7 +2,10 @@
 // [n, k] (TRANS_B). The sum may be split: every part then writes its own C, and `reduce` adds them:
 // output[i, column] = sum over `terms` rows from i * terms on of parts[row, column]. Both add to what is there with ACCUMULATE.
 //
-// bindings   forward: a, b, c. reduce: parts [rows, columns], output [sums, columns], columns a multiple of 4.
+// With COLUMN_START (reduce: BIAS) sums start from one number for each column; with RELU then max(sum, 0).
+//
+// bindings   forward: a, b, c, bias (COLUMN_START). reduce: parts [rows, columns], output [sums, columns], columns a multiple
+//            of 4, bias (BIAS) of COLUMNS numbers, which repeat along a row of output.
 //            All addresses are elements; VEC_A, VEC_B and VEC_C say that leading dimensions and offsets are multiples of 4.
 // dispatch   forward: one workgroup per tile, the smaller of m and n fastest, then the other, then z = batch * splits +
 //            split; folded
@@ -10,6 +13,7 @@
 // workgroup  forward: 8 KiB without subgroups. reduce: 0 bytes.
 // source     https://pytorch.org/docs/stable/generated/torch.matmul.html
 #import "shared/index.wgsl"
+#import "shared/epilogue.wgsl"
 
 #ifdef ENTRY_forward
 #import "shared/gemm.wgsl"
@@ -67,6 +71,10 @@ var<immediate> params: Params;
 @group(0) @binding(2) var<storage, read_write> c: array<Storage4>;
 #else
 @group(0) @binding(2) var<storage, read_write> c: array<Storage>;
+#endif
+
+#ifdef COLUMN_START
+@group(0) @binding(3) var<storage, read> bias: array<Storage>;
 #endif
 
 struct Rows {
@@ -229,7 +237,15 @@ fn load_b_single(columns: Columns, k: u32) -> Accum4 {
 #endif
 }
 
-fn store_c(row: u32, columns: Columns, value: Accum4) {
+#ifdef COLUMN_START
+fn column_start(columns: Columns) -> Accum4 {
+    let i = min(columns.column + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.n - 1u));
+    return Accum4(Accum(bias[i.x]), Accum(bias[i.y]), Accum(bias[i.z]), Accum(bias[i.w]));
+}
+#endif
+
+fn store_c(row: u32, columns: Columns, sums: Accum4) {
+    let value = epilogue(sums);
     let i = columns.c_at + row * params.ldc;
 #ifdef VEC_C
     if columns.column < params.n {
@@ -295,6 +311,9 @@ var<immediate> params: Params;
 
 @group(0) @binding(0) var<storage, read> parts: array<Storage4>;
 @group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
+#ifdef BIAS
+@group(0) @binding(2) var<storage, read> bias: array<Storage>;
+#endif
 
 @compute @workgroup_size(64)
 fn reduce(
@@ -308,13 +327,18 @@ fn reduce(
         return;
     }
     let column = i - sum_index * params.vectors;
+#ifdef BIAS
+    let at = (i * 4u + vec4<u32>(0u, 1u, 2u, 3u)) % COLUMNS;
+    var sum = Accum4(Accum(bias[at.x]), Accum(bias[at.y]), Accum(bias[at.z]), Accum(bias[at.w]));
+#else
     var sum = Accum4();
+#endif
     for (var row = sum_index * params.terms; row < min(params.rows, (sum_index + 1u) * params.terms); row++) {
         sum += Accum4(parts[row * params.vectors + column]);
     }
 #ifdef ACCUMULATE
     sum = Accum4(output[i]) + sum;
 #endif
-    output[i] = Storage4(sum);
+    output[i] = Storage4(epilogue(sum));
 }
 #endif

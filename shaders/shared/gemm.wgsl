@@ -9,6 +9,7 @@
 //   fn load_a_single(rows, k), load_b_single(..)      four rows, or columns, at one k
 //   fn store_c(row, columns, value)                   four columns of a row below the tile's limit
 //   with ROW_START fn row_start(row, z) -> Accum4     what the sums of four rows start from, otherwise 0
+//   with COLUMN_START fn column_start(columns)        the same for four columns
 // K_TAIL is defined where the number of k may leave a remainder by 4 (leaving the code out saves a fifth of the time that a
 // driver needs to compile the rest).
 // Rows and columns past the edge are loaded too: `rows_at` and `columns_at` clamp them to memory that exists.
@@ -58,6 +59,12 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
     #end
 #endif
     let columns = columns_at(tile.column + lane * 4u, tile.z);
+#ifdef COLUMN_START
+    let start = column_start(columns);
+    #for r in 0..TILE_M
+    acc[#r] = start;
+    #end
+#endif
     let k_full = terms.k_begin + ((terms.k_end - terms.k_begin) & ~3u);
     for (var outer = terms.outer_begin; outer < terms.outer_end; outer++) {
         #for p in 0..PANELS
@@ -163,9 +170,16 @@ fn gemm(tile: Tile, terms: Terms, index: u32) {
     var c#r = Accum4(start_high[#r - 4]);
     #end
 #else
+#ifdef COLUMN_START
+    let start = column_start(columns_at(tile.column + x * 4u, tile.z));
+    #for r in 0..8
+    var c#r = start;
+    #end
+#else
     #for r in 0..8
     var c#r = Accum4();
     #end
+#endif
 #endif
     for (var outer = terms.outer_begin; outer < terms.outer_end; outer++) {
         let a_rows = enter_rows(rows, outer);
