@@ -59,12 +59,12 @@ struct Params {
 var<immediate> params: Params;
 
 #ifdef VEC_A
-@group(0) @binding(0) var<storage, read> a: array<Packed4>;
+@group(0) @binding(0) var<storage, read> a: array<Storage4>;
 #else
 @group(0) @binding(0) var<storage, read> a: array<Storage>;
 #endif
 #ifdef VEC_B
-@group(0) @binding(1) var<storage, read> source: array<Packed4>;
+@group(0) @binding(1) var<storage, read> source: array<Storage4>;
 #else
 @group(0) @binding(1) var<storage, read> source: array<Storage>;
 #endif
@@ -86,7 +86,7 @@ struct Rows {
 
 fn a_scalar(i: u32) -> Accum {
 #ifdef VEC_A
-    return unpack4(a[i >> 2u])[i & 3u];
+    return Accum4(a[i >> 2u])[i & 3u];
 #else
     return Accum(a[i]);
 #endif
@@ -94,7 +94,7 @@ fn a_scalar(i: u32) -> Accum {
 
 fn source_scalar(i: u32) -> Accum {
 #ifdef VEC_B
-    return unpack4(source[i >> 2u])[i & 3u];
+    return Accum4(source[i >> 2u])[i & 3u];
 #else
     return Accum(source[i]);
 #endif
@@ -108,7 +108,7 @@ fn gather(at: vec4<u32>, valid: vec4<bool>) -> Accum4 {
 fn load_a(rows: Rows, k: u32) -> Block {
 #ifdef VEC_A
     let i = (rows.at + k) >> vec4<u32>(2u);
-    return Block(unpack4(a[i.x]), unpack4(a[i.y]), unpack4(a[i.z]), unpack4(a[i.w]));
+    return Block(Accum4(a[i.x]), Accum4(a[i.y]), Accum4(a[i.z]), Accum4(a[i.w]));
 #else
     return transpose(Block(
         load_a_single(rows, k),
@@ -300,7 +300,7 @@ fn enter_columns(columns: Columns, outer: u32) -> Columns {
 fn load_b_single(columns: Columns, k: u32) -> Accum4 {
     let at = columns.at + k * (params.source_h * params.source_w);
 #ifdef VEC_B
-    return unpack4(source[at.x >> 2u]);
+    return Accum4(source[at.x >> 2u]);
 #else
     return gather(at, columns.valid);
 #endif

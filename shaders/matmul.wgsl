@@ -2,7 +2,10 @@
 // [n, k] (TRANS_B). The sum may be split: every part then writes its own C, and `reduce` adds them:
 // output[i, column] = sum over `terms` rows from i * terms on of parts[row, column]. Both add to what is there with ACCUMULATE.
 //
-// bindings   forward: a, b, c. reduce: parts [rows, columns], output [sums, columns], columns a multiple of 4.
+// With COLUMN_START (reduce: BIAS) sums start from one number for each column; with RELU then max(sum, 0).
+//
+// bindings   forward: a, b, c, bias (COLUMN_START). reduce: parts [rows, columns], output [sums, columns], columns a multiple
+//            of 4, bias (BIAS) of COLUMNS numbers, which repeat along a row of output.
 //            All addresses are elements; VEC_A, VEC_B and VEC_C say that leading dimensions and offsets are multiples of 4.
 // dispatch   forward: one workgroup per tile, the smaller of m and n fastest, then the other, then z = batch * splits +
 //            split; folded
@@ -10,6 +13,7 @@
 // workgroup  forward: 8 KiB without subgroups. reduce: 0 bytes.
 // source     https://pytorch.org/docs/stable/generated/torch.matmul.html
 #import "shared/index.wgsl"
+#import "shared/epilogue.wgsl"
 
 #ifdef ENTRY_forward
 #import "shared/gemm.wgsl"
@@ -54,12 +58,12 @@ struct Params {
 var<immediate> params: Params;
 
 #ifdef VEC_A
-@group(0) @binding(0) var<storage, read> a: array<Packed4>;
+@group(0) @binding(0) var<storage, read> a: array<Storage4>;
 #else
 @group(0) @binding(0) var<storage, read> a: array<Storage>;
 #endif
 #ifdef VEC_B
-@group(0) @binding(1) var<storage, read> b: array<Packed4>;
+@group(0) @binding(1) var<storage, read> b: array<Storage4>;
 #else
 @group(0) @binding(1) var<storage, read> b: array<Storage>;
 #endif
@@ -67,6 +71,10 @@ var<immediate> params: Params;
 @group(0) @binding(2) var<storage, read_write> c: array<Storage4>;
 #else
 @group(0) @binding(2) var<storage, read_write> c: array<Storage>;
+#endif
+
+#ifdef COLUMN_START
+@group(0) @binding(3) var<storage, read> bias: array<Storage>;
 #endif
 
 struct Rows {
@@ -84,7 +92,7 @@ struct Columns {
 
 fn a_scalar(i: u32) -> Accum {
 #ifdef VEC_A
-    return unpack4(a[i >> 2u])[i & 3u];
+    return Accum4(a[i >> 2u])[i & 3u];
 #else
     return Accum(a[i]);
 #endif
@@ -92,7 +100,7 @@ fn a_scalar(i: u32) -> Accum {
 
 fn b_scalar(i: u32) -> Accum {
 #ifdef VEC_B
-    return unpack4(b[i >> 2u])[i & 3u];
+    return Accum4(b[i >> 2u])[i & 3u];
 #else
     return Accum(b[i]);
 #endif
@@ -140,10 +148,10 @@ fn load_a(rows: Rows, k: u32) -> Block {
 #ifdef VEC_A
     let i = rows.at.x + k * params.lda;
     return transpose(Block(
-        unpack4(a[i >> 2u]),
-        unpack4(a[(i + params.lda) >> 2u]),
-        unpack4(a[(i + 2u * params.lda) >> 2u]),
-        unpack4(a[(i + 3u * params.lda) >> 2u]),
+        Accum4(a[i >> 2u]),
+        Accum4(a[(i + params.lda) >> 2u]),
+        Accum4(a[(i + 2u * params.lda) >> 2u]),
+        Accum4(a[(i + 3u * params.lda) >> 2u]),
     ));
 #else
     return transpose(Block(
@@ -156,7 +164,7 @@ fn load_a(rows: Rows, k: u32) -> Block {
 #else
 #ifdef VEC_A
     let i = (rows.at + k) >> vec4<u32>(2u);
-    return Block(unpack4(a[i.x]), unpack4(a[i.y]), unpack4(a[i.z]), unpack4(a[i.w]));
+    return Block(Accum4(a[i.x]), Accum4(a[i.y]), Accum4(a[i.z]), Accum4(a[i.w]));
 #else
     return transpose(Block(
         load_a_single(rows, k),
@@ -172,7 +180,7 @@ fn load_b(columns: Columns, k: u32) -> Block {
 #ifdef TRANS_B
 #ifdef VEC_B
     let i = (columns.at + k) >> vec4<u32>(2u);
-    return transpose(Block(unpack4(b[i.x]), unpack4(b[i.y]), unpack4(b[i.z]), unpack4(b[i.w])));
+    return transpose(Block(Accum4(b[i.x]), Accum4(b[i.y]), Accum4(b[i.z]), Accum4(b[i.w])));
 #else
     return Block(
         load_b_single(columns, k),
@@ -185,10 +193,10 @@ fn load_b(columns: Columns, k: u32) -> Block {
 #ifdef VEC_B
     let i = columns.at.x + k * params.ldb;
     return Block(
-        unpack4(b[i >> 2u]),
-        unpack4(b[(i + params.ldb) >> 2u]),
-        unpack4(b[(i + 2u * params.ldb) >> 2u]),
-        unpack4(b[(i + 3u * params.ldb) >> 2u]),
+        Accum4(b[i >> 2u]),
+        Accum4(b[(i + params.ldb) >> 2u]),
+        Accum4(b[(i + 2u * params.ldb) >> 2u]),
+        Accum4(b[(i + 3u * params.ldb) >> 2u]),
     );
 #else
     return Block(
@@ -205,7 +213,7 @@ fn load_a_single(rows: Rows, k: u32) -> Accum4 {
 #ifdef TRANS_A
     let i = rows.at + k * params.lda;
 #ifdef VEC_A
-    return unpack4(a[i.x >> 2u]);
+    return Accum4(a[i.x >> 2u]);
 #else
     return Accum4(a_scalar(i.x), a_scalar(i.y), a_scalar(i.z), a_scalar(i.w));
 #endif
@@ -222,14 +230,22 @@ fn load_b_single(columns: Columns, k: u32) -> Accum4 {
 #else
     let i = columns.at + k * params.ldb;
 #ifdef VEC_B
-    return unpack4(b[i.x >> 2u]);
+    return Accum4(b[i.x >> 2u]);
 #else
     return Accum4(b_scalar(i.x), b_scalar(i.y), b_scalar(i.z), b_scalar(i.w));
 #endif
 #endif
 }
 
-fn store_c(row: u32, columns: Columns, value: Accum4) {
+#ifdef COLUMN_START
+fn column_start(columns: Columns) -> Accum4 {
+    let i = min(columns.column + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.n - 1u));
+    return Accum4(Accum(bias[i.x]), Accum(bias[i.y]), Accum(bias[i.z]), Accum(bias[i.w]));
+}
+#endif
+
+fn store_c(row: u32, columns: Columns, sums: Accum4) {
+    let value = epilogue(sums);
     let i = columns.c_at + row * params.ldc;
 #ifdef VEC_C
     if columns.column < params.n {
@@ -295,6 +311,9 @@ var<immediate> params: Params;
 
 @group(0) @binding(0) var<storage, read> parts: array<Storage4>;
 @group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
+#ifdef BIAS
+@group(0) @binding(2) var<storage, read> bias: array<Storage>;
+#endif
 
 @compute @workgroup_size(64)
 fn reduce(
@@ -308,13 +327,18 @@ fn reduce(
         return;
     }
     let column = i - sum_index * params.vectors;
+#ifdef BIAS
+    let at = (i * 4u + vec4<u32>(0u, 1u, 2u, 3u)) % COLUMNS;
+    var sum = Accum4(Accum(bias[at.x]), Accum(bias[at.y]), Accum(bias[at.z]), Accum(bias[at.w]));
+#else
     var sum = Accum4();
+#endif
     for (var row = sum_index * params.terms; row < min(params.rows, (sum_index + 1u) * params.terms); row++) {
         sum += Accum4(parts[row * params.vectors + column]);
     }
 #ifdef ACCUMULATE
     sum = Accum4(output[i]) + sum;
 #endif
-    output[i] = Storage4(sum);
+    output[i] = Storage4(epilogue(sum));
 }
 #endif

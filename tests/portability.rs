@@ -22,15 +22,18 @@ struct Limitation {
     reason: &'static str,
 }
 
-const LIMITATIONS: &[Limitation] = &[Limitation {
-    backend: Backend::Glsl,
-    applies: |variant| variant.storage == StorageType::F16,
-    reason: "naga 30's GLSL writer has no 16-bit floats; no GL adapter offers SHADER_F16, so nothing asks for these",
-}, Limitation {
-    backend: Backend::Glsl,
-    applies: |variant| variant.consts.iter().any(|&(name, _)| name == "WIDE"),
-    reason: "naga 30's GLSL writer has no 64-bit integers; only software devices are given such kernels, through Vulkan",
-}];
+const LIMITATIONS: &[Limitation] = &[
+    Limitation {
+        backend: Backend::Glsl,
+        applies: |variant| variant.storage == StorageType::F16,
+        reason: "naga 30's GLSL writer has no 16-bit floats; no GL adapter offers SHADER_F16, so nothing asks for these",
+    },
+    Limitation {
+        backend: Backend::Glsl,
+        applies: |variant| variant.storage == StorageType::F32Words,
+        reason: "naga 30's GLSL writer has no 64-bit integers; only Vulkan's software devices are given such kernels",
+    },
+];
 
 /// WebGPU's default limits, which every device meets.
 const MAX_INVOCATIONS: u32 = 256;
@@ -38,11 +41,10 @@ const MAX_WORKGROUP_BYTES: u32 = 16 << 10;
 const MAX_PARAMS_BYTES: u32 = 128;
 const MAX_GRID: u32 = 65_535;
 
-const TARGETS: [Target; 4] = [
-    Target { family: Family::Workgroup, short_code: false, wide_loads: false },
-    Target { family: Family::Subgroup { size: 8 }, short_code: false, wide_loads: true },
-    Target { family: Family::Subgroup { size: 8 }, short_code: false, wide_loads: false },
-    Target { family: Family::Subgroup { size: 4 }, short_code: true, wide_loads: false },
+const TARGETS: [Target; 3] = [
+    Target { family: Family::Workgroup, short_code: false },
+    Target { family: Family::Subgroup { size: 8 }, short_code: false },
+    Target { family: Family::Subgroup { size: 4 }, short_code: true },
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +136,7 @@ fn check_dispatch(node: &Node, dispatch: &Dispatch, case: &str, compiled: &mut C
     let pairs = node.op.in_place().iter().map(|&pair| Some(pair));
     for in_place in std::iter::once(None).chain(pairs) {
         for access in [Access::Read, Access::ReadWrite] {
-            for storage in [StorageType::F32, StorageType::F16] {
+            for storage in [StorageType::F32, StorageType::F32Words, StorageType::F16] {
                 let variant = dispatch.variant(storage, access, in_place);
                 let Some(reflection) = compiled.reflection(dispatch.kernel, &variant) else { continue };
                 if let Err(reason) = agrees(node.op.as_ref(), dispatch, &variant, reflection) {

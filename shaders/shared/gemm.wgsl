@@ -9,6 +9,7 @@
 //   fn load_a_single(rows, k), load_b_single(..)      four rows, or columns, at one k
 //   fn store_c(row, columns, value)                   four columns of a row below the tile's limit
 //   with ROW_START fn row_start(row, z) -> Accum4     what the sums of four rows start from, otherwise 0
+//   with COLUMN_START fn column_start(columns)        the same for four columns
 // K_TAIL is defined where the number of k may leave a remainder by 4 (leaving the code out saves a fifth of the time that a
 // driver needs to compile the rest).
 // Rows and columns past the edge are loaded too: `rows_at` and `columns_at` clamp them to memory that exists.
@@ -44,7 +45,7 @@ const GEMM_INVOCATIONS = SUBGROUP_SIZE;
 
 fn gemm(tile: Tile, terms: Terms, lane: u32) {
     // Indexed by constants only, so these are registers.
-    var c: array<Accum4, TILE_M>;
+    var acc: array<Accum4, TILE_M>;
     #for p in 0..PANELS
     let rows#p = rows_at(tile.row + (#p * SUBGROUP_SIZE + lane) * 4u, tile.z);
     #end
@@ -53,12 +54,18 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
     let start#p = row_start(tile.row + (#p * SUBGROUP_SIZE + lane) * 4u, tile.z);
     #for lane in 0..SUBGROUP_SIZE
     #for r in 0..4
-    c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] = Accum4(subgroupBroadcast(start#p[#r], #laneu));
+    acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] = Accum4(subgroupBroadcast(start#p[#r], #laneu));
     #end
     #end
     #end
 #endif
     let columns = columns_at(tile.column + lane * 4u, tile.z);
+#ifdef COLUMN_START
+    let start = column_start(columns);
+    #for r in 0..TILE_M
+    acc[#r] = start;
+    #end
+#endif
     let k_full = terms.k_begin + ((terms.k_end - terms.k_begin) & ~3u);
     for (var outer = terms.outer_begin; outer < terms.outer_end; outer++) {
         #for p in 0..PANELS
@@ -69,16 +76,16 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
             #for p in 0..PANELS
             let a#p = load_a(a_rows#p, k);
             #end
-            let b = load_b(b_columns, k);
+            let block = load_b(b_columns, k);
             #for p in 0..PANELS
             #for lane in 0..SUBGROUP_SIZE
             #for r in 0..4
             {
                 let a = subgroupBroadcast(a#p[#r], #laneu);
-                c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.x * b[0];
-                c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.y * b[1];
-                c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.z * b[2];
-                c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.w * b[3];
+                acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.x * block[0];
+                acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.y * block[1];
+                acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.z * block[2];
+                acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.w * block[3];
             }
             #end
             #end
@@ -93,7 +100,7 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
             #for p in 0..PANELS
             #for lane in 0..SUBGROUP_SIZE
             #for r in 0..4
-            c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += subgroupBroadcast(a#p[#r], #laneu) * b;
+            acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += subgroupBroadcast(a#p[#r], #laneu) * b;
             #end
             #end
             #end
@@ -104,7 +111,7 @@ fn gemm(tile: Tile, terms: Terms, lane: u32) {
     #for lane in 0..SUBGROUP_SIZE
     #for r in 0..4
     if tile.row + (#p * SUBGROUP_SIZE + #lane) * 4 + #r < tile.rows {
-        store_c(tile.row + (#p * SUBGROUP_SIZE + #lane) * 4 + #r, columns, c[(#p * SUBGROUP_SIZE + #lane) * 4 + #r]);
+        store_c(tile.row + (#p * SUBGROUP_SIZE + #lane) * 4 + #r, columns, acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r]);
     }
     #end
     #end
@@ -164,9 +171,16 @@ fn gemm(tile: Tile, terms: Terms, index: u32) {
     var c#r = Accum4(start_high[#r - 4]);
     #end
 #else
+#ifdef COLUMN_START
+    let start = column_start(columns_at(tile.column + x * 4u, tile.z));
+    #for r in 0..8
+    var c#r = start;
+    #end
+#else
     #for r in 0..8
     var c#r = Accum4();
     #end
+#endif
 #endif
     for (var outer = terms.outer_begin; outer < terms.outer_end; outer++) {
         let a_rows = enter_rows(rows, outer);

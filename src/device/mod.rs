@@ -22,7 +22,7 @@ use pipelines::Pipelines;
 pub use staging::{Range, Readback, UploadRing};
 
 use crate::error::DeviceError;
-use crate::shader::{Family, Target};
+use crate::shader::{Family, StorageType, Target};
 
 /// Submissions that may be under way at once: enough to keep the device busy, and few enough to bound what is held.
 const MAX_IN_FLIGHT: usize = 2;
@@ -105,8 +105,17 @@ impl Device {
     pub fn target(&self) -> Target {
         // SwiftShader's compiler takes more than 5 GiB for a convolution's unrolled code.
         let short_code = self.info.driver.contains("SwiftShader");
-        let wide_loads = self.info.device_type == "cpu" && self.raw.features().contains(wgpu::Features::SHADER_INT64);
-        Target { family: self.family, short_code, wide_loads }
+        Target { family: self.family, short_code }
+    }
+
+    /// How kernels see floats. Software devices load and store word by word, so they get large words.
+    pub(crate) fn float_storage(&self) -> StorageType {
+        let has_words = self.raw.features().contains(wgpu::Features::SHADER_INT64);
+        let is_slow_to_compile = self.target().short_code;
+        match self.info.device_type == "cpu" && has_words && !is_slow_to_compile {
+            true => StorageType::F32Words,
+            false => StorageType::F32,
+        }
     }
 
     /// Subgroup broadcast is for software devices with a fixed subgroup size; on GPUs workgroup memory is faster.

@@ -359,7 +359,7 @@ fn prepare_dispatch(
         Location { buffer, offset_bytes: place.offset_bytes, size_bytes: place.size_bytes }
     };
     let in_place = in_place.map(|input| (input, 0));
-    let storage = storage_type(inputs.iter().chain(&outputs));
+    let storage = storage_type(device, inputs.iter().chain(&outputs));
     let launches = node
         .op
         .dispatches(&inputs, &outputs, &device.target())

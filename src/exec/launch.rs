@@ -27,8 +27,11 @@ pub(super) struct Launch {
 }
 
 /// What `Storage` stands for in the kernels of a node: half floats where any of its tensors has them.
-pub(super) fn storage_type<'a>(descs: impl IntoIterator<Item = &'a TensorDesc>) -> StorageType {
-    if descs.into_iter().any(|desc| desc.dtype == DType::F16) { StorageType::F16 } else { StorageType::F32 }
+pub(super) fn storage_type<'a>(device: &Device, descs: impl IntoIterator<Item = &'a TensorDesc>) -> StorageType {
+    match descs.into_iter().any(|desc| desc.dtype == DType::F16) {
+        true => StorageType::F16,
+        false => device.float_storage(),
+    }
 }
 
 /// How inputs must be bound: wgpu refuses a buffer that one launch both reads and writes, unless each of its bindings

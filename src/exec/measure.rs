@@ -280,7 +280,7 @@ impl<'a> Layout<'a> {
             Location { buffer: arena, offset_bytes, size_bytes }
         };
         let op = self.node.op.as_ref();
-        let storage = storage_type(self.inputs.iter().chain(&self.outputs));
+        let storage = storage_type(device, self.inputs.iter().chain(&self.outputs));
         op.dispatches(&self.inputs, &self.outputs, &device.target())
             .into_iter()
             .map(|dispatch| {

@@ -84,7 +84,7 @@ pub fn run_op(
         Location { buffer, offset_bytes: region.offset_bytes, size_bytes: region.size_bytes }
     };
     let target = options.family.map_or_else(|| device.target(), |family| Target { family, ..device.target() });
-    let storage = storage_type(descs.iter().chain(&outputs));
+    let storage = storage_type(device, descs.iter().chain(&outputs));
     let launches = op
         .dispatches(&descs, &outputs, &target)
         .into_iter()

@@ -92,7 +92,7 @@ impl BiasAdd {
 
 /// `grad_bias[c] = Σ grad_output[n, c, …]` over all but c; input `grad_output`.
 #[derive(Clone, Copy, Debug)]
-struct BiasAddGradBias;
+pub(super) struct BiasAddGradBias;
 
 fn all_but_channels(shape: &Shape) -> AxisSum {
     let axes: Vec<_> = (0..shape.len()).filter(|&axis| axis != 1).collect();

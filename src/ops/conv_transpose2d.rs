@@ -141,11 +141,11 @@ impl Op for ConvTranspose2d {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
-        cost(geometry.flops(), inputs, outputs, geometry.packed_bytes(Gather::GradInput))
+        cost(geometry.flops(), inputs, outputs, &geometry.workspaces(Gather::GradInput))
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
-        self.geometry(inputs, outputs).packed_bytes(Gather::GradInput).into_iter().collect()
+        self.geometry(inputs, outputs).workspaces(Gather::GradInput)
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {

@@ -27,8 +27,6 @@ pub(super) struct Tiling {
     pub(super) tile_n: usize,
     /// Groups of four rows that a lane loads (subgroups only).
     pub(super) panels: usize,
-    /// Whether operands are read as words of 64 bits.
-    wide: bool,
 }
 
 impl Tiling {
@@ -42,9 +40,9 @@ impl Tiling {
                 // make up for the longer code that a driver compiles.
                 let filled = m % (2 * rows) > rows || m.is_multiple_of(2 * rows);
                 let panels = if size <= 8 && filled && flops >= LARGE_FLOPS { 2 } else { 1 };
-                Tiling { family: target.family, tile_m: rows * panels, tile_n: rows, panels, wide: target.wide_loads }
+                Tiling { family: target.family, tile_m: rows * panels, tile_n: rows, panels }
             }
-            _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1, wide: false },
+            _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1 },
         }
     }
 
@@ -63,10 +61,7 @@ impl Tiling {
             .constant("TILE_N", self.tile_n as u32)
             .linear(m.div_ceil(self.tile_m) * n.div_ceil(self.tile_n) * depth);
         match self.family {
-            Family::Subgroup { .. } => {
-                let dispatch = dispatch.constant("PANELS", self.panels as u32);
-                if self.wide { dispatch.constant("WIDE", 1) } else { dispatch }
-            }
+            Family::Subgroup { .. } => dispatch.constant("PANELS", self.panels as u32),
             Family::Workgroup => dispatch,
         }
     }
@@ -155,6 +150,10 @@ pub(super) struct Gemm {
     pub(super) trans_b: bool,
     /// Adds to `c`.
     pub(super) accumulate: bool,
+    /// `n` numbers that the sums of each row start from. Not in a batch, and not together with `accumulate`.
+    pub(super) bias: Option<Slot>,
+    /// Whether negative results become 0.
+    pub(super) relu: bool,
 }
 
 #[repr(C)]
@@ -190,7 +189,7 @@ struct Params {
 impl Gemm {
     /// One product, without transposing.
     pub(super) fn new(m: usize, n: usize, k: usize) -> Self {
-        Gemm { m, n, k, outer: 1, batch: 1, trans_a: false, trans_b: false, accumulate: false }
+        Gemm { m, n, k, outer: 1, batch: 1, trans_a: false, trans_b: false, accumulate: false, bias: None, relu: false }
     }
 
     /// How the sum is split. Depends on the shapes only.
@@ -225,10 +224,15 @@ impl Gemm {
         let dense = Matrix { batch: self.m * self.n, ..Matrix::new(c, self.n) };
         if split.is_split() {
             let parts = Matrix { slot: workspace, ..dense };
-            let sum = reduce(workspace, c, split.parts, self.count());
+            let mut sum = reduce(workspace, c, split.parts, self.count());
+            if let Some(bias) = self.bias {
+                sum.bindings.push(bias);
+                sum = sum.constant("BIAS", 1).constant("COLUMNS", self.n as u32);
+            }
+            let flags = [("ACCUMULATE", self.accumulate), ("RELU", self.relu)];
             vec![
-                Gemm { accumulate: false, ..*self }.launch(tiling, a, b, parts, split),
-                if self.accumulate { sum.constant("ACCUMULATE", 1) } else { sum },
+                Gemm { accumulate: false, bias: None, relu: false, ..*self }.launch(tiling, a, b, parts, split),
+                flags.into_iter().filter(|(_, set)| *set).fold(sum, |sum, (name, _)| sum.constant(name, 1)),
             ]
         } else {
             vec![self.launch(tiling, a, b, dense, split)]
@@ -290,7 +294,9 @@ impl Gemm {
         };
         let iterations =
             if splits_k { split.terms.min(self.k) / 4 + 4 } else { split.terms.min(self.outer) * (self.k / 4 + 4) };
-        let dispatch = Dispatch::new("matmul", "forward", [a.slot, b.slot, c.slot]).params(&params).loops(iterations);
+        let mut bindings = vec![a.slot, b.slot, c.slot];
+        bindings.extend(self.bias);
+        let dispatch = Dispatch::new("matmul", "forward", bindings).params(&params).loops(iterations);
         let flags = [
             ("TRANS_A", self.trans_a),
             ("TRANS_B", self.trans_b),
@@ -298,6 +304,8 @@ impl Gemm {
             ("VEC_B", b.is_aligned()),
             ("VEC_C", c.is_aligned() && self.n.is_multiple_of(4)),
             ("ACCUMULATE", self.accumulate),
+            ("COLUMN_START", self.bias.is_some()),
+            ("RELU", self.relu),
             ("K_TAIL", !self.k.is_multiple_of(4)),
         ];
         let dispatch = flags.into_iter().filter(|(_, set)| *set).fold(dispatch, |d, (name, _)| d.constant(name, 1));

@@ -3,6 +3,7 @@
 mod preprocess;
 mod reflect;
 mod source;
+mod wide;
 
 use std::fmt;
 
@@ -47,15 +48,11 @@ pub struct Target {
     /// Whether the driver takes minutes and gigabytes to compile long code, so that kernels unroll little.
     #[serde(default)]
     pub short_code: bool,
-    /// Whether to read operands of matrix products as words of 64 bits, where kernels can: for software devices, which load
-    /// word by word.
-    #[serde(default)]
-    pub wide_loads: bool,
 }
 
 impl Default for Target {
     fn default() -> Self {
-        Target { family: Family::Workgroup, short_code: false, wide_loads: false }
+        Target { family: Family::Workgroup, short_code: false }
     }
 }
 
@@ -64,6 +61,8 @@ impl Default for Target {
 pub enum StorageType {
     /// `alias Storage = f32`
     F32,
+    /// The same, and each `Storage4` in memory is read and written as two words of 64 bits.
+    F32Words,
     /// `enable f16; alias Storage = f16`
     F16,
 }

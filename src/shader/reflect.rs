@@ -54,7 +54,7 @@ fn capabilities(variant: &Variant) -> Capabilities {
     if variant.storage == StorageType::F16 {
         capabilities |= Capabilities::SHADER_FLOAT16;
     }
-    if variant.consts.iter().any(|&(name, _)| name == "WIDE") {
+    if variant.storage == StorageType::F32Words {
         capabilities |= Capabilities::SHADER_INT64;
     }
     capabilities

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::preprocess::{Names, preprocess};
+use super::wide;
 use super::{Access, Family, Kernel, StorageType, Variant};
 use crate::error::ShaderError;
 
@@ -24,6 +25,7 @@ pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> 
         Access::Read => body,
         Access::ReadWrite => make_read_write(&body),
     };
+    let body = if variant.storage == StorageType::F32Words { wide::make_wide(&body) } else { body };
     Ok(prelude(variant) + &body)
 }
 
@@ -43,10 +45,6 @@ fn names(kernel: Kernel, variant: &Variant) -> Names {
     }
     // A constant that is given at all also counts as defined: flags of an op are constants like the others.
     names.defines.extend(variant.consts.iter().map(|&(name, _)| name.to_owned()));
-    if variant.storage == StorageType::F16 {
-        // Four of them are one word of 64 bits already.
-        names.defines.remove("WIDE");
-    }
     names.consts.extend(variant.consts.iter().map(|&(name, value)| (name.to_owned(), value)));
     names
 }
@@ -54,13 +52,16 @@ fn names(kernel: Kernel, variant: &Variant) -> Names {
 fn prelude(variant: &Variant) -> String {
     // `enable` must stand before everything else.
     let (enable, storage) = match variant.storage {
-        StorageType::F32 => ("", "f32"),
+        StorageType::F32 | StorageType::F32Words => ("", "f32"),
         StorageType::F16 => ("enable f16;\n", "f16"),
     };
     let mut prelude = format!(
         "{enable}alias Storage = {storage};\nalias Storage2 = vec2<Storage>;\nalias Storage4 = vec4<Storage>;\n\
          alias Accum = f32;\nalias Accum2 = vec2<f32>;\nalias Accum4 = vec4<f32>;\n"
     );
+    if variant.storage == StorageType::F32Words {
+        prelude.push_str(wide::PRELUDE);
+    }
     if let Family::Subgroup { size } = variant.family {
         let _ = writeln!(prelude, "const SUBGROUP_SIZE = {size}u;");
     }

@@ -41,7 +41,7 @@ pub(in crate::nn) fn attention(
         |tensor, shape: &[usize]| scope.apply(Reshape { shape: [batch * heads, shape[2], shape[3]].into() }, &[tensor]);
     let (query, key, value) = (matrices(query, &q)?, matrices(key, &k)?, matrices(value, &v)?);
     let query = scope.apply(Scale { factor: 1.0 / (q[3] as f32).sqrt() }, &[query])?;
-    let scores = scope.apply(MatMul { trans_a: false, trans_b: true }, &[query, key])?;
+    let scores = scope.apply(MatMul { trans_b: true, ..MatMul::default() }, &[query, key])?;
     let mut weights = scope.apply(Softmax { axis: 2, causal }, &[scores])?;
     if drops(scope, p)? {
         // Dropout counts by samples.

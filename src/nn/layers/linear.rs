@@ -2,7 +2,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Module, Scheme, Scope};
 use crate::error::GraphError;
-use crate::ops::bias_add::BiasAdd;
 use crate::ops::matmul::MatMul;
 use crate::ops::reshape::Reshape;
 use crate::tensor::ValueId;
@@ -74,10 +73,9 @@ pub(super) fn project(
     if shape.len() > 1 {
         value = scope.apply(Reshape { shape: [shape.iter().product(), in_features].into() }, &[value])?;
     }
-    value = scope.apply(MatMul { trans_a: false, trans_b: true }, &[value, weight])?;
-    if let Some(bias) = bias {
-        value = scope.apply(BiasAdd, &[value, bias])?;
-    }
+    let product = MatMul { trans_b: true, bias: bias.is_some(), ..MatMul::default() };
+    let inputs: Vec<_> = [value, weight].into_iter().chain(bias).collect();
+    value = scope.apply(product, &inputs)?;
     if shape.len() > 1 {
         shape.push(scope.shape(weight)[0]);
         value = scope.apply(Reshape { shape: shape.into() }, &[value])?;

@@ -6,6 +6,7 @@ use super::super::gemm::{Split, Tiling, reduce};
 use super::super::{Dispatch, Slot};
 use super::Conv2d;
 use super::direct::Direct;
+use super::winograd::Winograd;
 use crate::shader::Target;
 
 /// Most channels of a group for which no matrix products are made.
@@ -174,11 +175,19 @@ impl Geometry {
     }
 
     /// Bytes of the weights in the order in which the matrix product reads them; `None` where it reads them as they are.
-    pub(in crate::ops) fn packed_bytes(&self, gather: Gather) -> Option<u64> {
+    fn packed_bytes(&self, gather: Gather) -> Option<u64> {
         let (rows, channels) = self.rows_and_channels(gather);
         let in_order = gather == Gather::Forward && self.taps() == 1 && channels.is_multiple_of(4);
         let packed = (self.groups * self.taps() * rows * channels.next_multiple_of(4) * 4) as u64;
         (!self.is_direct() && !in_order).then_some(packed)
+    }
+
+    /// Bytes of the workspaces of forward or grad_input.
+    pub(in crate::ops) fn workspaces(&self, gather: Gather) -> Vec<u64> {
+        match Winograd::new(self, gather) {
+            Some(winograd) => winograd.workspaces(),
+            None => self.packed_bytes(gather).into_iter().collect(),
+        }
     }
 
     fn pack(&self, gather: Gather, weight: Slot) -> Dispatch {
@@ -204,6 +213,10 @@ impl Geometry {
 
     /// The launches of forward or grad_input.
     pub(in crate::ops) fn gather(&self, gather: Gather, target: &Target, operands: Operands) -> Vec<Dispatch> {
+        // Unrolled transforms are long code.
+        if let Some(winograd) = Winograd::new(self, gather).filter(|_| !target.short_code) {
+            return winograd.gather(target, operands);
+        }
         let Operands { weight, source, bias, relu } = operands;
         let entry = match gather {
             Gather::Forward => "forward",
@@ -275,18 +288,30 @@ impl Geometry {
         Split::new(rows, columns, self.groups, terms, flat.output.1, flat.output.1 / 4 + 4, 1)
     }
 
-    /// Bytes of the parts' results of grad_weight, if its sum is split.
-    pub(in crate::ops) fn grad_weight_workspace(&self) -> Option<u64> {
-        if self.is_direct() {
-            return Direct::workspace_bytes(self);
+    /// Bytes of the parts' results of grad_weight, if its sum is split, or of what its transforms need.
+    pub(in crate::ops) fn grad_weight_workspaces(&self) -> Vec<u64> {
+        if let Some(winograd) = Winograd::new(self, Gather::Forward) {
+            let mut workspaces = winograd.workspaces();
+            // What the other kernel needs where code must be short.
+            let parts = self.grad_weight_split().workspace_bytes(self.weight_numel());
+            workspaces[0] = workspaces[0].max(parts.unwrap_or(0));
+            return workspaces;
         }
-        self.grad_weight_split().workspace_bytes(self.weight_numel())
+        let bytes = if self.is_direct() {
+            Direct::workspace_bytes(self)
+        } else {
+            self.grad_weight_split().workspace_bytes(self.weight_numel())
+        };
+        bytes.into_iter().collect()
     }
 
     /// The launches of grad_weight (inputs `input, grad_output`).
     pub(in crate::ops) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
         if self.is_direct() {
             return Direct::new(self, Gather::Forward, target).grad_weight(target);
+        }
+        if let Some(winograd) = Winograd::new(self, Gather::Forward).filter(|_| !target.short_code) {
+            return winograd.grad_weight(target);
         }
         let flat = self.flattened_rows();
         let split = self.grad_weight_split();

@@ -11,9 +11,9 @@ use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
 /// Flops, and every tensor once; workspaces are written and read.
-pub(in crate::ops) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc], workspace: Option<u64>) -> Cost {
+pub(in crate::ops) fn cost(flops: u64, inputs: &[TensorDesc], outputs: &[TensorDesc], workspaces: &[u64]) -> Cost {
     let tensors = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum::<u64>();
-    Cost { flops, bytes_moved: tensors + 2 * workspace.unwrap_or(0) }
+    Cost { flops, bytes_moved: tensors + 2 * workspaces.iter().sum::<u64>() }
 }
 
 /// The gradient of input; inputs `weight, grad_output`. The input's extents do not follow from those of the output.
@@ -47,11 +47,11 @@ impl Op for Conv2dGradInput {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
-        cost(geometry.flops(), inputs, outputs, geometry.packed_bytes(Gather::GradInput))
+        cost(geometry.flops(), inputs, outputs, &geometry.workspaces(Gather::GradInput))
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
-        self.geometry(inputs, outputs).packed_bytes(Gather::GradInput).into_iter().collect()
+        self.geometry(inputs, outputs).workspaces(Gather::GradInput)
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
@@ -74,10 +74,6 @@ impl Conv2dGradWeight {
         Geometry::new(&self.conv, &inputs[0].shape, &outputs[0].shape, &inputs[1].shape)
     }
 
-    fn workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Option<u64> {
-        self.geometry(inputs, outputs).grad_weight_workspace()
-    }
-
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let geometry = self.geometry(call.input_descs, call.output_descs);
         twin::grad_weight(&geometry, call.input(0), call.input(1), call.output(0));
@@ -95,11 +91,11 @@ impl Op for Conv2dGradWeight {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        cost(self.geometry(inputs, outputs).flops(), inputs, outputs, self.workspace_bytes(inputs, outputs))
+        cost(self.geometry(inputs, outputs).flops(), inputs, outputs, &self.workspaces(inputs, outputs))
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
-        self.workspace_bytes(inputs, outputs).into_iter().collect()
+        self.geometry(inputs, outputs).grad_weight_workspaces()
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
@@ -177,8 +173,7 @@ impl Op for Conv2dGradBias {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let workspace = self.workspaces(inputs, outputs).first().copied();
-        cost(inputs[0].numel() as u64, inputs, outputs, workspace)
+        cost(inputs[0].numel() as u64, inputs, outputs, &self.workspaces(inputs, outputs))
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {

@@ -4,6 +4,7 @@ mod direct;
 mod geometry;
 mod grad;
 mod twin;
+mod winograd;
 
 pub(super) use geometry::{Gather, Geometry, Operands};
 use grad::Conv2dGradInput;
@@ -36,8 +37,10 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// **Saved for backward:** input where weight wants a gradient, weight where input wants one, and with `relu` the output
 /// (compact, a bit for each of its elements unless the output is kept anyway). **In place:** no.
 /// **Workspaces:** the weights once more, in the order in which the kernel reads them; for the gradient of weight the parts
-/// of a split sum.
-/// **Numerics:** sums in f32, in an order that depends on the shapes only. NaN passes `relu`.
+/// of a split sum. Kernels of 3 by 3 with stride 1 and 16 or more channels on both sides are products at points (Winograd,
+/// F(4x4, 3x3)), with up to 16 MiB, or one sample's, of images at those points.
+/// **Numerics:** sums in f32, in an order that depends on the shapes only. Products at points err twice as much as plain sums,
+/// and a pixel that is not finite makes all outputs of its 4 by 4 tile NaN. NaN passes `relu`.
 ///
 /// # Errors
 /// Where shapes do not fit together, the kernel is larger than the padded input, a setting is 0 that must not be, an input
@@ -199,11 +202,11 @@ impl Op for Conv2d {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
-        cost(geometry.flops(), inputs, outputs, geometry.packed_bytes(Gather::Forward))
+        cost(geometry.flops(), inputs, outputs, &geometry.workspaces(Gather::Forward))
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
-        self.geometry(inputs, outputs).packed_bytes(Gather::Forward).into_iter().collect()
+        self.geometry(inputs, outputs).workspaces(Gather::Forward)
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
@@ -260,6 +263,12 @@ pub fn cases() -> Vec<Case> {
         // Around the tiles, several tiles, vectors and none.
         case("channels36to65", same, [2, 36, 8, 9], [65, 36, 3, 3]),
         case("channels36to64", same, [2, 36, 8, 9], [64, 36, 3, 3]),
+        // Products at points: tiles in a row of four, and not; whole tiles, and not; several lots of samples.
+        case("points_rows", same, [1, 16, 12, 16], [20, 16, 3, 3]),
+        case("points_rows_no_padding", plain, [2, 20, 7, 20], [16, 20, 3, 3]),
+        case("points_rows_pad2", Conv2d { padding: (2, 2), relu: true, ..Conv2d::default() }, [1, 16, 6, 28], [16, 16, 3, 3]),
+        case("points_pad1x2", Conv2d { padding: (1, 2), ..plain }, [3, 16, 5, 8], [24, 16, 3, 3]),
+        case("points_lots", same, [3, 16, 110, 128], [16, 16, 3, 3]),
         case("channels42to63", same, [2, 42, 9, 7], [63, 42, 3, 3]),
         case("channels4to33", Conv2d::default(), [3, 4, 13, 11], [33, 4, 3, 3]),
         case("groups3_wide", groups(same, 3), [2, 15, 7, 12], [24, 5, 3, 3]),
