@@ -17,7 +17,6 @@
 // With SUBGROUPS a workgroup is one subgroup. Its tile of C stays in registers, each lane loads other rows of A and other
 // columns of B, and A reaches all lanes by broadcast: no workgroup memory, no barrier, and few loads, which software
 // drivers do lane by lane. Otherwise 128 invocations share blocks of A and B of 16 k through workgroup memory (8 KiB).
-#import "shared/packed.wgsl"
 
 // Four vectors of four.
 alias Block = mat4x4<f32>;

@@ -23,24 +23,23 @@
 //             in grads
 // dispatch    one workgroup per 4 * SUBGROUP_SIZE samples, tile of units and step, the samples fastest; folded
 // workgroup   0 bytes
-#import "shared/packed.wgsl"
 
 #ifdef ENTRY_forward_tile
 #ifdef RECOMPUTE
-@group(0) @binding(4) var<storage, read> hidden: array<Packed4>;
+@group(0) @binding(4) var<storage, read> hidden: array<Storage4>;
 #else
-@group(0) @binding(4) var<storage, read_write> hidden: array<Packed4>;
+@group(0) @binding(4) var<storage, read_write> hidden: array<Storage4>;
 #ifdef CELLS
-@group(0) @binding(CELLS) var<storage, read_write> cells: array<Packed4>;
+@group(0) @binding(CELLS) var<storage, read_write> cells: array<Storage4>;
 #endif
 #endif
-@group(0) @binding(0) var<storage, read> weight_hh: array<Packed4>;
-@group(0) @binding(1) var<storage, read> bias_ih: array<Packed4>;
-@group(0) @binding(2) var<storage, read> bias_hh: array<Packed4>;
-@group(0) @binding(3) var<storage, read_write> gates: array<Packed4>;
+@group(0) @binding(0) var<storage, read> weight_hh: array<Storage4>;
+@group(0) @binding(1) var<storage, read> bias_ih: array<Storage4>;
+@group(0) @binding(2) var<storage, read> bias_hh: array<Storage4>;
+@group(0) @binding(3) var<storage, read_write> gates: array<Storage4>;
 #ifdef INPUTS
-@group(0) @binding(5) var<storage, read> input: array<Packed4>;
-@group(0) @binding(6) var<storage, read> weight_ih: array<Packed4>;
+@group(0) @binding(5) var<storage, read> input: array<Storage4>;
+@group(0) @binding(6) var<storage, read> weight_ih: array<Storage4>;
 #endif
 
 // Units of a tile; their gates are its rows.
@@ -48,18 +47,18 @@ const UNITS = SUBGROUP_SIZE;
 #endif
 
 #ifdef ENTRY_backward_tile
-@group(0) @binding(0) var<storage, read> weight_hh: array<Packed4>;
-@group(0) @binding(1) var<storage, read> states: array<Packed4>;
-@group(0) @binding(2) var<storage, read_write> grads: array<Packed4>;
-@group(0) @binding(3) var<storage, read_write> grad_hidden: array<Packed4>;
+@group(0) @binding(0) var<storage, read> weight_hh: array<Storage4>;
+@group(0) @binding(1) var<storage, read> states: array<Storage4>;
+@group(0) @binding(2) var<storage, read_write> grads: array<Storage4>;
+@group(0) @binding(3) var<storage, read_write> grad_hidden: array<Storage4>;
 #ifdef CELLS
-@group(0) @binding(CELLS) var<storage, read_write> grad_cell: array<Packed4>;
+@group(0) @binding(CELLS) var<storage, read_write> grad_cell: array<Storage4>;
 #endif
 #ifdef GRAD_OUTPUT
-@group(0) @binding(GRAD_OUTPUT) var<storage, read> grad_output: array<Packed4>;
+@group(0) @binding(GRAD_OUTPUT) var<storage, read> grad_output: array<Storage4>;
 #endif
 #ifdef GATES
-@group(0) @binding(GATES) var<storage, read> gates: array<Packed4>;
+@group(0) @binding(GATES) var<storage, read> gates: array<Storage4>;
 #endif
 #endif
 
@@ -97,16 +96,16 @@ fn forward_tile(
     let input_weights_at = rows * i4;
     for (var k = 0u; k < i4; k++) {
         let terms = transpose(mat4x4<f32>(
-            unpack4(input[input_at.x + k]),
-            unpack4(input[input_at.y + k]),
-            unpack4(input[input_at.z + k]),
-            unpack4(input[input_at.w + k]),
+            Accum4(input[input_at.x + k]),
+            Accum4(input[input_at.y + k]),
+            Accum4(input[input_at.z + k]),
+            Accum4(input[input_at.w + k]),
         ));
         let weights = mat4x4<f32>(
-            unpack4(weight_ih[input_weights_at.x + k]),
-            unpack4(weight_ih[input_weights_at.y + k]),
-            unpack4(weight_ih[input_weights_at.z + k]),
-            unpack4(weight_ih[input_weights_at.w + k]),
+            Accum4(weight_ih[input_weights_at.x + k]),
+            Accum4(weight_ih[input_weights_at.y + k]),
+            Accum4(weight_ih[input_weights_at.z + k]),
+            Accum4(weight_ih[input_weights_at.w + k]),
         );
         #for row in 0..TILE_ROWS
         {
@@ -125,16 +124,16 @@ fn forward_tile(
     let states_end = select(0u, h4, t > 0u);
     for (var k = 0u; k < states_end; k++) {
         let terms = transpose(mat4x4<f32>(
-            unpack4(hidden[states_at.x + k]),
-            unpack4(hidden[states_at.y + k]),
-            unpack4(hidden[states_at.z + k]),
-            unpack4(hidden[states_at.w + k]),
+            Accum4(hidden[states_at.x + k]),
+            Accum4(hidden[states_at.y + k]),
+            Accum4(hidden[states_at.z + k]),
+            Accum4(hidden[states_at.w + k]),
         ));
         let weights = mat4x4<f32>(
-            unpack4(weight_hh[weights_at.x + k]),
-            unpack4(weight_hh[weights_at.y + k]),
-            unpack4(weight_hh[weights_at.z + k]),
-            unpack4(weight_hh[weights_at.w + k]),
+            Accum4(weight_hh[weights_at.x + k]),
+            Accum4(weight_hh[weights_at.y + k]),
+            Accum4(weight_hh[weights_at.z + k]),
+            Accum4(weight_hh[weights_at.w + k]),
         );
         #for row in 0..TILE_ROWS
         {
@@ -156,16 +155,16 @@ fn forward_tile(
             #for gate in 0..CELL_GATES
             {
                 let bias_at = #gateu * h4 + unit / 4u + #groupu;
-                over_inputs[#gate] = unpack4(bias_ih[bias_at]) + Accum4(
+                over_inputs[#gate] = Accum4(bias_ih[bias_at]) + Accum4(
                     c[#(gate * SUBGROUP_SIZE + group * 4)][r],
                     c[#(gate * SUBGROUP_SIZE + group * 4 + 1)][r],
                     c[#(gate * SUBGROUP_SIZE + group * 4 + 2)][r],
                     c[#(gate * SUBGROUP_SIZE + group * 4 + 3)][r],
                 );
-                over_states[#gate] = unpack4(bias_hh[bias_at]);
+                over_states[#gate] = Accum4(bias_hh[bias_at]);
 #ifdef INPUTS
 #else
-                over_inputs[#gate] += unpack4(gates[at + #gateu * h4]);
+                over_inputs[#gate] += Accum4(gates[at + #gateu * h4]);
 #endif
 #ifdef APART
                 over_states[#gate] += Accum4(
@@ -184,9 +183,9 @@ fn forward_tile(
             var earlier = Accum4();
             if t > 0u {
 #ifdef CELLS
-                earlier = unpack4(cells[now - h4]);
+                earlier = Accum4(cells[now - h4]);
 #else
-                earlier = unpack4(hidden[now - h4]);
+                earlier = Accum4(hidden[now - h4]);
 #endif
             }
             var state = next_states(kept, earlier);
@@ -194,13 +193,13 @@ fn forward_tile(
                 kept = Kept();
                 state = States();
             }
-            hidden[now] = pack4(state[0]);
+            hidden[now] = Storage4(state[0]);
 #ifdef CELLS
-            cells[now] = pack4(state[1]);
+            cells[now] = Storage4(state[1]);
 #endif
 #endif
             #for number in 0..4
-            gates[at + #numberu * h4] = pack4(kept[#number]);
+            gates[at + #numberu * h4] = Storage4(kept[#number]);
             #end
         }
         #end
@@ -237,17 +236,17 @@ fn backward_tile(
     var c: array<Accum4, TILE_ROWS>;
     for (var k = 0u; k < sums; k++) {
         let terms = transpose(mat4x4<f32>(
-            unpack4(grads[later_at.x + k]),
-            unpack4(grads[later_at.y + k]),
-            unpack4(grads[later_at.z + k]),
-            unpack4(grads[later_at.w + k]),
+            Accum4(grads[later_at.x + k]),
+            Accum4(grads[later_at.y + k]),
+            Accum4(grads[later_at.z + k]),
+            Accum4(grads[later_at.w + k]),
         ));
         let weight_at = k * params.hidden + column;
         let weights = transpose(mat4x4<f32>(
-            unpack4(weight_hh[weight_at]),
-            unpack4(weight_hh[weight_at + h4]),
-            unpack4(weight_hh[weight_at + 2u * h4]),
-            unpack4(weight_hh[weight_at + 3u * h4]),
+            Accum4(weight_hh[weight_at]),
+            Accum4(weight_hh[weight_at + h4]),
+            Accum4(weight_hh[weight_at + 2u * h4]),
+            Accum4(weight_hh[weight_at + 3u * h4]),
         ));
         #for row in 0..TILE_ROWS
         {
@@ -266,7 +265,7 @@ fn backward_tile(
             let i = sample * h4 + unit / 4u + #groupu;
             let now = (sample * params.time + t) * h4 + unit / 4u + #groupu;
             let at = (sample * params.grads_time + params.grads_t) * width + unit / 4u + #groupu;
-            var d_hidden = unpack4(grad_hidden[i]) + Accum4(
+            var d_hidden = Accum4(grad_hidden[i]) + Accum4(
                 c[#(group * 4)][r],
                 c[#(group * 4 + 1)][r],
                 c[#(group * 4 + 2)][r],
@@ -275,38 +274,38 @@ fn backward_tile(
             var back: Back;
             if t < steps_of(sample * params.hidden) {
 #ifdef GRAD_OUTPUT
-                d_hidden += unpack4(grad_output[now]);
+                d_hidden += Accum4(grad_output[now]);
 #endif
                 var kept: Kept;
 #ifdef GATES
                 let kept_at = (sample * params.gates_time + params.gates_t) * 4u * h4 + unit / 4u + #groupu;
                 #for number in 0..4
-                kept[#number] = unpack4(gates[kept_at + #numberu * h4]);
+                kept[#number] = Accum4(gates[kept_at + #numberu * h4]);
                 #end
 #else
                 #for number in 0..4
-                kept[#number] = unpack4(grads[at + #numberu * h4]);
+                kept[#number] = Accum4(grads[at + #numberu * h4]);
                 #end
 #endif
                 var earlier = Accum4();
                 if t > 0u {
-                    earlier = unpack4(states[now - h4]);
+                    earlier = Accum4(states[now - h4]);
                 }
 #ifdef CELLS
-                let d_cell = unpack4(grad_cell[i]);
-                back = step_back(kept, earlier, unpack4(states[now]), d_hidden, d_cell);
-                grad_cell[i] = pack4(back.cell);
+                let d_cell = Accum4(grad_cell[i]);
+                back = step_back(kept, earlier, Accum4(states[now]), d_hidden, d_cell);
+                grad_cell[i] = Storage4(back.cell);
 #else
                 back = step_back(kept, earlier, Accum4(), d_hidden, Accum4());
 #endif
             } else {
                 back.hidden = d_hidden;
             }
-            grad_hidden[i] = pack4(back.hidden);
+            grad_hidden[i] = Storage4(back.hidden);
             #for gate in 0..CELL_GATES
-            grads[at + #gateu * h4] = pack4(back.over_inputs[#gate]);
+            grads[at + #gateu * h4] = Storage4(back.over_inputs[#gate]);
 #ifdef APART
-            grads[at + apart + #gateu * h4] = pack4(back.over_states[#gate]);
+            grads[at + apart + #gateu * h4] = Storage4(back.over_states[#gate]);
 #endif
             #end
         }

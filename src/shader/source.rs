@@ -11,7 +11,6 @@ use crate::error::ShaderError;
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shader_files.rs"));
 
 fn load(path: &str) -> Option<&'static str> {
-    if let Ok(d) = std::env::var("TF_SHADERS") { return std::fs::read_to_string(format!("{d}/{path}")).ok().map(|s| &*Box::leak(s.into_boxed_str())); } // HACK
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
 }
 

@@ -5,7 +5,6 @@ use crate::ops::gemm::{Gemm, Matrix};
 
 /// Steps of a chunk but the last: as many as there are chunks, about, so that neither a chunk nor their number is large.
 pub(super) fn length(time: usize) -> usize {
-    if let Ok(n) = std::env::var("CHUNK") { return time.div_ceil(n.parse::<usize>().unwrap()); }
     time.div_ceil(time.isqrt().max(1))
 }
 

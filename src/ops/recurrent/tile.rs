@@ -17,7 +17,6 @@ pub(super) struct StepTile {
     family: Family,
     /// Lanes.
     size: usize,
-    wide: bool,
     /// Whether the product with inputs is part of the kernel.
     pub(super) takes_inputs: bool,
 }
@@ -32,14 +31,13 @@ impl StepTile {
     /// `None` where each step takes a product and a kernel for the rest: on GPUs, where compilers cannot bear long code, and
     /// where rows do not consist of vectors of four. `bindings` is how many forward has without the input and its weights.
     pub(super) fn new(sizes: Sizes, bindings: usize, target: &Target) -> Option<Self> {
-        if std::env::var("NOTILE").is_ok() { return None; }
         let Family::Subgroup { size: size @ (4 | 8 | 16) } = target.family else {
             // Larger subgroups than 16 would unroll to very long code.
             return None;
         };
         let takes_inputs = sizes.input.is_multiple_of(LANE) && bindings + 2 <= MAX_BINDINGS;
         let fits = sizes.hidden.is_multiple_of(LANE) && !target.short_code;
-        fits.then_some(StepTile { family: target.family, size: size as usize, wide: target.wide_loads, takes_inputs })
+        fits.then_some(StepTile { family: target.family, size: size as usize, takes_inputs })
     }
 
     /// The steps from `at.t` on. Other than one only with `recompute`, which makes gates from states that are there.
@@ -105,9 +103,7 @@ impl StepTile {
             .loops(terms.div_ceil(LANE) + 2 + LANE)
             .flops((2 * count * samples * rows * terms) as u64)
             .linear(count);
-        let flags = [("WIDE", self.wide), ("APART", sizes.apart)];
-        let dispatch =
-            flags.into_iter().filter(|(_, set)| *set).fold(dispatch, |dispatch, (name, _)| dispatch.constant(name, 1));
+        let dispatch = if sizes.apart { dispatch.constant("APART", 1) } else { dispatch };
         with_optional(dispatch, bound.optional)
     }
 }
