@@ -104,7 +104,7 @@ impl<C: Cell> RecurrentBackward<C> {
     }
 
     fn chunks(sizes: Sizes) -> impl DoubleEndedIterator<Item = Chunk> {
-        Chunk::all(sizes.batch, sizes.time, chunk::length(sizes.time))
+        Chunk::all(sizes.batch, sizes.time, chunk::length(sizes.batch, sizes.time))
     }
 
     /// The steps of a chunk that have a step before them.
@@ -321,7 +321,7 @@ impl<C: Cell> Op for RecurrentBackward<C> {
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
         let sizes = self.sizes(&inputs[0]);
-        let rows = sizes.batch * chunk::length(sizes.time);
+        let rows = sizes.batch * chunk::length(sizes.batch, sizes.time);
         let mut workspaces = vec![(rows * sizes.grads() * 4) as u64, (rows.div_ceil(ROWS) * sizes.grads() * 4) as u64];
         if !self.forward.has_initial {
             workspaces.extend(C::STATES.iter().map(|_| sizes.state_bytes()));

@@ -75,7 +75,7 @@ impl<C: Cell> Op for Recurrent<C> {
         let mut outputs = vec![TensorDesc::f32([batch, time, hidden])];
         outputs.extend(C::STATES.iter().map(|_| TensorDesc::f32([batch, hidden])));
         outputs.extend(C::STATES[1..].iter().map(|_| TensorDesc::f32([batch, time, hidden])));
-        outputs.push(TensorDesc::f32([batch, self.gate_steps(time), super::KEPT * hidden]));
+        outputs.push(TensorDesc::f32([batch, self.gate_steps(batch, time), super::KEPT * hidden]));
         Ok(outputs)
     }
 
@@ -136,7 +136,7 @@ impl<C: Cell> Op for Recurrent<C> {
         let states = || (0..C::STATES.len()).map(|state| Slot::Output(Self::states_output(state)));
         let lengths = ("LENGTHS", self.lengths_input().map(Slot::Input));
         let mut dispatches = Vec::new();
-        for chunk in Chunk::all(batch, time, self.gate_steps(time)) {
+        for chunk in Chunk::all(batch, time, self.gate_steps(batch, time)) {
             let at = |t: usize| At { t, gates: [chunk.steps, t - chunk.begin], grads: [0, 0] };
             let single = self.single_steps(chunk, tile);
             let separate = if tile.is_some_and(|tile| tile.takes_inputs) { single } else { chunk.steps };
@@ -196,7 +196,7 @@ impl<C: Cell> Recurrent<C> {
             Some(initial) => call.input(initial).to_vec(),
             None => zeros(),
         });
-        for chunk in Chunk::all(batch, time, self.gate_steps(time)) {
+        for chunk in Chunk::all(batch, time, self.gate_steps(batch, time)) {
             let rows = (0..batch).flat_map(|b| &x[(b * time + chunk.begin) * input..][..chunk.steps * input]);
             let over_inputs = weights.over_inputs(&rows.copied().collect::<Vec<_>>(), batch * chunk.steps);
             for t in chunk.range() {

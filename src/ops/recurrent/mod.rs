@@ -100,10 +100,10 @@ impl<C: Cell> Recurrent<C> {
     }
 
     /// How many steps the buffer of gates holds.
-    fn gate_steps(&self, time: usize) -> usize {
+    fn gate_steps(&self, batch: usize, time: usize) -> usize {
         match self.stash {
             Stash::Full => time,
-            Stash::Compact => chunk::length(time),
+            Stash::Compact => chunk::length(batch, time),
         }
     }
 }
