@@ -1,7 +1,7 @@
 //! A step with its products in one kernel, for devices whose subgroups are vectors of a processor: there launches cost as much
 //! as a small product, and loads more than arithmetic.
 
-use super::{At, Sizes, with_optional};
+use super::{At, Params, Sizes, with_optional};
 use crate::ops::{Dispatch, Slot};
 use crate::shader::{Family, Target};
 
@@ -27,14 +27,21 @@ pub(super) struct Bound<const N: usize> {
     pub(super) optional: [(&'static str, Option<Slot>); N],
 }
 
+/// What a workgroup computes.
+struct Tile {
+    units: usize,
+    /// Rows of weights that it multiplies.
+    rows: usize,
+    /// Terms of a sum.
+    terms: usize,
+}
+
 impl StepTile {
     /// `None` where each step takes a product and a kernel for the rest: on GPUs, where compilers cannot bear long code, and
-    /// where rows do not consist of vectors of four. `bindings` is how many forward has without the input and its weights.
+    /// where rows are not made of vectors of four. `bindings` is how many forward has without the input and its weights.
     pub(super) fn new(sizes: Sizes, bindings: usize, target: &Target) -> Option<Self> {
-        let Family::Subgroup { size: size @ (4 | 8 | 16) } = target.family else {
-            // Larger subgroups than 16 would unroll to very long code.
-            return None;
-        };
+        // Larger subgroups than 16 would unroll to very long code.
+        let Family::Subgroup { size: size @ (4 | 8 | 16) } = target.family else { return None };
         let takes_inputs = sizes.input.is_multiple_of(LANE) && bindings + 2 <= MAX_BINDINGS;
         let fits = sizes.hidden.is_multiple_of(LANE) && !target.short_code;
         fits.then_some(StepTile { family: target.family, size: size as usize, takes_inputs })
@@ -57,8 +64,12 @@ impl StepTile {
             bound.always.extend(input);
             terms += sizes.input;
         }
+        let mut params = sizes.params(steps, at);
+        if recompute {
+            params.gates_width = params.grads_width;
+        }
         let mut dispatch = self
-            .launch(sizes, "forward_tile", bound, (steps, at), (self.size, rows), terms, recompute)
+            .launch(sizes, "forward_tile", bound, params, Tile { units: self.size, rows, terms })
             .constant("UNIT_GROUPS", (self.size / LANE) as u32)
             .constant("SUM_ROWS", (rows + states_row) as u32)
             .constant("STATES_ROW", states_row as u32);
@@ -70,38 +81,30 @@ impl StepTile {
 
     /// Step `at.t`, whose successor is in the buffer of gradients.
     pub(super) fn backward(self, sizes: Sizes, bound: Bound<4>, at: At) -> Dispatch {
-        let rows = LANE * self.size;
-        self.launch(sizes, "backward_tile", bound, (1, at), (rows, rows), sizes.sums(), false)
-            .constant("UNIT_GROUPS", self.size as u32)
+        let units = LANE * self.size;
+        let tile = Tile { units, rows: units, terms: sizes.sums() };
+        self.launch(sizes, "backward_tile", bound, sizes.params(1, at), tile).constant("UNIT_GROUPS", self.size as u32)
     }
 
-    /// A launch of tiles of so many units and rows of weights.
     fn launch<const N: usize>(
         self,
         sizes: Sizes,
         entry: &'static str,
         bound: Bound<N>,
-        (steps, at): (usize, At),
-        (units, rows): (usize, usize),
-        terms: usize,
-        gates_in_grads: bool,
+        params: Params,
+        tile: Tile,
     ) -> Dispatch {
         let samples = LANE * self.size;
-        let (blocks, tiles) = (sizes.batch.div_ceil(samples), sizes.hidden.div_ceil(units));
-        let mut params = sizes.params(steps, at);
-        params.blocks = blocks as u32;
-        params.tiles = tiles as u32;
-        if gates_in_grads {
-            params.gates_width = params.grads_width;
-        }
-        let count = blocks * tiles * steps;
+        let (blocks, tiles) = (sizes.batch.div_ceil(samples), sizes.hidden.div_ceil(tile.units));
+        let count = blocks * tiles * params.steps as usize;
+        let params = Params { blocks: blocks as u32, tiles: tiles as u32, ..params };
         let dispatch = Dispatch::new(sizes.file, entry, bound.always)
             .params(&params)
             .family(self.family)
             .constant("CELL_GATES", sizes.gates as u32)
-            .constant("TILE_ROWS", rows as u32)
-            .loops(terms.div_ceil(LANE) + 2 + LANE)
-            .flops((2 * count * samples * rows * terms) as u64)
+            .constant("TILE_ROWS", tile.rows as u32)
+            .loops(tile.terms.div_ceil(LANE) + 2 + LANE)
+            .flops((2 * count * samples * tile.rows * tile.terms) as u64)
             .linear(count);
         let dispatch = if sizes.apart { dispatch.constant("APART", 1) } else { dispatch };
         with_optional(dispatch, bound.optional)
