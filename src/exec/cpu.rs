@@ -68,7 +68,16 @@ impl CpuExecutor {
             })
         });
         let scratch = vec![0; scratch_words.max().unwrap_or(0)];
-        Ok(CpuExecutor { plan, graphs, arenas, staging, scratch, places: BTreeMap::new(), last_program: None, collected: Vec::new() })
+        Ok(CpuExecutor {
+            plan,
+            graphs,
+            arenas,
+            staging,
+            scratch,
+            places: BTreeMap::new(),
+            last_program: None,
+            collected: Vec::new(),
+        })
     }
 
     /// The arena words of a place, without its padding.

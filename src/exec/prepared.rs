@@ -42,7 +42,12 @@ pub(super) enum Step {
 }
 
 impl Prepared {
-    pub(super) fn new(device: &Device, arenas: &[Arena], program: &Program, graph: &Graph) -> Result<Self, DeviceError> {
+    pub(super) fn new(
+        device: &Device,
+        arenas: &[Arena],
+        program: &Program,
+        graph: &Graph,
+    ) -> Result<Self, DeviceError> {
         if program.graph_hash != graph.hash() {
             return Err(invalid("it was made for another graph"));
         }

@@ -438,8 +438,7 @@ impl Trainer {
 
     /// What all micro-batches of the step on these samples are given alike.
     fn uniform_inputs(&self, data: &Dataset, indices: &[usize], step: u64) -> Vec<(String, Vec<f32>)> {
-        let hyper =
-            |(group, rule): (usize, &Arc<dyn UpdateRule>)| (hyper_name(group), rule.hyper(step).to_vec());
+        let hyper = |(group, rule): (usize, &Arc<dyn UpdateRule>)| (hyper_name(group), rule.hyper(step).to_vec());
         let hypers = self.rules.rules.iter().enumerate().map(hyper);
         hypers.chain(self.config.loss.inputs(data.targets(), indices)).collect()
     }

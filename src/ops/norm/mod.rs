@@ -150,7 +150,11 @@ impl Normalization {
 
     /// Flops and bytes of the forward op.
     pub(super) fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let again = if self.launches(&inputs[0].shape, &Target::default()).dispatches.len() > 1 { inputs[0].size_bytes() } else { 0 };
+        let again = if self.launches(&inputs[0].shape, &Target::default()).dispatches.len() > 1 {
+            inputs[0].size_bytes()
+        } else {
+            0
+        };
         cost(if self.frozen { 4 } else { 10 }, again, inputs, outputs)
     }
 
