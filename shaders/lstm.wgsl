@@ -1,45 +1,76 @@
-// What an LSTM does between products with weights, which are matmul.forward.
+// What an LSTM does. Products with weights are matmul.forward, or part of forward_tile and backward_tile.
 //
 // forward_step:    [i f g o] = gates + bias_ih + bias_hh, through sigmoid (i, f, o) and tanh (g), kept in `gates`
 //                  cell = f * earlier cell + i * g, hidden = o * tanh(cell)
-//                  At steps that a sample has not: zeros everywhere, and last_hidden, last_cell stay as they are. They hold
-//                  the initial states before the first step.
-// recompute_gates: the first of these lines alone, for all steps that `gates` holds
+//                  At steps that a sample has not: zeros everywhere.
+// recompute_gates: the first of these lines alone, for some of the steps that `gates` holds
 // backward_step:   grad_hidden (+ grad_output of the step) and grad_cell become grads of the sums before sigmoid and tanh,
 //                  and the gradients of the step before; that of its hidden state is 0, to which a product is added. At steps
 //                  that a sample has not: grads are 0, and the gradients of states pass by.
+// forward_tile, backward_tile: a step with its products: shared/recurrent_tile.wgsl
+// last_states, grad_biases: shared/recurrent.wgsl
 //
 // bindings   See shared/recurrent.wgsl for the letters; W = 4H.
-//            forward_step: bias_ih [4H], bias_hh [4H], gates [B, C, 4H] (changed), hidden [B, T, H], last_hidden [B, H]
-//            (changed), cells [B, T, H], last_cell [B, H] (changed), lengths [B]
+//            forward_step: bias_ih [4H], bias_hh [4H], gates [B, C, 4H], hidden [B, T, H], cells [B, T, H] (changed from
+//            the third on), initial cell [B, H], lengths [B]
 //            recompute_gates: bias_ih [4H], bias_hh [4H], gates [B, C, 4H] (changed)
 //            backward_step: cells [B, T, H], grads [B, D, 4H], grad_hidden [B, H], grad_cell [B, H] (all changed but the
 //            first), initial cell [B, H], grad_output [B, T, H], gates [B, C, 4H], lengths [B]; without GATES these are in
 //            grads, and C = D
-// dispatch   one invocation per element of [B, H], recompute_gates: of [B, C, H]; 64 per workgroup, folded
+// dispatch   one invocation per element of [B, H], recompute_gates: of [B, steps, H]; 64 per workgroup, folded
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html
 #import "shared/recurrent.wgsl"
+
+// i, f, g, o.
+fn open_gates(over_inputs: Kept, over_states: Kept) -> Kept {
+    let sums = over_inputs + over_states;
+    return Kept(sigmoid4(sums[0]), sigmoid4(sums[1]), tanh4(sums[2]), sigmoid4(sums[3]));
+}
+
+fn next_states(kept: Kept, earlier: Accum4) -> States {
+    let cell = kept[0] * kept[2] + kept[1] * earlier;
+    return States(kept[3] * tanh4(cell), cell);
+}
+
+fn step_back(kept: Kept, earlier: Accum4, now: Accum4, d_hidden: Accum4, d_cell_now: Accum4) -> Back {
+    let input_gate = kept[0];
+    let forget = kept[1];
+    let g = kept[2];
+    let output_gate = kept[3];
+    let squashed = tanh4(now);
+    let d_cell = d_cell_now + d_hidden * output_gate * (1.0 - squashed * squashed);
+    let grads = Kept(
+        d_cell * g * input_gate * (1.0 - input_gate),
+        d_cell * earlier * forget * (1.0 - forget),
+        d_cell * input_gate * (1.0 - g * g),
+        d_hidden * squashed * output_gate * (1.0 - output_gate),
+    );
+    return Back(grads, grads, Accum4(), d_cell * forget);
+}
+#ifdef TILE_ROWS
+#import "shared/recurrent_tile.wgsl"
+#endif
 
 #ifdef BIASES
 @group(0) @binding(0) var<storage, read> bias_ih: array<Storage>;
 @group(0) @binding(1) var<storage, read> bias_hh: array<Storage>;
 @group(0) @binding(2) var<storage, read_write> gates: array<Storage>;
 
-fn gate_sum(at: u32, unit: u32) -> Accum {
-    return Accum(gates[at]) + Accum(bias_ih[unit]) + Accum(bias_hh[unit]);
-}
-
-// Turns the sums of a unit into its gates; returns i, f, g, o.
-fn open_gates(at: u32, unit: u32) -> Accum4 {
+// Turns the sums of a unit into its gates.
+fn open_gates_at(at: u32, unit: u32) -> Kept {
     let h = params.hidden;
-    let open = sigmoid4(Accum4(gate_sum(at, unit), gate_sum(at + h, unit + h), gate_sum(at + 3u * h, unit + 3u * h), 0.0));
-    let g = tanh4(Accum4(gate_sum(at + 2u * h, unit + 2u * h))).x;
-    gates[at] = Storage(open.x);
-    gates[at + h] = Storage(open.y);
-    gates[at + 2u * h] = Storage(g);
-    gates[at + 3u * h] = Storage(open.z);
-    return Accum4(open.x, open.y, g, open.z);
+    var over_inputs: Kept;
+    var over_states: Kept;
+    #for gate in 0..4
+    over_inputs[#gate] = Accum4(Accum(gates[at + #gateu * h]) + Accum(bias_ih[unit + #gateu * h]));
+    over_states[#gate] = Accum4(Accum(bias_hh[unit + #gateu * h]));
+    #end
+    let kept = open_gates(over_inputs, over_states);
+    #for gate in 0..4
+    gates[at + #gateu * h] = Storage(kept[#gate].x);
+    #end
+    return kept;
 }
 #endif
 
@@ -54,17 +85,16 @@ fn recompute_gates(
     if i >= params.count {
         return;
     }
-    let row = i / params.hidden;
-    let unit = i - row * params.hidden;
-    open_gates(row * 4u * params.hidden + unit, unit);
+    open_gates_at(chunk_at(i), i % params.hidden);
 }
 #endif
 
 #ifdef ENTRY_forward_step
 @group(0) @binding(3) var<storage, read_write> hidden: array<Storage>;
-@group(0) @binding(4) var<storage, read_write> last_hidden: array<Storage>;
-@group(0) @binding(5) var<storage, read_write> cells: array<Storage>;
-@group(0) @binding(6) var<storage, read_write> last_cell: array<Storage>;
+@group(0) @binding(4) var<storage, read_write> cells: array<Storage>;
+#ifdef INITIAL
+@group(0) @binding(INITIAL) var<storage, read> initial_cell: array<Storage>;
+#endif
 
 @compute @workgroup_size(64)
 fn forward_step(
@@ -78,8 +108,7 @@ fn forward_step(
     }
     let at = gates_at(i);
     let now = at_time(i, params.t);
-    let steps = steps_of(i);
-    if params.t >= steps {
+    if params.t >= steps_of(i) {
         for (var gate = 0u; gate < 4u; gate++) {
             gates[at + gate * params.hidden] = Storage(0.0);
         }
@@ -87,19 +116,18 @@ fn forward_step(
         hidden[now] = Storage(0.0);
         return;
     }
-    let open = open_gates(at, i % params.hidden);
-    var earlier = last_cell[i];
+    let kept = open_gates_at(at, i % params.hidden);
+    var earlier = Accum(0.0);
     if params.t > 0u {
-        earlier = cells[at_time(i, params.t - 1u)];
+        earlier = Accum(cells[at_time(i, params.t - 1u)]);
+    } else {
+#ifdef INITIAL
+        earlier = Accum(initial_cell[i]);
+#endif
     }
-    let cell = open.x * open.z + open.y * Accum(earlier);
-    let state = open.w * tanh4(Accum4(cell)).x;
-    cells[now] = Storage(cell);
-    hidden[now] = Storage(state);
-    if params.t + 1u == steps {
-        last_hidden[i] = Storage(state);
-        last_cell[i] = Storage(cell);
-    }
+    let states = next_states(kept, Accum4(earlier));
+    hidden[now] = Storage(states[0].x);
+    cells[now] = Storage(states[1].x);
 }
 #endif
 
@@ -145,10 +173,6 @@ fn backward_step(
         }
         return;
     }
-    let input_gate = gate(i, 0u);
-    let forget = gate(i, 1u);
-    let g = gate(i, 2u);
-    let output_gate = gate(i, 3u);
     var earlier = Accum(0.0);
     if params.t > 0u {
         earlier = Accum(cells[at_time(i, params.t - 1u)]);
@@ -161,13 +185,13 @@ fn backward_step(
 #ifdef GRAD_OUTPUT
     d_hidden += Accum(grad_output[now]);
 #endif
-    let squashed = tanh4(Accum4(Accum(cells[now]))).x;
-    let d_cell = Accum(grad_cell[i]) + d_hidden * output_gate * (1.0 - squashed * squashed);
-    grads[at] = Storage(d_cell * g * input_gate * (1.0 - input_gate));
-    grads[at + h] = Storage(d_cell * earlier * forget * (1.0 - forget));
-    grads[at + 2u * h] = Storage(d_cell * input_gate * (1.0 - g * g));
-    grads[at + 3u * h] = Storage(d_hidden * squashed * output_gate * (1.0 - output_gate));
-    grad_hidden[i] = Storage(0.0);
-    grad_cell[i] = Storage(d_cell * forget);
+    let kept = Kept(Accum4(gate(i, 0u)), Accum4(gate(i, 1u)), Accum4(gate(i, 2u)), Accum4(gate(i, 3u)));
+    let cell = Accum4(Accum(cells[now]));
+    let back = step_back(kept, Accum4(earlier), cell, Accum4(d_hidden), Accum4(Accum(grad_cell[i])));
+    #for sum in 0..4
+    grads[at + #sumu * h] = Storage(back.over_inputs[#sum].x);
+    #end
+    grad_hidden[i] = Storage(back.hidden.x);
+    grad_cell[i] = Storage(back.cell.x);
 }
 #endif

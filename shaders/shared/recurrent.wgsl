@@ -6,11 +6,27 @@
 //
 // grad_biases: grad_bias_ih[j] (+)= sum over rows of sums[row, j], grad_bias_hh[j] (+)= that of sums[row, apart + j]; both add
 //              to what is there with ACCUMULATE
+// last_states: last[b] = states[b, the last step that sample b has]; of a sample of no steps the initial state, or 0
 // bindings     grad_biases: sums [rows, W], grad_bias_ih, grad_bias_hh [columns]
-// dispatch     grad_biases: one invocation per column, 64 per workgroup, folded
+//              last_states: states [B, T, H], last [B, H], initial state [B, H], lengths [B]
+// dispatch     one invocation per column, last_states: per element of [B, H]; 64 per workgroup, folded
 // workgroup    0 bytes
 #import "shared/index.wgsl"
 #import "shared/math.wgsl"
+
+// What is kept of four units at a step.
+alias Kept = mat4x4<f32>;
+
+// Hidden and cell states of four units.
+alias States = mat2x4<f32>;
+
+// Gradients of the sums of four units, and of their states before.
+struct Back {
+    over_inputs: Kept,
+    over_states: Kept,
+    hidden: Accum4,
+    cell: Accum4,
+}
 
 #ifdef ENTRY_grad_biases
 struct Params {
@@ -53,8 +69,9 @@ fn grad_biases(
 struct Params {
     // Invocations.
     count: u32,
+    batch: u32,
     hidden: u32,
-    // Time steps, and the one at hand; recompute_gates: the first one.
+    // Time steps, and the one at hand, or the first one.
     time: u32,
     t: u32,
     // The step of the whole sequence that step 0 is, where lengths are given.
@@ -66,6 +83,14 @@ struct Params {
     // The same for `grads`.
     grads_time: u32,
     grads_t: u32,
+    // Width of a row of `gates`.
+    gates_width: u32,
+    // Steps of the launch.
+    steps: u32,
+    // Of *_tile: input size, groups of samples, and tiles of units.
+    input: u32,
+    blocks: u32,
+    tiles: u32,
 }
 var<immediate> params: Params;
 
@@ -83,6 +108,14 @@ fn at_time(i: u32, t: u32) -> u32 {
 // The first gate; the others follow at distances of H.
 fn gates_at(i: u32) -> u32 {
     return place(i, params.gates_time, params.gates_t, 4u * params.hidden);
+}
+
+// The first gate for element i of [B, steps, H].
+fn chunk_at(i: u32) -> u32 {
+    let row = i / params.hidden;
+    let b = row / params.steps;
+    let t = params.gates_t + row - b * params.steps;
+    return (b * params.gates_time + t) * params.gates_width + i - row * params.hidden;
 }
 
 // The first gradient; the others follow at distances of H.
@@ -103,4 +136,34 @@ fn steps_of(i: u32) -> u32 {
     return params.time;
 #endif
 }
+
+#ifdef ENTRY_last_states
+@group(0) @binding(0) var<storage, read> states: array<Storage>;
+@group(0) @binding(1) var<storage, read_write> last: array<Storage>;
+#ifdef INITIAL
+@group(0) @binding(INITIAL) var<storage, read> initial: array<Storage>;
+#endif
+
+@compute @workgroup_size(64)
+fn last_states(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if i >= params.count {
+        return;
+    }
+    let steps = steps_of(i);
+    var state = Storage(0.0);
+    if steps > 0u {
+        state = states[at_time(i, steps - 1u)];
+    } else {
+#ifdef INITIAL
+        state = initial[i];
+#endif
+    }
+    last[i] = state;
+}
+#endif
 #endif

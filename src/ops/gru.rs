@@ -19,9 +19,10 @@ use super::{Case, Real};
 /// | output 2: r, z, n and s | `[B, T, 4H]`; compact, `[B, C, 4H]` |
 ///
 /// **Saved for backward:** input, weights and outputs 0, 2: `B·T·(I + 5H)` numbers. Compact, not output 2, which then is
-/// scratch for C ≈ √T steps, but the biases: `B·T·(I + H)` numbers; backward computes the gates again, C steps at a time.
+/// scratch for C steps (about √T, but at least 512 / B), but the biases: `B·T·(I + H)` numbers; backward computes the gates
+/// again, C steps at a time.
 /// Output 2 gets no gradient. **In place:** no.
-/// **Numerics:** products in f32. Each step costs two launches, one product with W_hh and one for the gates. Backward adds
+/// **Numerics:** products in f32. A step is one or two launches, see `shaders/shared/recurrent_tile.wgsl`. Backward adds
 /// up the gradients of weights and biases in the same order, last chunk first, in both forms.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 use bytemuck::NoUninit;
 
 use super::chunk::{self, Chunk};
-use super::{At, Cell, Place, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
+use super::tile::Bound;
+use super::{At, Cell, Params, Place, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
 use crate::error::OpError;
 use crate::ops::gemm::{Gemm, Matrix, View, multiply, reduce_rows};
 use crate::ops::{Call, Cost, Dispatch, Op, Real, Slot, Stash};
@@ -103,7 +104,7 @@ impl<C: Cell> RecurrentBackward<C> {
     }
 
     fn chunks(sizes: Sizes) -> impl DoubleEndedIterator<Item = Chunk> {
-        Chunk::all(sizes.batch, sizes.time, chunk::length(sizes.time))
+        Chunk::all(sizes.batch, sizes.time, chunk::length(sizes.batch, sizes.time))
     }
 
     /// The steps of a chunk that have a step before them.
@@ -138,30 +139,45 @@ impl<C: Cell> RecurrentBackward<C> {
         let Sizes { time, hidden, .. } = sizes;
         let grads = Slot::Workspace(GRADS);
         let weight = Matrix::new(Slot::Input(2), hidden);
-        let tiling = sizes.over_states().tiling(target);
-        let mut dispatches = vec![sizes.inputs_to_sums(target, chunk, grads, sizes.grads())];
-        if chunk.begin == 0
-            && let Some(initial) = self.initial(0)
-        {
+        let tile = self.forward.tile(sizes, target);
+        let single = self.forward.single_steps(chunk, tile);
+        let separate = if tile.is_some_and(|tile| tile.takes_inputs) { single } else { chunk.steps };
+        let mut dispatches = Vec::new();
+        if separate > 0 {
+            let part = Chunk { steps: separate, ..chunk };
+            dispatches.push(sizes.inputs_to_sums(target, part, grads, sizes.grads(), chunk.steps));
+        }
+        let gates = |t: usize, steps: usize, has_states: bool| {
+            let at = At { t, gates: [chunk.steps, t - chunk.begin], grads: [0, 0] };
+            let params = Params { gates_width: sizes.grads() as u32, ..sizes.params(steps, at) };
+            let bindings = vec![Slot::Input(3), Slot::Input(4), grads];
+            let launch = sizes.launch_with("recompute_gates", bindings, params).constant("BIASES", 1);
+            if has_states { launch.constant("STATES", 1) } else { launch }
+        };
+        if chunk.begin == 0 && single > 0 {
+            let initial = self.initial(0).map(|initial| Matrix::new(Slot::Input(initial), hidden));
             let sums = Self::over_states(sizes, [chunk.steps, 0]);
-            dispatches.push(sizes.over_states().single(
-                target,
-                Matrix::new(Slot::Input(initial), hidden),
-                weight,
-                sums,
-            ));
+            dispatches.extend(initial.map(|initial| sizes.over_states().single(target, initial, weight, sums)));
+            dispatches.push(gates(0, 1, initial.is_some()));
+        }
+        if let Some(tile) = tile {
+            let steps = chunk.steps - single;
+            if steps > 0 {
+                let at = At { t: chunk.begin + single, gates: [chunk.steps, single], grads: [0, 0] };
+                let always = vec![Slot::Input(2), Slot::Input(3), Slot::Input(4), grads, Slot::Input(self.states())];
+                let bound = Bound { always, optional: [("CELLS", None), ("LENGTHS", None)] };
+                dispatches.push(tile.forward(sizes, bound, [Slot::Input(0), Slot::Input(1)], steps, at, true));
+            }
+            return dispatches;
         }
         let later = Self::later(chunk);
         if later.steps > 0 {
             let product = Gemm { trans_b: true, accumulate: !C::APART, ..later.product(sizes.sums(), hidden) };
             let earlier = later.rows(Slot::Input(self.states()), hidden, time, later.begin - 1);
             let sums = later.rows(grads, sizes.grads(), chunk.steps, later.begin - chunk.begin).shifted(sizes.apart());
-            dispatches.push(product.single_tiled(tiling, earlier, weight, sums));
+            dispatches.push(product.single_tiled(sizes.over_states().tiling(target), earlier, weight, sums));
+            dispatches.push(gates(later.begin, later.steps, true));
         }
-        let at = At { t: chunk.begin, gates: [chunk.steps, 0], grads: [chunk.steps, 0] };
-        let bindings = vec![Slot::Input(3), Slot::Input(4), grads];
-        let gates = sizes.launch("recompute_gates", bindings, chunk.steps, at).constant("BIASES", 1);
-        dispatches.push(if self.forward.has_initial { gates.constant("INITIAL", 1) } else { gates });
         dispatches
     }
 
@@ -170,26 +186,43 @@ impl<C: Cell> RecurrentBackward<C> {
         let Sizes { batch, time, hidden, .. } = sizes;
         // The state that a cell passes on besides its products: its last one.
         let carried = Self::STATES - 1;
-        let optional = [
+        let states = Slot::Input(self.states() + carried);
+        let [initial, grad_output, gates, lengths] = [
             ("INITIAL", self.initial(carried)),
             ("GRAD_OUTPUT", self.grad_output(0)),
             ("GATES", self.gates()),
             ("LENGTHS", self.lengths()),
         ]
         .map(|(name, input)| (name, input.map(Slot::Input)));
-        let product = Gemm { accumulate: true, ..Gemm::new(batch, hidden, sizes.sums()) };
-        let mut dispatches = Vec::new();
-        for t in chunk.range().rev() {
-            let place = [chunk.steps, t - chunk.begin];
-            let at = At { t, gates: [time, t], grads: place };
-            let mut bindings = vec![Slot::Input(self.states() + carried), Slot::Workspace(GRADS)];
+        let at = |t: usize| At { t, gates: [time, t], grads: [chunk.steps, t - chunk.begin] };
+        let single = |t: usize| {
+            let mut bindings = vec![states, Slot::Workspace(GRADS)];
             bindings.extend((0..Self::STATES).map(|state| self.grad_state(state)));
-            dispatches.push(with_optional(sizes.launch("backward_step", bindings, 1, at), optional));
-            if t > 0 || self.forward.has_initial {
-                let weight = Matrix::new(Slot::Input(2), hidden);
-                let grad_hidden = Matrix::new(self.grad_state(0), hidden);
-                dispatches.push(product.single(target, Self::over_states(sizes, place), weight, grad_hidden));
+            with_optional(sizes.launch("backward_step", bindings, at(t)), [initial, grad_output, gates, lengths])
+        };
+        let product = |t: usize| {
+            let product = Gemm { accumulate: true, ..Gemm::new(batch, hidden, sizes.sums()) };
+            let weight = Matrix::new(Slot::Input(2), hidden);
+            let grad_hidden = Matrix::new(self.grad_state(0), hidden);
+            product.single(target, Self::over_states(sizes, at(t).grads), weight, grad_hidden)
+        };
+        let mut done = chunk.range().end - 1;
+        let mut dispatches = vec![single(done)];
+        if let Some(tile) = self.forward.tile(sizes, target) {
+            let first = chunk.begin + self.forward.single_steps(chunk, Some(tile));
+            for t in (first..done).rev() {
+                let always = vec![Slot::Input(2), states, Slot::Workspace(GRADS), self.grad_state(0)];
+                let cells = ("CELLS", (carried > 0).then(|| self.grad_state(carried)));
+                let bound = Bound { always, optional: [cells, grad_output, gates, lengths] };
+                dispatches.push(tile.backward(sizes, bound, at(t)));
             }
+            done = done.min(first);
+        }
+        for t in (chunk.begin..done).rev() {
+            dispatches.extend([product(t + 1), single(t)]);
+        }
+        if chunk.begin > 0 || self.forward.has_initial {
+            dispatches.push(product(chunk.begin));
         }
         dispatches
     }
@@ -288,7 +321,7 @@ impl<C: Cell> Op for RecurrentBackward<C> {
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
         let sizes = self.sizes(&inputs[0]);
-        let rows = sizes.batch * chunk::length(sizes.time);
+        let rows = sizes.batch * chunk::length(sizes.batch, sizes.time);
         let mut workspaces = vec![(rows * sizes.grads() * 4) as u64, (rows.div_ceil(ROWS) * sizes.grads() * 4) as u64];
         if !self.forward.has_initial {
             workspaces.extend(C::STATES.iter().map(|_| sizes.state_bytes()));

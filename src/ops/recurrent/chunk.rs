@@ -3,9 +3,13 @@
 use crate::ops::Slot;
 use crate::ops::gemm::{Gemm, Matrix};
 
-/// Steps of a chunk but the last: as many as there are chunks, about, so that neither a chunk nor their number is large.
-pub(super) fn length(time: usize) -> usize {
-    time.div_ceil(time.isqrt().max(1))
+/// Rows of a chunk: with fewer, the sums that make the gradients of weights are short against reading and writing these.
+const ROWS: usize = 512;
+
+/// Steps of a chunk but the last: as many as there are chunks, about, so that neither a chunk nor their number is large; but
+/// enough for so many rows.
+pub(super) fn length(batch: usize, time: usize) -> usize {
+    time.div_ceil(time.isqrt().max(1)).max(ROWS.div_ceil(batch.max(1))).min(time)
 }
 
 /// The steps from `begin` on, `steps` of them, of all samples.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::backward::RecurrentBackward;
 use super::chunk::Chunk;
+use super::tile::{Bound, StepTile};
 use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
 use crate::error::OpError;
 use crate::ops::gemm::{Matrix, View};
@@ -27,6 +28,16 @@ impl<C: Cell> Recurrent<C> {
     /// Input that holds an initial state.
     fn initial(&self, state: usize) -> Option<usize> {
         self.has_initial.then_some(5 + state)
+    }
+
+    /// The kernel for steps with their products, where the device and the sizes are for it.
+    pub(super) fn tile(&self, sizes: Sizes, target: &Target) -> Option<StepTile> {
+        StepTile::new(sizes, 4 + C::STATES.len() + usize::from(self.lengths.is_some()), target)
+    }
+
+    /// How many steps of a chunk are not for that kernel: all without it, otherwise one that starts from given states.
+    pub(super) fn single_steps(&self, chunk: Chunk, tile: Option<StepTile>) -> usize {
+        if tile.is_none() { chunk.steps } else { usize::from(chunk.begin == 0 && self.has_initial) }
     }
 
     /// Input that holds the lengths.
@@ -64,7 +75,7 @@ impl<C: Cell> Op for Recurrent<C> {
         let mut outputs = vec![TensorDesc::f32([batch, time, hidden])];
         outputs.extend(C::STATES.iter().map(|_| TensorDesc::f32([batch, hidden])));
         outputs.extend(C::STATES[1..].iter().map(|_| TensorDesc::f32([batch, time, hidden])));
-        outputs.push(TensorDesc::f32([batch, self.gate_steps(time), super::KEPT * hidden]));
+        outputs.push(TensorDesc::f32([batch, self.gate_steps(batch, time), super::KEPT * hidden]));
         Ok(outputs)
     }
 
@@ -119,14 +130,21 @@ impl<C: Cell> Op for Recurrent<C> {
         let Sizes { batch, time, hidden, .. } = sizes;
         let gates = Slot::Output(Self::GATES_OUTPUT);
         let weight = Matrix::new(Slot::Input(2), hidden);
-        let states = 0..C::STATES.len();
-        let last = |state| Slot::Output(1 + state);
-        let mut dispatches: Vec<_> =
-            states.clone().map(|state| sizes.start(self.initial(state).map(Slot::Input), last(state))).collect();
-        for chunk in Chunk::all(batch, time, self.gate_steps(time)) {
-            dispatches.push(sizes.inputs_to_sums(target, chunk, gates, sizes.kept()));
-            for t in chunk.range() {
-                let place = [chunk.steps, t - chunk.begin];
+        let tile = self.tile(sizes, target);
+        // The state that a cell passes on besides its products: its last one.
+        let carried = C::STATES.len() - 1;
+        let states = || (0..C::STATES.len()).map(|state| Slot::Output(Self::states_output(state)));
+        let lengths = ("LENGTHS", self.lengths_input().map(Slot::Input));
+        let mut dispatches = Vec::new();
+        for chunk in Chunk::all(batch, time, self.gate_steps(batch, time)) {
+            let at = |t: usize| At { t, gates: [chunk.steps, t - chunk.begin], grads: [0, 0] };
+            let single = self.single_steps(chunk, tile);
+            let separate = if tile.is_some_and(|tile| tile.takes_inputs) { single } else { chunk.steps };
+            if separate > 0 {
+                let part = Chunk { steps: separate, ..chunk };
+                dispatches.push(sizes.inputs_to_sums(target, part, gates, sizes.kept(), chunk.steps));
+            }
+            for t in chunk.range().take(single) {
                 let earlier = match t {
                     0 => self.initial(0).map(|initial| Matrix::new(Slot::Input(initial), hidden)),
                     _ => Some(sizes.step(Slot::Output(0), hidden, [time, t - 1])),
@@ -134,19 +152,30 @@ impl<C: Cell> Op for Recurrent<C> {
                 let sums = if C::APART {
                     Matrix::new(Slot::Workspace(0), sizes.sums())
                 } else {
-                    sizes.step(gates, sizes.kept(), place)
+                    sizes.step(gates, sizes.kept(), at(t).gates)
                 };
                 dispatches.extend(earlier.map(|earlier| sizes.over_states().single(target, earlier, weight, sums)));
                 let mut bindings = vec![Slot::Input(3), Slot::Input(4), gates];
-                bindings
-                    .extend(states.clone().flat_map(|state| [Slot::Output(Self::states_output(state)), last(state)]));
-                let step = sizes.launch("forward_step", bindings, 1, At { t, gates: place, grads: [0, 0] });
+                bindings.extend(states());
                 let optional = [
+                    ("INITIAL", self.initial(carried).map(Slot::Input)),
                     ("SUMS", earlier.map(|_| sums.slot).filter(|_| C::APART)),
-                    ("LENGTHS", self.lengths_input().map(Slot::Input)),
+                    lengths,
                 ];
-                dispatches.push(with_optional(step.constant("BIASES", 1), optional));
+                let step = sizes.launch("forward_step", bindings, at(t)).constant("BIASES", 1);
+                dispatches.push(with_optional(step, optional));
             }
+            for t in chunk.range().skip(single) {
+                let tile = tile.expect("bug: steps without a tile");
+                let always = vec![Slot::Input(2), Slot::Input(3), Slot::Input(4), gates, Slot::Output(0)];
+                let bound = Bound { always, optional: [("CELLS", states().nth(1)), lengths] };
+                dispatches.push(tile.forward(sizes, bound, [Slot::Input(0), Slot::Input(1)], 1, at(t), false));
+            }
+        }
+        for (state, states) in states().enumerate() {
+            let at = At { t: 0, gates: [0, 0], grads: [0, 0] };
+            let launch = sizes.launch("last_states", vec![states, Slot::Output(1 + state)], at);
+            dispatches.push(with_optional(launch, [("INITIAL", self.initial(state).map(Slot::Input)), lengths]));
         }
         dispatches
     }
@@ -167,7 +196,7 @@ impl<C: Cell> Recurrent<C> {
             Some(initial) => call.input(initial).to_vec(),
             None => zeros(),
         });
-        for chunk in Chunk::all(batch, time, self.gate_steps(time)) {
+        for chunk in Chunk::all(batch, time, self.gate_steps(batch, time)) {
             let rows = (0..batch).flat_map(|b| &x[(b * time + chunk.begin) * input..][..chunk.steps * input]);
             let over_inputs = weights.over_inputs(&rows.copied().collect::<Vec<_>>(), batch * chunk.steps);
             for t in chunk.range() {

@@ -1,12 +1,13 @@
 //! What recurrent ops share, which is everything but the arithmetic of a cell.
 //!
-//! A step is two launches: the product of the states before it with W_hh, and the cell's own kernel. Products with inputs
-//! and the sums that make the gradients of weights go over chunks of steps.
+//! A step is two launches, the product of the states before it with W_hh and the cell's own kernel, or one that does both: see
+//! `tile`. Other products with inputs and the sums that make the gradients of weights go over chunks of steps.
 
 mod backward;
 mod cases;
 mod chunk;
 mod forward;
+mod tile;
 
 use std::fmt::Debug;
 
@@ -24,7 +25,7 @@ const KEPT: usize = 4;
 
 /// The arithmetic of a recurrent op: how sums over inputs and over states become gates, gates and states new states, and
 /// how the gradients go back. The op is [`Recurrent`]; its kernels are `forward_step`, `recompute_gates` and `backward_step`
-/// of `shaders/<NAME>.wgsl` and what that imports from `shaders/shared/recurrent.wgsl`.
+/// of `shaders/<NAME>.wgsl` and what that imports from `shaders/shared/recurrent.wgsl` and `recurrent_tile.wgsl`.
 pub trait Cell: Copy + Default + Debug + Send + Sync + 'static {
     /// Name of the op and of its files.
     const NAME: &'static str;
@@ -99,10 +100,10 @@ impl<C: Cell> Recurrent<C> {
     }
 
     /// How many steps the buffer of gates holds.
-    fn gate_steps(&self, time: usize) -> usize {
+    fn gate_steps(&self, batch: usize, time: usize) -> usize {
         match self.stash {
             Stash::Full => time,
-            Stash::Compact => chunk::length(time),
+            Stash::Compact => chunk::length(batch, time),
         }
     }
 }
@@ -138,6 +139,7 @@ struct At {
 #[derive(Clone, Copy, NoUninit)]
 struct Params {
     count: u32,
+    batch: u32,
     hidden: u32,
     time: u32,
     t: u32,
@@ -145,6 +147,11 @@ struct Params {
     grads_width: u32,
     gates: [u32; 2],
     grads: [u32; 2],
+    gates_width: u32,
+    steps: u32,
+    input: u32,
+    blocks: u32,
+    tiles: u32,
 }
 
 impl Sizes {
@@ -179,11 +186,10 @@ impl Sizes {
         (self.batch * self.hidden * 4) as u64
     }
 
-    /// A launch over the elements of `[B, H]`, `steps` times.
-    fn launch(self, entry: &'static str, bindings: Vec<Slot>, steps: usize, at: At) -> Dispatch {
-        let count = self.batch * steps * self.hidden;
-        let params = Params {
-            count: count as u32,
+    fn params(self, steps: usize, at: At) -> Params {
+        Params {
+            count: (self.batch * steps * self.hidden) as u32,
+            batch: self.batch as u32,
             hidden: self.hidden as u32,
             time: self.time as u32,
             t: at.t as u32,
@@ -191,8 +197,21 @@ impl Sizes {
             grads_width: self.grads() as u32,
             gates: at.gates.map(|x| x as u32),
             grads: at.grads.map(|x| x as u32),
-        };
-        Dispatch::new(self.file, entry, bindings).params(&params).linear(count.div_ceil(64))
+            gates_width: self.kept() as u32,
+            steps: steps as u32,
+            input: self.input as u32,
+            blocks: 0,
+            tiles: 0,
+        }
+    }
+
+    /// A launch over the elements of `[B, H]` for one step.
+    fn launch(self, entry: &'static str, bindings: Vec<Slot>, at: At) -> Dispatch {
+        self.launch_with(entry, bindings, self.params(1, at))
+    }
+
+    fn launch_with(self, entry: &'static str, bindings: Vec<Slot>, params: Params) -> Dispatch {
+        Dispatch::new(self.file, entry, bindings).params(&params).linear((params.count as usize).div_ceil(64))
     }
 
     /// Writes what a state starts from: another tensor `[B, H]`, or zeros.
@@ -220,8 +239,9 @@ impl Sizes {
         Gemm { trans_b: true, accumulate: !self.apart, ..Gemm::new(self.batch, self.sums(), self.hidden) }
     }
 
-    /// Writes the product of inputs and W_ih for a chunk to rows of this width.
-    fn inputs_to_sums(self, target: &Target, chunk: Chunk, to: Slot, width: usize) -> Dispatch {
+    /// Writes the product of inputs and W_ih for the first steps of a chunk to rows of this width, of which there are `time` a
+    /// sample.
+    fn inputs_to_sums(self, target: &Target, chunk: Chunk, to: Slot, width: usize, time: usize) -> Dispatch {
         let weight = Matrix::new(Slot::Input(1), self.input);
         let tiling = self.over_inputs().tiling(target);
         if chunk.steps == self.time {
@@ -230,7 +250,7 @@ impl Sizes {
         }
         let product = Gemm { trans_b: true, ..chunk.product(self.sums(), self.input) };
         let rows = chunk.rows(Slot::Input(0), self.input, self.time, chunk.begin);
-        product.single_tiled(tiling, rows, weight, chunk.rows(to, width, chunk.steps, 0))
+        product.single_tiled(tiling, rows, weight, chunk.rows(to, width, time, 0))
     }
 
     /// Flops of all products of a forward run.
