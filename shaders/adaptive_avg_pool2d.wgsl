@@ -8,6 +8,7 @@
 //            input; 64 per workgroup, folded
 // workgroup  256 bytes (LANES = 64)
 // source     https://pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html
+#import "shared/divide.wgsl"
 #import "shared/index.wgsl"
 #import "shared/lanes.wgsl"
 
@@ -35,7 +36,7 @@ struct Range {
 
 // The elements of bin o; with inputs and outputs exchanged, the bins that element o lies in.
 fn bin(o: u32, inputs: u32, outputs: u32) -> Range {
-    return Range(o * inputs / outputs, ((o + 1u) * inputs + outputs - 1u) / outputs);
+    return Range(divide(o * inputs, outputs), divide((o + 1u) * inputs + outputs - 1u, outputs));
 }
 
 fn length(range: Range) -> u32 {
@@ -51,8 +52,8 @@ fn forward(
     let group = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let place = lanes_place(local_index);
     let i = min(group, params.elements - 1u);
-    let row = i / params.output_width;
-    let plane = row / params.output_height;
+    let row = divide(i, params.output_width);
+    let plane = divide(row, params.output_height);
     let rows = bin(row - plane * params.output_height, params.height, params.output_height);
     let columns = bin(i - row * params.output_width, params.width, params.output_width);
     let at = (plane * params.height + rows.begin) * params.width + columns.begin;
@@ -60,7 +61,7 @@ fn forward(
     let elements = length(rows) * wide;
     var sum = Accum();
     for (var e = place; e < elements; e += LANES) {
-        let h = e / wide;
+        let h = divide(e, wide);
         sum += Accum(input[at + h * params.width + (e - h * wide)]);
     }
     let total = lanes_sum(local_index, sum);
@@ -79,8 +80,8 @@ fn grad_input(
     if i >= params.elements {
         return;
     }
-    let row = i / params.width;
-    let plane = row / params.height;
+    let row = divide(i, params.width);
+    let plane = divide(row, params.height);
     let rows = bin(row - plane * params.height, params.output_height, params.height);
     let columns = bin(i - row * params.width, params.output_width, params.width);
     var sum = Accum();

@@ -3,17 +3,66 @@
 //
 // bindings   forward: input [N, C, H, W], output [N, C, OH, OW]; grad_input: grad_output, grad_input
 // in place   no
-// dispatch   one invocation per element written, 64 per workgroup, folded
+// dispatch   forward: one invocation per 4 windows; grad_input: one per 4 elements of a row (8 with PAIRS, see
+//            shared/pool.wgsl); 64 per workgroup, folded
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.AvgPool2d.html (count_include_pad)
 #import "shared/index.wgsl"
 #import "shared/pool.wgsl"
 
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
-@group(0) @binding(1) var<storage, read_write> output: array<Storage>;
+@group(0) @binding(0) var<storage, read> input4: array<Storage4>;
+@group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
 
 @group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
+@group(0) @binding(0) var<storage, read> grad_output4: array<Storage4>;
 @group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage>;
+@group(0) @binding(1) var<storage, read_write> grad_input4: array<Storage4>;
+
+struct Pooled {
+    sum: Accum4,
+}
+
+fn pool_begin(windows: Quad) -> Pooled {
+    return Pooled(Accum4(0.0));
+}
+
+fn pool_outside() -> Accum {
+    return 0.0;
+}
+
+fn pool_add(pooled: Pooled, value: Accum4, at: vec4<u32>) -> Pooled {
+    return Pooled(pooled.sum + value);
+}
+
+fn element(i: u32) -> Accum {
+    return Accum(input[i]);
+}
+
+fn elements4(v: u32) -> Accum4 {
+    return Accum4(input4[v]);
+}
+
+fn grad(o: u32) -> Accum {
+    return Accum(grad_output[o]);
+}
+
+fn grad4(v: u32) -> Accum4 {
+    return Accum4(grad_output4[v]);
+}
+
+// Nothing is kept of the windows: all elements share alike.
+fn saved(o: u32) -> u32 {
+    return 0u;
+}
+
+fn saved4(v: u32) -> vec4<u32> {
+    return vec4<u32>(0u);
+}
+
+fn share(grad: Accum4, saved: vec4<u32>, at: vec4<u32>) -> Accum4 {
+    return grad;
+}
 
 fn window_elements() -> Accum {
     return Accum(params.kernel_height * params.kernel_width);
@@ -26,22 +75,10 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.elements {
+    if 4u * i >= params.elements {
         return;
     }
-    let x = i % params.output_width;
-    let rest = i / params.output_width;
-    let y = rest % params.output_height;
-    let plane = (rest / params.output_height) * params.height * params.width;
-    let rows = window(y, params.stride_height, params.padding_height, params.kernel_height, params.height);
-    let columns = window(x, params.stride_width, params.padding_width, params.kernel_width, params.width);
-    var sum = Accum(0.0);
-    for (var h = rows.begin; h < rows.end; h++) {
-        for (var w = columns.begin; w < columns.end; w++) {
-            sum += Accum(input[plane + h * params.width + w]);
-        }
-    }
-    output[i] = Storage(sum / window_elements());
+    output[i] = Storage4(pool(i).sum / window_elements());
 }
 
 @compute @workgroup_size(64)
@@ -51,20 +88,20 @@ fn grad_input(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.elements {
+    if i >= params.elements / params.width * runs() {
         return;
     }
-    let w = i % params.width;
-    let rest = i / params.width;
-    let h = rest % params.height;
-    let plane = (rest / params.height) * params.output_height * params.output_width;
-    let rows = windows_over(h, params.stride_height, params.padding_height, params.kernel_height, params.output_height);
-    let columns = windows_over(w, params.stride_width, params.padding_width, params.kernel_width, params.output_width);
-    var sum = Accum(0.0);
-    for (var y = rows.begin; y < rows.end; y++) {
-        for (var x = columns.begin; x < columns.end; x++) {
-            sum += Accum(grad_output[plane + y * params.output_width + x]);
-        }
+    let sum = grad_input_run(i);
+#ifdef ALIGNED
+    grad_input4[sum.begin / 4u] = Storage4(sum.first / window_elements());
+#ifdef PAIRS
+    grad_input4[sum.begin / 4u + 1u] = Storage4(sum.second / window_elements());
+#endif
+#else
+#for k in 0..4
+    if #(k)u < sum.count {
+        grad_input_[sum.begin + #(k)u] = Storage(sum.first[#k] / window_elements());
     }
-    grad_input_[i] = Storage(sum / window_elements());
+#end
+#endif
 }

@@ -21,12 +21,20 @@ var<immediate> params: Params;
 #else
 @group(0) @binding(0) var<storage, read> input: array<Storage4>;
 #endif
+#ifdef CHANNEL_VECTORS
+@group(0) @binding(1) var<storage, read> bias: array<Storage4>;
+
+fn channel_vector(v: u32) -> Accum4 {
+    return Accum4(bias[v]);
+}
+#else
 @group(0) @binding(1) var<storage, read> bias: array<Storage>;
-@group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
 
 fn channel_value(c: u32) -> Accum {
     return Accum(bias[c]);
 }
+#endif
+@group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
 
 @compute @workgroup_size(64)
 fn forward(

@@ -8,7 +8,7 @@
 // bindings   forward: input, output [outputs] (one split) or workspace [outputs, splits];
 //            combine: workspace [outputs, splits], output [outputs]; grad_input: grad_output, grad_input
 // in place   no
-// dispatch   forward: one invocation per output and split; combine: LANES invocations per output; grad_input: one
+// dispatch   forward: one invocation per output (with VECTORS, 4 outputs) and split; combine: LANES invocations per output; grad_input: one
 //            invocation per element; 64 per workgroup, folded
 // workgroup  256 bytes (combine, LANES = 64)
 // source     https://pytorch.org/docs/stable/generated/torch.sum.html
@@ -51,7 +51,18 @@ var<immediate> combine_params: CombineParams;
 
 var<immediate> strided: Strided;
 
-@group(0) @binding(0) var<storage, read> input: array<Storage>;
+// A vector of four outputs at once, where the innermost axis is kept and a multiple of 4.
+#ifdef VECTORS
+alias Element = Storage4;
+alias Value = Accum4;
+const WIDTH: u32 = 4u;
+#else
+alias Element = Storage;
+alias Value = Accum;
+const WIDTH: u32 = 1u;
+#endif
+
+@group(0) @binding(0) var<storage, read> input: array<Element>;
 // The output, or partial sums where there are several splits.
 @group(0) @binding(1) var<storage, read_write> sums: array<Accum>;
 
@@ -83,21 +94,30 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.outputs * params.splits {
+    let groups = params.outputs / WIDTH;
+    if i >= groups * params.splits {
         return;
     }
-    var o = i / params.splits;
+    var group = i / params.splits;
     var split = i % params.splits;
     if params.outputs_innermost == 1u {
-        o = i % params.outputs;
-        split = i / params.outputs;
+        group = i % groups;
+        split = i / groups;
     }
+    let o = group * WIDTH;
     let base = kept_offset(o);
-    var sum = Accum(0.0);
+    var sum = Value();
     for (var t = split; t < params.terms; t += params.splits) {
-        sum += Accum(input[base + summed_offset(t)]);
+        sum += Value(input[(base + summed_offset(t)) / WIDTH]);
     }
-    sums[o * params.splits + split] = sum * params.scale;
+    sum = sum * params.scale;
+#ifdef VECTORS
+#for k in 0..4
+    sums[(o + #(k)u) * params.splits + split] = sum[#k];
+#end
+#else
+    sums[o * params.splits + split] = sum;
+#endif
 }
 
 @compute @workgroup_size(64)

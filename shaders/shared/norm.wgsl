@@ -24,11 +24,12 @@
 //            MOMENTS [groups, splits]: mean (less the group's first element) and sum of squares around it
 //            SUM_G, SUM_GX [sets, splits], written; TOTAL_G, TOTAL_GX [groups], read
 // constants  VECTORS; RELU; CENTERED (subtract the mean); PER_ELEMENT (the elements of a run have a parameter each);
+//            ONE_PARAMETER (all elements of a set have one);
 //            BY_PARAMETER (sets are those of parameters); COLUMNS (a vector is of four sets side by side, LANES is 1);
 //            WEIGHTED (sums over groups include w, which differs there)
 // in place   normalize, forward: input; grad_input, grad_input_from_sums: input or grad_output
-// dispatch   LANES invocations per set and split, 64 per workgroup, folded
-// workgroup  768 bytes (forward, moments, combine), 256 bytes (grad_input, sums)
+// dispatch   LANES invocations per set and split, 64 per workgroup (with subgroups LANES), folded
+// workgroup  768 bytes (forward, moments, combine), 256 bytes (grad_input, sums), with subgroups 0 bytes
 // source     https://arxiv.org/abs/1502.03167; Welford 1962, https://doi.org/10.2307/1266577 (updates of a mean and a sum
 //            of squares); Chan, Golub, LeVeque 1979 (the same of two parts put together)
 #import "shared/index.wgsl"
@@ -162,8 +163,17 @@ fn bias_of(parameter: u32) -> Value {
 }
 #endif
 
-fn affine(x: Value, parameter: u32) -> Value {
-    return x * weight_of(parameter) + bias_of(parameter);
+struct Scale {
+    weight: Value,
+    bias: Value,
+}
+
+fn scale_of(parameter: u32) -> Scale {
+    return Scale(weight_of(parameter), bias_of(parameter));
+}
+
+fn affine(x: Value, scale: Scale) -> Value {
+    return x * scale.weight + scale.bias;
 }
 
 // NaN passes: a loss that went wrong must show.
@@ -187,7 +197,7 @@ struct Gradient {
     x: Value,
 }
 
-fn gradient_at(i: u32, parameter: u32, s: Statistics) -> Gradient {
+fn gradient_at(i: u32, scale: Scale, s: Statistics) -> Gradient {
 #ifdef INPUT
     let x = (input_at(i) - s.mean) * s.rstd;
 #else
@@ -195,14 +205,14 @@ fn gradient_at(i: u32, parameter: u32, s: Statistics) -> Gradient {
 #endif
     let g = grad_output_at(i);
 #ifdef RELU
-    return Gradient(select(Value(Accum(0.0)), g, affine(x, parameter) > Value(Accum(0.0))), x);
+    return Gradient(select(Value(Accum(0.0)), g, affine(x, scale) > Value(Accum(0.0))), x);
 #else
     return Gradient(g, x);
 #endif
 }
 
-fn grad_input_of(d: Gradient, parameter: u32, s: Statistics, means: Sums) -> Value {
-    let w = weight_of(parameter);
+fn grad_input_of(d: Gradient, scale: Scale, s: Statistics, means: Sums) -> Value {
+    let w = scale.weight;
 #ifdef WEIGHTED
     return s.rstd * (w * d.g - (means.g + d.x * means.gx));
 #else

@@ -69,12 +69,25 @@ fn element_of(set_number: u32, place: Place) -> u32 {
     return set_number * params.set_stride + place.row * params.row_stride + place.inner;
 }
 
-// Of an element of a group, its parameter; of an element of a parameter, its group.
-fn other_of(set_number: u32, place: Place) -> u32 {
+// Of an element of a group, its parameter; of an element of a parameter, its group: from that of the set's first.
+fn first_other_of(set_number: u32) -> u32 {
+    return set_number / params.other_divisor % params.other_modulus * params.other_factor;
+}
+
+fn other_of(first: u32, place: Place) -> u32 {
 #ifdef PER_ELEMENT
     return place.inner;
 #else
-    return set_number / params.other_divisor % params.other_modulus * params.other_factor + place.row * params.other_step;
+    return first + place.row * params.other_step;
+#endif
+}
+
+// The scale of an element of a group. `fixed` is that of the set's first, loaded once.
+fn scale_at(fixed: Scale, first_other: u32, place: Place) -> Scale {
+#ifdef ONE_PARAMETER
+    return fixed;
+#else
+    return scale_of(other_of(first_other, place));
 #endif
 }
 
@@ -103,6 +116,14 @@ fn merged(a: Moments, b: Moments) -> Moments {
     return Moments(count, a.mean + difference * share, a.m2 + b.m2 + difference * difference * a.count * share);
 }
 
+#ifdef SUBGROUPS
+fn lanes_merged(local_index: u32, own: Moments) -> Moments {
+    let count = subgroupAdd(own.count);
+    let mean = subgroupAdd(own.count * own.mean) / count;
+    let difference = own.mean - mean;
+    return Moments(count, mean, subgroupAdd(own.m2 + own.count * difference * difference));
+}
+#else
 var<workgroup> lane_moments: array<Moments, 64>;
 
 fn lanes_merged(local_index: u32, own: Moments) -> Moments {
@@ -122,6 +143,7 @@ fn lanes_merged(local_index: u32, own: Moments) -> Moments {
     workgroupBarrier();
     return all;
 }
+#endif
 
 #ifdef INPUT
 // What is subtracted first, so that numbers far from 0 lose nothing.
@@ -181,9 +203,12 @@ fn write_output(team: Team, local_index: u32, s: Statistics) {
     let first = first_term(team, local_index);
     let end = end_term(team.split);
     var place = place_of(first);
+    let first_other = first_other_of(team.set_number);
+    let fixed_scale = scale_of(first_other);
     for (var term = first; term < end; term += LANES) {
         let i = element_of(team.set_number, place);
-        output[i] = Element(activated(affine((input_at(i) - s.mean) * s.rstd, other_of(team.set_number, place))));
+        let scale = scale_at(fixed_scale, first_other, place);
+        output[i] = Element(activated(affine((input_at(i) - s.mean) * s.rstd, scale)));
         place = next_place(place);
     }
 }
@@ -191,7 +216,7 @@ fn write_output(team: Team, local_index: u32, s: Statistics) {
 #endif
 
 #ifdef ENTRY_forward
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES_WORKGROUP)
 fn forward(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
@@ -201,8 +226,12 @@ fn forward(
     let shift = shift_of(team.set_number);
     let moments = moments_of(team, local_index, shift);
 #ifdef IN_PLACE
+#ifdef SUBGROUPS
+    // The moments depend on what all have read.
+#else
     // The whole team has read the first element, which is about to be overwritten.
     storageBarrier();
+#endif
 #endif
     if !team.exists {
         return;
@@ -217,7 +246,7 @@ fn forward(
 #endif
 
 #ifdef ENTRY_normalize
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES_WORKGROUP)
 fn normalize(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
@@ -233,7 +262,7 @@ fn normalize(
 #ifdef ENTRY_moments
 @group(0) @binding(MOMENTS) var<storage, read_write> split_moments: array<vec2<Accum>>;
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES_WORKGROUP)
 fn moments(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
@@ -250,7 +279,7 @@ fn moments(
 #ifdef ENTRY_combine
 @group(0) @binding(MOMENTS) var<storage, read> split_moments: array<vec2<Accum>>;
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES_WORKGROUP)
 fn combine(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
@@ -339,20 +368,22 @@ fn sums_of(team: Team, local_index: u32) -> Totals {
     let first = first_term(team, local_index);
     let end = end_term(team.split);
     var place = place_of(first);
+    let first_other = first_other_of(team.set_number);
 #ifdef BY_PARAMETER
+    let scale = scale_of(team.set_number);
 #else
+    let fixed_scale = scale_of(first_other);
     let s = own_statistics(team.set_number);
 #endif
     for (var term = first; term < end; term += LANES) {
 #ifdef BY_PARAMETER
-        let parameter = team.set_number;
-        let s = own_statistics(other_of(team.set_number, place));
+        let s = own_statistics(other_of(first_other, place));
 #else
-        let parameter = other_of(team.set_number, place);
+        let scale = scale_at(fixed_scale, first_other, place);
 #endif
-        let d = gradient_at(element_of(team.set_number, place), parameter, s);
+        let d = gradient_at(element_of(team.set_number, place), scale, s);
 #ifdef WEIGHTED
-        let weighted = d.g * weight_of(parameter);
+        let weighted = d.g * scale.weight;
 #else
         let weighted = d.g;
 #endif
@@ -372,10 +403,12 @@ fn write_grad_input(team: Team, local_index: u32, means: Sums) {
     let first = first_term(team, local_index);
     let end = end_term(team.split);
     var place = place_of(first);
+    let first_other = first_other_of(team.set_number);
+    let fixed_scale = scale_of(first_other);
     for (var term = first; term < end; term += LANES) {
         let i = element_of(team.set_number, place);
-        let parameter = other_of(team.set_number, place);
-        output[i] = Element(grad_input_of(gradient_at(i, parameter, s), parameter, s, means));
+        let scale = scale_at(fixed_scale, first_other, place);
+        output[i] = Element(grad_input_of(gradient_at(i, scale, s), scale, s, means));
         place = next_place(place);
     }
 }
@@ -383,7 +416,7 @@ fn write_grad_input(team: Team, local_index: u32, means: Sums) {
 #endif
 
 #ifdef ENTRY_sums
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES_WORKGROUP)
 fn sums(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
@@ -398,7 +431,7 @@ fn sums(
 #endif
 
 #ifdef ENTRY_grad_input
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES_WORKGROUP)
 fn grad_input(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
@@ -429,7 +462,7 @@ fn grad_input(
 @group(0) @binding(TOTAL_GX) var<storage, read> total_gx: array<Accum>;
 #endif
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES_WORKGROUP)
 fn grad_input_from_sums(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,

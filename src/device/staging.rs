@@ -174,9 +174,25 @@ impl UploadRing {
 }
 
 /// Copies data of the device to the host through one buffer.
+///
+/// [`read`](Readback::read) waits. `encode` puts copies into an encoder, `submitted` follows its submission, and `take` waits for
+/// what they brought.
 #[derive(Debug)]
 pub struct Readback {
     buffer: Buffer,
+    under_way: Option<Round>,
+    /// What a round brought that nobody took yet.
+    arrived: Option<Vec<Vec<u8>>>,
+}
+
+/// Copies into the buffer in one submission.
+#[derive(Debug)]
+struct Round {
+    /// Which result each piece belongs to, where it lies in the buffer, and how long it is.
+    pieces: Vec<(usize, u64, u64)>,
+    results: usize,
+    /// From the submission on.
+    mapping: Option<(wgpu::SubmissionIndex, Mapping)>,
 }
 
 /// A range of a buffer to read. The offset is a multiple of 4.
@@ -198,7 +214,8 @@ impl Readback {
     pub fn new(device: &Device, size_bytes: u64) -> Result<Self, DeviceError> {
         debug_assert!(size_bytes >= PIECE_ALIGNMENT && size_bytes.is_multiple_of(PIECE_ALIGNMENT));
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        Ok(Readback { buffer: device.create_buffer("readback", size_bytes, usage)? })
+        let buffer = device.create_buffer("readback", size_bytes, usage)?;
+        Ok(Readback { buffer, under_way: None, arrived: None })
     }
 
     /// Reads ranges of buffers after all work so far is done, in one round where they fit the buffer together.
@@ -206,11 +223,11 @@ impl Readback {
     /// # Errors
     /// Where the device fails.
     pub fn read(&mut self, device: &Device, ranges: &[Range<'_>]) -> Result<Vec<Vec<u8>>, DeviceError> {
+        self.settle(device)?;
         let mut results: Vec<Vec<u8>> =
             ranges.iter().map(|range| Vec::with_capacity(range.size_bytes as usize)).collect();
         let capacity = self.buffer.size_bytes();
-        // One round: which result each piece belongs to, where it lies in the buffer, and how long it is.
-        let mut round: Vec<(usize, u64, u64)> = Vec::new();
+        let mut pieces = Vec::new();
         let mut used = 0;
         let mut encoder = device.encoder();
         for (i, range) in ranges.iter().enumerate() {
@@ -218,36 +235,96 @@ impl Readback {
             while done < range.size_bytes {
                 if used + PIECE_ALIGNMENT > capacity {
                     let full = std::mem::replace(&mut encoder, device.encoder());
-                    self.collect(device, full, &round, &mut results)?;
-                    round.clear();
+                    self.round(device, full, std::mem::take(&mut pieces), &mut results)?;
                     used = 0;
                 }
                 let size = (range.size_bytes - done).min(capacity - used);
-                let copied = size.next_multiple_of(COPY_ALIGNMENT);
-                let from = range.offset_bytes + done;
-                encoder.copy_buffer_to_buffer(range.buffer.raw(), from, self.buffer.raw(), used, copied);
-                round.push((i, used, size));
-                used = (used + copied).next_multiple_of(PIECE_ALIGNMENT);
+                self.copy(&mut encoder, range, done, used, size);
+                pieces.push((i, used, size));
+                used = (used + size).next_multiple_of(PIECE_ALIGNMENT);
                 done += size;
             }
         }
-        self.collect(device, encoder, &round, &mut results)?;
+        self.round(device, encoder, pieces, &mut results)?;
         Ok(results)
     }
 
-    fn collect(
+    /// Puts copies of ranges into `encoder`, if there are any and they fit the buffer together. Must be followed by `submitted`.
+    pub(crate) fn encode(
+        &mut self,
+        device: &Device,
+        encoder: &mut wgpu::CommandEncoder,
+        ranges: &[Range<'_>],
+    ) -> Result<(), DeviceError> {
+        let aligned = |range: &Range<'_>| range.size_bytes.next_multiple_of(PIECE_ALIGNMENT);
+        if ranges.is_empty() || ranges.iter().map(aligned).sum::<u64>() > self.buffer.size_bytes() {
+            return Ok(());
+        }
+        self.settle(device)?;
+        self.arrived = None;
+        let (mut pieces, mut used) = (Vec::new(), 0);
+        for (i, range) in ranges.iter().enumerate() {
+            self.copy(encoder, range, 0, used, range.size_bytes);
+            pieces.push((i, used, range.size_bytes));
+            used += aligned(range);
+        }
+        self.under_way = Some(Round { pieces, results: ranges.len(), mapping: None });
+        Ok(())
+    }
+
+    /// Says that the encoder given to `encode` was submitted.
+    pub(crate) fn submitted(&mut self, submission: wgpu::SubmissionIndex) {
+        if let Some(Round { mapping: mapping @ None, .. }) = &mut self.under_way {
+            *mapping = Some((submission, start_mapping(&self.buffer, wgpu::MapMode::Read)));
+        }
+    }
+
+    /// What the last `encode` copied, once; `None` where it copied nothing. Waits for it.
+    pub(crate) fn take(&mut self, device: &Device) -> Result<Option<Vec<Vec<u8>>>, DeviceError> {
+        self.settle(device)?;
+        Ok(self.arrived.take())
+    }
+
+    fn copy(&self, encoder: &mut wgpu::CommandEncoder, range: &Range<'_>, done: u64, to: u64, size: u64) {
+        let from = range.offset_bytes + done;
+        let copied = size.next_multiple_of(COPY_ALIGNMENT);
+        encoder.copy_buffer_to_buffer(range.buffer.raw(), from, self.buffer.raw(), to, copied);
+    }
+
+    /// Waits for what is under way, so that the buffer is free.
+    fn settle(&mut self, device: &Device) -> Result<(), DeviceError> {
+        let Some(Round { pieces, results, mapping }) = self.under_way.take() else { return Ok(()) };
+        let Some((submission, mapping)) = mapping else { return Ok(()) };
+        let mut contents = vec![Vec::new(); results];
+        self.finish(device, &mapping, submission, &pieces, &mut contents)?;
+        self.arrived = Some(contents);
+        Ok(())
+    }
+
+    fn round(
         &mut self,
         device: &Device,
         encoder: wgpu::CommandEncoder,
-        round: &[(usize, u64, u64)],
+        pieces: Vec<(usize, u64, u64)>,
         results: &mut [Vec<u8>],
     ) -> Result<(), DeviceError> {
         let submission = device.submit(encoder)?;
         let mapping = start_mapping(&self.buffer, wgpu::MapMode::Read);
-        finish_mapping(device, &mapping, Some(submission), "readback")?;
+        self.finish(device, &mapping, submission, &pieces, results)
+    }
+
+    fn finish(
+        &self,
+        device: &Device,
+        mapping: &Mapping,
+        submission: wgpu::SubmissionIndex,
+        pieces: &[(usize, u64, u64)],
+        results: &mut [Vec<u8>],
+    ) -> Result<(), DeviceError> {
+        finish_mapping(device, mapping, Some(submission), "readback")?;
         {
             let view = self.buffer.raw().get_mapped_range(..).map_err(|error| mapping_error("readback", &error))?;
-            for &(i, offset, size) in round {
+            for &(i, offset, size) in pieces {
                 results[i].extend_from_slice(&view[offset as usize..(offset + size) as usize]);
             }
         }

@@ -29,6 +29,8 @@ pub struct CpuExecutor {
     /// Where values of the program that runs, or ran last, are.
     places: BTreeMap<ValueId, Place>,
     last_program: Option<usize>,
+    /// What the last launch was to read.
+    collected: Vec<Vec<u8>>,
 }
 
 impl CpuExecutor {
@@ -66,7 +68,16 @@ impl CpuExecutor {
             })
         });
         let scratch = vec![0; scratch_words.max().unwrap_or(0)];
-        Ok(CpuExecutor { plan, graphs, arenas, staging, scratch, places: BTreeMap::new(), last_program: None })
+        Ok(CpuExecutor {
+            plan,
+            graphs,
+            arenas,
+            staging,
+            scratch,
+            places: BTreeMap::new(),
+            last_program: None,
+            collected: Vec::new(),
+        })
     }
 
     /// The arena words of a place, without its padding.
@@ -95,30 +106,6 @@ impl CpuExecutor {
             return Ok(());
         }
         Err(invalid(&format!("program {program}"), "there is no such program"))
-    }
-
-    fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
-        self.check_program(program)?;
-        let graph = &self.graphs[program];
-        let mut uploads = Vec::new();
-        for id in graph.value_ids().filter(|&id| graph.value(id).role == Role::Input) {
-            let value = graph.value(id);
-            let Some((_, data)) = inputs.iter().find(|(name, _)| *name == value.name) else {
-                return Err(invalid(&value.name, "this input of the program was not given"));
-            };
-            expect_bytes(&value.name, &value.desc, data)?;
-            uploads.push((self.plan.programs[program].places[&id], value.desc.clone(), *data));
-        }
-        if uploads.len() != inputs.len() {
-            let known = |name: &str| graph.values().iter().any(|v| v.role == Role::Input && v.name == name);
-            let stray = inputs.iter().find(|(name, _)| !known(name)).map_or("inputs", |(name, _)| name);
-            return Err(invalid(stray, "the program does not have this input, or it was given twice"));
-        }
-        for (place, desc, data) in uploads {
-            bytemuck::cast_slice_mut(self.words_mut(place, &desc)).copy_from_slice(data);
-        }
-        self.places = self.plan.programs[program].places.clone();
-        Ok(())
     }
 
     fn step(&mut self, program: usize, position: usize) -> Result<(), DeviceError> {
@@ -174,13 +161,42 @@ impl Executor for CpuExecutor {
         Ok(bytemuck::cast_slice(self.words(place, &desc)).to_vec())
     }
 
-    fn run(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
-        self.upload(program, inputs)?;
+    fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
+        self.check_program(program)?;
+        let graph = &self.graphs[program];
+        let mut uploads = Vec::new();
+        for id in graph.value_ids().filter(|&id| graph.value(id).role == Role::Input) {
+            let value = graph.value(id);
+            let Some((_, data)) = inputs.iter().find(|(name, _)| *name == value.name) else {
+                return Err(invalid(&value.name, "this input of the program was not given"));
+            };
+            expect_bytes(&value.name, &value.desc, data)?;
+            uploads.push((self.plan.programs[program].places[&id], value.desc.clone(), *data));
+        }
+        if uploads.len() != inputs.len() {
+            let known = |name: &str| graph.values().iter().any(|v| v.role == Role::Input && v.name == name);
+            let stray = inputs.iter().find(|(name, _)| !known(name)).map_or("inputs", |(name, _)| name);
+            return Err(invalid(stray, "the program does not have this input, or it was given twice"));
+        }
+        for (place, desc, data) in uploads {
+            bytemuck::cast_slice_mut(self.words_mut(place, &desc)).copy_from_slice(data);
+        }
+        self.places = self.plan.programs[program].places.clone();
+        Ok(())
+    }
+
+    fn launch(&mut self, program: usize, read: &[&str]) -> Result<(), DeviceError> {
+        self.check_program(program)?;
         for position in 0..self.plan.programs[program].commands.len() {
             self.step(program, position)?;
         }
         self.last_program = Some(program);
+        self.collected = read.iter().map(|name| self.read(name)).collect::<Result<_, _>>()?;
         Ok(())
+    }
+
+    fn collect(&mut self) -> Result<Vec<Vec<u8>>, DeviceError> {
+        Ok(std::mem::take(&mut self.collected))
     }
 
     fn outputs(&mut self, program: usize) -> Result<Vec<Vec<u8>>, DeviceError> {

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Executor;
-use super::launch::{Launch, Location, access, storage_type};
+use super::prepared::{Prepared, Step};
 use crate::device::{ALIGNMENT_BYTES, Buffer, Device, Range, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Phase, Role};
-use crate::ops::{Cost, Slot};
-use crate::plan::{ArenaRole, Command, Limits, Place, Plan, Planned, Program};
-use crate::tensor::{NodeId, TensorDesc, ValueId};
+use crate::ops::Cost;
+use crate::plan::{ArenaRole, Limits, Place, Plan, Planned};
+use crate::tensor::ValueId;
 
 /// Larger buffers are legal on many devices, but binding and mapping them is where drivers fail.
 const MAX_ARENA_BYTES: u64 = 1 << 30;
@@ -41,18 +41,20 @@ pub struct GpuExecutor {
     readback: Readback,
     persistent: BTreeMap<String, Tensor>,
     programs: Vec<Prepared>,
+    /// The persistent values that the last launch was to read.
+    wanted: Vec<String>,
 }
 
 /// An arena of the plan.
 #[derive(Debug)]
-enum Arena {
+pub(super) enum Arena {
     Device(Buffer),
     /// The host tier: values come and go through the staging buffers.
     Host(Vec<u8>),
 }
 
 impl Arena {
-    fn size_bytes(&self) -> u64 {
+    pub(super) fn size_bytes(&self) -> u64 {
         match self {
             Arena::Device(buffer) => buffer.size_bytes(),
             Arena::Host(bytes) => bytes.len() as u64,
@@ -62,42 +64,12 @@ impl Arena {
 
 /// A value's data: its place and its size without padding.
 #[derive(Clone, Copy, Debug)]
-struct Tensor {
-    place: Place,
-    size_bytes: u64,
+pub(super) struct Tensor {
+    pub(super) place: Place,
+    pub(super) size_bytes: u64,
 }
 
-/// A program with every launch bound.
-#[derive(Debug)]
-struct Prepared {
-    graph: Graph,
-    steps: Vec<Step>,
-    inputs: BTreeMap<String, Tensor>,
-    outputs: Vec<Tensor>,
-}
-
-/// One command of the plan that takes time.
-#[derive(Debug)]
-enum Step {
-    Dispatch {
-        node: NodeId,
-        launches: Vec<Launch>,
-        cost: Cost,
-        /// Where the node's outputs are.
-        outputs: Vec<Tensor>,
-    },
-    Offload {
-        value: ValueId,
-        from: Tensor,
-        to: Place,
-    },
-    Prefetch {
-        from: Place,
-        to: Tensor,
-    },
-}
-
-fn invalid(reason: impl Into<String>) -> DeviceError {
+pub(super) fn invalid(reason: impl Into<String>) -> DeviceError {
     DeviceError::Validation { label: "plan".to_owned(), reason: reason.into() }
 }
 
@@ -126,7 +98,7 @@ impl GpuExecutor {
             .iter()
             .map(|value| (value.name.clone(), Tensor { place: value.place, size_bytes: value.desc.size_bytes() }));
         let persistent = persistent.collect();
-        Ok(GpuExecutor { arenas, upload, readback, persistent, programs, device })
+        Ok(GpuExecutor { arenas, upload, readback, persistent, programs, wanted: Vec::new(), device })
     }
 
     /// The device.
@@ -144,14 +116,7 @@ impl GpuExecutor {
     }
 
     fn read_tensors(&mut self, tensors: &[Tensor]) -> Result<Vec<Vec<u8>>, DeviceError> {
-        let ranges = tensors
-            .iter()
-            .map(|tensor| {
-                let buffer = buffer(&self.arenas, tensor.place)?;
-                Ok(Range { buffer, offset_bytes: tensor.place.offset_bytes, size_bytes: tensor.size_bytes })
-            })
-            .collect::<Result<Vec<_>, DeviceError>>()?;
-        self.readback.read(&self.device, &ranges)
+        self.readback.read(&self.device, &ranges(&self.arenas, tensors)?)
     }
 
     /// Puts data into the upload ring; the next submission takes it along.
@@ -191,8 +156,14 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Submits uploads that wait, then the launches of these steps in one pass.
-    fn submit_steps(&mut self, program: usize, steps: std::ops::Range<usize>) -> Result<(), DeviceError> {
+    /// Submits uploads that wait, then the launches of these steps in one pass, then copies of these ranges for
+    /// [`Executor::collect`] where they fit the readback buffer.
+    fn submit_steps(
+        &mut self,
+        program: usize,
+        steps: std::ops::Range<usize>,
+        read: &[Tensor],
+    ) -> Result<(), DeviceError> {
         let mut encoder = self.device.encoder();
         self.upload.encode(&mut encoder);
         {
@@ -203,8 +174,10 @@ impl GpuExecutor {
                 }
             }
         }
+        self.readback.encode(&self.device, &mut encoder, &ranges(&self.arenas, read)?)?;
         let submission = self.device.submit(encoder)?;
         self.upload.submitted(&submission);
+        self.readback.submitted(submission);
         Ok(())
     }
 }
@@ -243,8 +216,17 @@ fn create_arenas(device: &Device, plan: &Plan) -> Result<Vec<Arena>, DeviceError
     Ok(arenas)
 }
 
+/// Where tensors on the device are to be read.
+fn ranges<'a>(arenas: &'a [Arena], tensors: &[Tensor]) -> Result<Vec<Range<'a>>, DeviceError> {
+    let range = |tensor: &Tensor| {
+        let buffer = buffer(arenas, tensor.place)?;
+        Ok(Range { buffer, offset_bytes: tensor.place.offset_bytes, size_bytes: tensor.size_bytes })
+    };
+    tensors.iter().map(range).collect()
+}
+
 /// The buffer of a place on the device.
-fn buffer(arenas: &[Arena], place: Place) -> Result<&Buffer, DeviceError> {
+pub(super) fn buffer(arenas: &[Arena], place: Place) -> Result<&Buffer, DeviceError> {
     match arenas.get(place.arena as usize) {
         Some(Arena::Device(buffer)) => Ok(buffer),
         _ => Err(invalid(format!("{place:?} is not on the device"))),
@@ -268,110 +250,6 @@ fn arena_label(role: ArenaRole) -> &'static str {
         ArenaRole::Transient => "transient",
         ArenaRole::Host => "host tier",
     }
-}
-
-impl Prepared {
-    fn new(device: &Device, arenas: &[Arena], program: &Program, graph: &Graph) -> Result<Self, DeviceError> {
-        if program.graph_hash != graph.hash() {
-            return Err(invalid("it was made for another graph"));
-        }
-        // Where every value is at this point of the program.
-        let mut places = program.places.clone();
-        places.values().try_for_each(|&place| check_place(place, arenas))?;
-        let size_bytes = |id: ValueId| graph.value(id).desc.size_bytes();
-        let tensor = |places: &BTreeMap<ValueId, Place>, id: ValueId| {
-            let place = places.get(&graph.storage_root(id)).copied();
-            let place = place.ok_or_else(|| invalid(format!("`{}` has no place", graph.value(id).name)))?;
-            Ok::<_, DeviceError>(Tensor { place, size_bytes: size_bytes(id) })
-        };
-        let with_role = |role: Role| graph.value_ids().filter(move |&id| graph.value(id).role == role);
-        let inputs = with_role(Role::Input)
-            .map(|id| Ok((graph.value(id).name.clone(), tensor(&places, id)?)))
-            .collect::<Result<_, DeviceError>>()?;
-        let mut steps = Vec::new();
-        for command in &program.commands {
-            match command {
-                Command::Dispatch { node, outputs, workspaces, .. } => {
-                    outputs.iter().chain(workspaces).try_for_each(|&place| check_place(place, arenas))?;
-                    steps.push(prepare_dispatch(device, arenas, graph, command, &places)?);
-                    places.extend(graph.node(*node).outputs.iter().copied().zip(outputs.iter().copied()));
-                }
-                // Memory is free by its absence from later launches.
-                Command::Free { .. } => {}
-                Command::Offload { value, to } => {
-                    check_place(*to, arenas)?;
-                    steps.push(Step::Offload { value: *value, from: tensor(&places, *value)?, to: *to });
-                }
-                Command::Prefetch { value, from, to } => {
-                    check_place(*from, arenas)?;
-                    check_place(*to, arenas)?;
-                    places.insert(*value, *to);
-                    steps.push(Step::Prefetch { from: *from, to: tensor(&places, *value)? });
-                }
-            }
-        }
-        let outputs = with_role(Role::Output).map(|id| tensor(&places, id)).collect::<Result<_, _>>()?;
-        Ok(Prepared { graph: graph.clone(), steps, inputs, outputs })
-    }
-}
-
-fn check_place(place: Place, arenas: &[Arena]) -> Result<(), DeviceError> {
-    let end = place.offset_bytes.saturating_add(place.size_bytes);
-    match arenas.get(place.arena as usize) {
-        Some(arena) if end <= arena.size_bytes() => Ok(()),
-        _ => Err(invalid(format!("{place:?} is outside the arenas"))),
-    }
-}
-
-/// Binds the launches of a `Dispatch`. `places` says where values are before it.
-fn prepare_dispatch(
-    device: &Device,
-    arenas: &[Arena],
-    graph: &Graph,
-    command: &Command,
-    places: &BTreeMap<ValueId, Place>,
-) -> Result<Step, DeviceError> {
-    let Command::Dispatch { node: id, outputs: output_places, workspaces, in_place } = command else {
-        return Err(invalid("it dispatches what is not a node"));
-    };
-    let node = graph.node(*id);
-    let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
-    let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-    let counts = (output_places.len(), workspaces.len());
-    if counts != (outputs.len(), node.op.workspaces(&inputs, &outputs).len()) {
-        return Err(invalid(format!("{} has another number of outputs or workspaces", node.name)));
-    }
-    let mut input_places = Vec::with_capacity(inputs.len());
-    for &value in &node.inputs {
-        let place = places.get(&graph.storage_root(value)).copied();
-        let missing = || invalid(format!("`{}`, which {} uses, has no place", graph.value(value).name, node.name));
-        input_places.push(place.ok_or_else(missing)?);
-    }
-    let bound = input_places.iter().chain(output_places).chain(workspaces);
-    bound.clone().try_for_each(|&place| buffer(arenas, place).map(drop))?;
-    let locate = |slot: Slot| {
-        let place = match slot {
-            Slot::Input(i) => input_places[i],
-            Slot::Output(i) => output_places[i],
-            Slot::Workspace(i) => workspaces[i],
-        };
-        let buffer = buffer(arenas, place).expect("bug: a place was not looked at");
-        Location { buffer, offset_bytes: place.offset_bytes, size_bytes: place.size_bytes }
-    };
-    let in_place = in_place.map(|input| (input, 0));
-    let storage = storage_type(device, inputs.iter().chain(&outputs));
-    let launches = node
-        .op
-        .dispatches(&inputs, &outputs, &device.target())
-        .into_iter()
-        .map(|dispatch| {
-            let access = access(node.op.as_ref(), &dispatch, in_place, &locate);
-            Launch::new(device, dispatch, storage, access, in_place, &locate)
-        })
-        .collect::<Result<_, _>>()?;
-    let tensor = |(&place, desc): (&Place, &TensorDesc)| Tensor { place, size_bytes: desc.size_bytes() };
-    let made = output_places.iter().zip(&outputs).map(tensor).collect();
-    Ok(Step::Dispatch { node: *id, launches, cost: node.op.cost(&inputs, &outputs), outputs: made })
 }
 
 impl Executor for GpuExecutor {
@@ -398,13 +276,21 @@ impl Executor for GpuExecutor {
         Ok(self.read_tensors(&[tensor])?.swap_remove(0))
     }
 
-    fn run(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
-        self.stage_inputs(program, inputs)?;
-        let steps = self.programs[program].steps.len();
+    fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
+        self.stage_inputs(program, inputs)
+    }
+
+    fn launch(&mut self, program: usize, read: &[&str]) -> Result<(), DeviceError> {
+        self.wanted = read.iter().map(|&name| name.to_owned()).collect();
+        let read = read.iter().map(|name| self.persistent(name)).collect::<Result<Vec<_>, _>>()?;
+        // Values in the host tier are there to read at any time.
+        let on_device = read.iter().all(|tensor| buffer(&self.arenas, tensor.place).is_ok());
+        let read = if on_device { &read[..] } else { &[] };
+        let steps = self.program(program)?.steps.len();
         let (mut first, mut sum) = (0, Cost::default());
         for next in 0..steps {
             let Step::Dispatch { cost, .. } = self.programs[program].steps[next] else {
-                self.submit_steps(program, first..next)?;
+                self.submit_steps(program, first..next, &[])?;
                 self.transfer(program, next)?;
                 (first, sum) = (next + 1, Cost::default());
                 continue;
@@ -413,11 +299,19 @@ impl Executor for GpuExecutor {
             sum.bytes_moved += cost.bytes_moved;
             let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
             if full && next > first {
-                self.submit_steps(program, first..next)?;
+                self.submit_steps(program, first..next, &[])?;
                 (first, sum) = (next, cost);
             }
         }
-        self.submit_steps(program, first..steps)
+        self.submit_steps(program, first..steps, read)
+    }
+
+    fn collect(&mut self) -> Result<Vec<Vec<u8>>, DeviceError> {
+        let wanted = std::mem::take(&mut self.wanted);
+        match self.readback.take(&self.device)? {
+            Some(contents) => Ok(contents),
+            None => wanted.iter().map(|name| self.read(name)).collect(),
+        }
     }
 
     fn outputs(&mut self, program: usize) -> Result<Vec<Vec<u8>>, DeviceError> {
@@ -442,7 +336,7 @@ impl Executor for GpuExecutor {
                 // A value that was not made has nothing to move.
                 Step::Offload { value, .. } if !made.contains(value) => continue,
                 _ => {
-                    self.submit_steps(program, at..at)?;
+                    self.submit_steps(program, at..at, &[])?;
                     self.transfer(program, at)?;
                     continue;
                 }
@@ -457,7 +351,7 @@ impl Executor for GpuExecutor {
             }
             let outputs = node.outputs.clone();
             made.extend(&outputs);
-            self.submit_steps(program, at..at + 1)?;
+            self.submit_steps(program, at..at + 1, &[])?;
             if !seen.insert(id) {
                 continue;
             }

@@ -6,6 +6,7 @@ mod cpu_tests;
 mod gpu;
 mod launch;
 pub mod measure;
+mod prepared;
 mod single;
 
 pub use cpu::CpuExecutor;
@@ -33,11 +34,34 @@ pub trait Executor {
     /// Where the device fails.
     fn read(&mut self, name: &str) -> Result<Vec<u8>, DeviceError>;
 
-    /// Uploads inputs (by name; every input of the program's graph) and runs a program. May return before it is done.
+    /// Gives a program its inputs, by name: every input of its graph. The next launch takes them; until then another program
+    /// may still be running.
     ///
     /// # Errors
     /// Where the device fails.
-    fn run(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError>;
+    fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError>;
+
+    /// Runs a program on the inputs that were uploaded last, and then reads persistent values for
+    /// [`collect`](Executor::collect). May return before it is done.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn launch(&mut self, program: usize, read: &[&str]) -> Result<(), DeviceError>;
+
+    /// The values that the last launch was to read, as they were at its end. Waits for it.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn collect(&mut self) -> Result<Vec<Vec<u8>>, DeviceError>;
+
+    /// Uploads inputs and runs a program on them. May return before it is done.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn run(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
+        self.upload(program, inputs)?;
+        self.launch(program, &[])
+    }
 
     /// The values of role `Output` of the program that ran last, in the order of their ids.
     ///

@@ -63,14 +63,13 @@ impl Op for AvgPool2d {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let flops = (self.kernel[0] * self.kernel[1] * outputs[0].numel()) as u64;
-        Cost { flops, bytes_moved: inputs[0].size_bytes() + outputs[0].size_bytes() }
+        self.windows().cost(inputs, outputs)
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Output(0)];
         let (input, output) = (&inputs[0].shape, &outputs[0].shape);
-        vec![self.windows().dispatch(("avg_pool2d", "forward"), bindings, output.numel(), input, output)]
+        vec![self.windows().forward("avg_pool2d", bindings, input, output)]
     }
 
     twin!();
@@ -96,8 +95,7 @@ impl Op for AvgPool2dGradInput {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Output(0)];
-        let kernel = ("avg_pool2d", "grad_input");
-        vec![self.windows.dispatch(kernel, bindings, self.shape.numel(), &self.shape, &inputs[0].shape)]
+        vec![self.windows.grad_input("avg_pool2d", bindings, &self.shape, &inputs[0].shape)]
     }
 
     twin!();

@@ -70,11 +70,11 @@ impl Op for BiasAdd {
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let vectors = inputs[0].numel().div_ceil(4);
         let (channels, inner) = (inputs[0].shape[1] as u32, inner(&inputs[0].shape) as u32);
-        vec![
-            Dispatch::new("bias_add", "forward", [Slot::Input(0), Slot::Input(1), Slot::Output(0)])
-                .params(&Params { vectors: vectors as u32, channels, inner })
-                .linear(vectors.div_ceil(64)),
-        ]
+        let dispatch = Dispatch::new("bias_add", "forward", [Slot::Input(0), Slot::Input(1), Slot::Output(0)])
+            .params(&Params { vectors: vectors as u32, channels, inner })
+            .linear(vectors.div_ceil(64));
+        let channel_vectors = inner == 1 && channels.is_multiple_of(4);
+        vec![if channel_vectors { dispatch.constant("CHANNEL_VECTORS", 1) } else { dispatch }]
     }
 
     twin!();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Case, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Slot, expect_count, expect_dtype, expect_rank};
+use super::{Case, Cost, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Slot, expect_count, expect_dtype, expect_rank};
 use crate::error::OpError;
 use crate::tensor::{DType, Shape, TensorDesc};
 
@@ -13,6 +13,9 @@ pub(super) struct Windows {
     pub(super) stride: [usize; 2],
     pub(super) padding: [usize; 2],
 }
+
+/// Most elements of a window: see the loops of [`Windows::grad_input`].
+const MAX_WINDOW: u64 = MAX_LOOP_ITERATIONS / 5;
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -38,8 +41,8 @@ impl Windows {
         if self.kernel.contains(&0) {
             return refuse("kernel", self.kernel, "it must be at least 1".to_owned());
         }
-        if self.kernel[0].saturating_mul(self.kernel[1]) as u64 > MAX_LOOP_ITERATIONS / 2 {
-            let reason = format!("a window holds at most {} elements", MAX_LOOP_ITERATIONS / 2);
+        if self.kernel[0].saturating_mul(self.kernel[1]) as u64 > MAX_WINDOW {
+            let reason = format!("a window holds at most {MAX_WINDOW} elements");
             return refuse("kernel", self.kernel, reason);
         }
         if self.stride.contains(&0) {
@@ -56,8 +59,51 @@ impl Windows {
         Ok([shape[0], shape[1], extent(0), extent(1)].into())
     }
 
-    /// A launch that writes one element per invocation, from an input and an output of these shapes.
-    pub(super) fn dispatch(
+    /// Of pooling a tensor: each element of a window is looked at.
+    pub(super) fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let flops = (self.kernel[0] * self.kernel[1] * outputs[0].numel()) as u64;
+        let bytes_moved = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
+        Cost { flops, bytes_moved }
+    }
+
+    /// The launch that pools: the kernel `forward`, an invocation for every four windows.
+    pub(super) fn forward(
+        &self,
+        file: &'static str,
+        bindings: impl Into<Vec<Slot>>,
+        input: &Shape,
+        output: &Shape,
+    ) -> Dispatch {
+        self.dispatch((file, "forward"), bindings, output.numel(), input, output)
+            .linear(output.numel().div_ceil(4 * 64))
+            .loops(self.kernel[0] * (self.kernel[1] + 1))
+    }
+
+    /// The launch of the gradient, the kernel `grad_input`: an invocation for every few neighbours in a row of the input.
+    pub(super) fn grad_input(
+        &self,
+        file: &'static str,
+        bindings: impl Into<Vec<Slot>>,
+        input: &Shape,
+        output: &Shape,
+    ) -> Dispatch {
+        let mut dispatch = self.dispatch((file, "grad_input"), bindings, input.numel(), input, output);
+        if input[3].is_multiple_of(4) {
+            dispatch = dispatch.constant("ALIGNED", 1);
+        }
+        let run = if self.in_pairs(input) { 8 } else { 4 };
+        let runs = input[..3].iter().product::<usize>() * input[3].div_ceil(run);
+        // Four neighbours lie in no more windows than a window with three columns more has elements.
+        dispatch.linear(runs.div_ceil(64)).loops(self.kernel[0] * (self.kernel[1] + 4))
+    }
+
+    /// Whether windows of two columns lie side by side and rows are of whole vectors: then kernels move vectors only.
+    fn in_pairs(&self, input: &Shape) -> bool {
+        [self.kernel[1], self.stride[1], self.padding[1]] == [2, 2, 0] && input[3].is_multiple_of(8)
+    }
+
+    /// A launch that writes `elements`.
+    fn dispatch(
         &self,
         kernel: (&'static str, &'static str),
         bindings: impl Into<Vec<Slot>>,
@@ -66,19 +112,15 @@ impl Windows {
         output: &Shape,
     ) -> Dispatch {
         let pair = |values: &[usize]| [values[0] as u32, values[1] as u32];
-        // An element lies in no more windows, by row and column, than a window has rows and columns.
-        let iterations = self.kernel[0] * (self.kernel[1] + 1);
-        Dispatch::new(kernel.0, kernel.1, bindings)
-            .params(&Params {
-                elements: elements as u32,
-                extent: pair(&input[2..]),
-                output_extent: pair(&output[2..]),
-                kernel: pair(&self.kernel),
-                stride: pair(&self.stride),
-                padding: pair(&self.padding),
-            })
-            .linear(elements.div_ceil(64))
-            .loops(iterations)
+        let dispatch = Dispatch::new(kernel.0, kernel.1, bindings).params(&Params {
+            elements: elements as u32,
+            extent: pair(&input[2..]),
+            output_extent: pair(&output[2..]),
+            kernel: pair(&self.kernel),
+            stride: pair(&self.stride),
+            padding: pair(&self.padding),
+        });
+        if self.in_pairs(input) { dispatch.constant("PAIRS", 1) } else { dispatch }
     }
 
     /// The rows (d = 0) or columns (1) of an input of this extent that window `o` covers.
@@ -127,6 +169,9 @@ pub(super) fn cases<O: Op>(fill: Fill, op: impl Fn(Windows) -> O) -> Vec<Case> {
         case("k3_pad1_one_pixel", [3, 3], [1, 1], [1, 1], [2, 1, 1, 1]),
         case("k5_s3_pad2_13x17", [5, 5], [3, 3], [2, 2], [1, 3, 13, 17]),
         case("k2_s2_5x7x25x23", [2, 2], [2, 2], [0, 0], [5, 7, 25, 23]).large(),
+        case("k2_s2_5x7x24x40", [2, 2], [2, 2], [0, 0], [5, 7, 24, 40]).large(),
+        case("k3x2_s1x2_pad1x0_16", [3, 2], [1, 2], [1, 0], [2, 3, 6, 16]).large(),
+        case("k3_s2_pad1_12", [3, 3], [2, 2], [1, 1], [2, 3, 11, 12]).large(),
         case("large_window", [97, 101], [1, 1], [0, 0], [1, 2, 97, 103]).large(),
     ]
 }

@@ -196,8 +196,10 @@ impl AxisSum {
     pub(super) fn dispatches(&self, input: Slot, scale: f32) -> Vec<Dispatch> {
         let extent = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(1, |d| d.0 as u32);
         let stride = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(0, |d| d.1 as u32);
+        let vectors = self.innermost_kept && self.kept.first().is_some_and(|d| d.0.is_multiple_of(4));
+        let width = if vectors { 4 } else { 1 };
         split(self.outputs, self.terms, scale, |sums, splits, scale| {
-            Dispatch::new("sum", "forward", [input, sums])
+            let dispatch = Dispatch::new("sum", "forward", [input, sums])
                 .params(&SumParams {
                     outputs: self.outputs as u32,
                     terms: self.terms as u32,
@@ -211,7 +213,8 @@ impl AxisSum {
                     summed_strides: std::array::from_fn(|i| stride(&self.summed, i)),
                 })
                 .constant("LANES", 1)
-                .linear((self.outputs * splits).div_ceil(WORKGROUP))
+                .linear((self.outputs / width * splits).div_ceil(WORKGROUP));
+            if vectors { dispatch.constant("VECTORS", 1) } else { dispatch }
         })
     }
 

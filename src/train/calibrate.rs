@@ -23,6 +23,7 @@ use crate::ops::concat::Concat;
 use crate::ops::copy::Copy;
 use crate::ops::mean::Mean;
 use crate::ops::mul::Mul;
+use crate::ops::relu::Relu;
 use crate::ops::sum::Sum;
 use crate::ops::upsample_nearest2d::UpsampleNearest2d;
 use crate::plan::{CopyRates, CostModel, OpRates, Source as _, Work};
@@ -259,7 +260,8 @@ fn residual(samples: usize) -> Result<Graph, GraphError> {
     let [a, b] = ["a", "b"].map(|name| graph.parameter(name, TensorDesc::f32([samples, 16, 10, 10])));
     let sum = graph.apply(Add, &[a, b])?;
     let product = graph.apply(Mul, &[sum, b])?;
-    let copy = graph.apply(Copy, &[product])?;
+    let positive = graph.apply(Relu, &[product])?;
+    let copy = graph.apply(Copy, &[positive])?;
     graph.apply(Sum { axes: vec![0, 2, 3], keepdim: false }, &[copy])?;
     graph.apply(Mean { axes: vec![2, 3], keepdim: false }, &[copy])?;
     let both = graph.apply(Concat { axis: 1 }, &[sum, product])?;

@@ -225,8 +225,8 @@ mod tests {
         assert_eq!((first.parameters, first.parameter_bytes), (784 * 512 + 512, 4 * (784 * 512 + 512)));
         assert_eq!(first.state_bytes, 2 * first.parameter_bytes, "Adam keeps two moments");
         let saved: Vec<_> = table.rows().iter().map(|row| row.saved_bytes).collect();
-        // The input for the first product, what ReLU makes for itself and the next, logits for the loss.
-        assert_eq!(saved, [2 * 784 * 4, 0, 2 * 512 * 4, 0, 2 * 512 * 4, 2 * 10 * 4]);
+        // The input for the first product, what each product with its ReLU makes for itself and the next, logits for the loss.
+        assert_eq!(saved, [2 * 784 * 4, 2 * 512 * 4, 0, 2 * 512 * 4, 0, 2 * 10 * 4]);
         let plain = summary(models::mnist_mlp(), &config.optimizer(Optimizer::sgd(0.1))).expect("builds");
         assert!(plain.rows().iter().all(|row| row.state_bytes == 0));
         let text = table.to_string();

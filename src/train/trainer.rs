@@ -19,7 +19,7 @@ use super::summary::{Summary, summary};
 use crate::autodiff::{LOSS, hyper_name};
 use crate::data::{Batch, Batches, Dataset, INPUT, Order};
 use crate::device::Device;
-use crate::error::{DataError, DeviceError, TrainError};
+use crate::error::{DataError, TrainError};
 use crate::exec::{CpuExecutor, Executor, GpuExecutor};
 use crate::graph::Role;
 use crate::nn::{Mode, Model, RUN};
@@ -214,8 +214,10 @@ impl Trainer {
         'epochs: for epoch in 0..options.epochs {
             let (mut loss_sum, mut accuracy_sum) = (0.0, None);
             let order = batches.epoch(self.epochs);
+            let order: Vec<&[usize]> = order.iter().collect();
             self.epochs += 1;
             self.reset_state()?;
+            let mut uploaded = false;
             for (i, indices) in order.iter().enumerate() {
                 if options.max_steps.is_some_and(|most| report.steps >= most) {
                     break 'epochs;
@@ -225,7 +227,13 @@ impl Trainer {
                     break 'epochs;
                 }
                 let start = Instant::now();
-                let (loss, accuracy) = self.step(data, indices)?;
+                self.submit(data, indices, uploaded)?;
+                // The next batch goes up while this one is computed.
+                let is_last = options.max_steps.is_some_and(|most| report.steps + 1 >= most);
+                let next = order.get(i + 1).filter(|_| !is_last);
+                next.map_or(Ok(()), |next| self.upload(data, next, self.steps + 2, 0))?;
+                uploaded = next.is_some();
+                let (loss, accuracy) = self.finish(data, indices)?;
                 let step_ms = start.elapsed().as_secs_f64() * 1e3;
                 times.push(step_ms);
                 report.steps += 1;
@@ -277,26 +285,47 @@ impl Trainer {
         if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
             return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
         }
-        let uniform = self.uniform_inputs(data, indices);
-        let (mut rest, mut first) = (indices, 0);
-        for i in 0..self.planned.plan.schedule.len() {
-            let (micro_batch, later) = rest.split_at(self.planned.plan.micro_batches[i]);
-            rest = later;
-            data.gather(micro_batch, &mut self.batch)?;
-            let program = self.planned.plan.schedule[i];
-            let run = run_words(self.config.seed, self.steps + 1, first);
-            first += micro_batch.len();
-            let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
-            self.executor.run(program, &inputs)?;
+        self.submit(data, indices, false)?;
+        self.finish(data, indices)
+    }
+
+    /// Uploads micro-batch number `part` of the step on these samples.
+    fn upload(&mut self, data: &Dataset, indices: &[usize], step: u64, part: usize) -> Result<(), TrainError> {
+        let sizes = &self.planned.plan.micro_batches;
+        let first = sizes[..part].iter().sum();
+        data.gather(&indices[first..first + sizes[part]], &mut self.batch)?;
+        let program = self.planned.plan.schedule[part];
+        let uniform = self.uniform_inputs(data, indices, step);
+        let run = run_words(self.config.seed, step, first);
+        let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
+        Ok(self.executor.upload(program, &inputs)?)
+    }
+
+    /// Starts a step; [`finish`](Self::finish) waits for it. `uploaded` says that the first micro-batch was.
+    fn submit(&mut self, data: &Dataset, indices: &[usize], uploaded: bool) -> Result<(), TrainError> {
+        let counts = self.config.loss.counted(data.targets(), indices) > 0;
+        let read: &[&str] = if counts { &[LOSS, CORRECT] } else { &[LOSS] };
+        let parts = self.planned.plan.schedule.len();
+        for part in 0..parts {
+            if part > 0 || !uploaded {
+                self.upload(data, indices, self.steps + 1, part)?;
+            }
+            self.executor.launch(self.planned.plan.schedule[part], if part + 1 == parts { read } else { &[] })?;
         }
-        let loss = self.read_scalar(LOSS)?;
+        Ok(())
+    }
+
+    /// Waits for a step that was started.
+    fn finish(&mut self, data: &Dataset, indices: &[usize]) -> Result<(f32, Option<f32>), TrainError> {
+        let scalars = self.executor.collect()?;
+        let scalar = |i: usize| scalars.get(i).map(|bytes| bytemuck::pod_read_unaligned::<f32>(&bytes[..4]));
+        let loss = scalar(0).expect("bug: every step reads its loss");
         if !loss.is_finite() {
             return Err(self.diagnose(data, indices, loss));
         }
         self.steps += 1;
-        let counted = self.config.loss.counted(data.targets(), indices);
-        let accuracy = if counted > 0 { Some(self.read_scalar(CORRECT)? / counted as f32) } else { None };
-        Ok((loss, accuracy))
+        let counted = self.config.loss.counted(data.targets(), indices) as f32;
+        Ok((loss, scalar(1).map(|correct| correct / counted)))
     }
 
     /// Loss and accuracy on `data`, without training.
@@ -322,13 +351,9 @@ impl Trainer {
         Ok(predictions)
     }
 
-    fn read_scalar(&mut self, name: &str) -> Result<f32, DeviceError> {
-        Ok(bytemuck::pod_read_unaligned(&self.executor.read(name)?[..4]))
-    }
-
     fn diagnose(&mut self, data: &Dataset, indices: &[usize], loss: f32) -> TrainError {
         let step = self.steps + 1;
-        let uniform = self.uniform_inputs(data, indices);
+        let uniform = self.uniform_inputs(data, indices, step);
         let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, |i, program| {
             let start: usize = self.planned.plan.micro_batches[..i].iter().sum();
             let micro_batch = &indices[start..start + self.planned.plan.micro_batches[i]];
@@ -412,9 +437,8 @@ impl Trainer {
     }
 
     /// What all micro-batches of the step on these samples are given alike.
-    fn uniform_inputs(&self, data: &Dataset, indices: &[usize]) -> Vec<(String, Vec<f32>)> {
-        let hyper =
-            |(group, rule): (usize, &Arc<dyn UpdateRule>)| (hyper_name(group), rule.hyper(self.steps + 1).to_vec());
+    fn uniform_inputs(&self, data: &Dataset, indices: &[usize], step: u64) -> Vec<(String, Vec<f32>)> {
+        let hyper = |(group, rule): (usize, &Arc<dyn UpdateRule>)| (hyper_name(group), rule.hyper(step).to_vec());
         let hypers = self.rules.rules.iter().enumerate().map(hyper);
         hypers.chain(self.config.loss.inputs(data.targets(), indices)).collect()
     }

@@ -185,7 +185,12 @@ impl Geometry {
     /// Bytes of the workspaces of forward or grad_input.
     pub(in crate::ops) fn workspaces(&self, gather: Gather) -> Vec<u64> {
         match Winograd::new(self, gather) {
-            Some(winograd) => winograd.workspaces(),
+            Some(winograd) => {
+                let mut workspaces = winograd.workspaces();
+                // What the other kernel needs where code must be short.
+                workspaces[0] = workspaces[0].max(self.packed_bytes(gather).unwrap_or(0));
+                workspaces
+            }
             None => self.packed_bytes(gather).into_iter().collect(),
         }
     }

@@ -38,7 +38,7 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// (compact, a bit for each of its elements unless the output is kept anyway). **In place:** no.
 /// **Workspaces:** the weights once more, in the order in which the kernel reads them; for the gradient of weight the parts
 /// of a split sum. Kernels of 3 by 3 with stride 1 and 16 or more channels on both sides are products at points (Winograd,
-/// F(4x4, 3x3)), with up to 16 MiB, or one sample's, of images at those points.
+/// F(4x4, 3x3)), with weights and images at those points, a part at a time.
 /// **Numerics:** sums in f32, in an order that depends on the shapes only. Products at points err twice as much as plain sums,
 /// and a pixel that is not finite makes all outputs of its 4 by 4 tile NaN. NaN passes `relu`.
 ///
@@ -263,12 +263,13 @@ pub fn cases() -> Vec<Case> {
         // Around the tiles, several tiles, vectors and none.
         case("channels36to65", same, [2, 36, 8, 9], [65, 36, 3, 3]),
         case("channels36to64", same, [2, 36, 8, 9], [64, 36, 3, 3]),
-        // Products at points: tiles in a row of four, and not; whole tiles, and not; several lots of samples.
+        // Products at points: tiles in a row of four, and not; whole tiles, and not; several lots of samples and of weights.
         case("points_rows", same, [1, 16, 12, 16], [20, 16, 3, 3]),
         case("points_rows_no_padding", plain, [2, 20, 7, 20], [16, 20, 3, 3]),
         case("points_rows_pad2", Conv2d { padding: (2, 2), relu: true, ..Conv2d::default() }, [1, 16, 6, 28], [16, 16, 3, 3]),
         case("points_pad1x2", Conv2d { padding: (1, 2), ..plain }, [3, 16, 5, 8], [24, 16, 3, 3]),
-        case("points_lots", same, [3, 16, 110, 128], [16, 16, 3, 3]),
+        case("points_lots", same, [7, 16, 9, 16], [16, 16, 3, 3]),
+        case("points_lots_blocks", same, [3, 1156, 4, 4], [128, 1156, 3, 3]),
         case("channels42to63", same, [2, 42, 9, 7], [63, 42, 3, 3]),
         case("channels4to33", Conv2d::default(), [3, 4, 13, 11], [33, 4, 3, 3]),
         case("groups3_wide", groups(same, 3), [2, 15, 7, 12], [24, 5, 3, 3]),

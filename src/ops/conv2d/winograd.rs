@@ -13,13 +13,18 @@ const POINTS: usize = 36;
 const TILE: usize = 4;
 /// With fewer channels on either side, transforms cost more than they save.
 const MIN_CHANNELS: usize = 16;
-/// Bytes of transformed images at a time, about: more do not stay in a cache.
+/// Most bytes of transformed images at a time: more do not stay in a cache.
 const CHUNK_BYTES: usize = 16 << 20;
+/// Bytes of transformed weights at a time, about.
+const BLOCK_BYTES: usize = 10 << 20;
+/// Rows of which a block has a multiple.
+const BLOCK_ROWS: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, NoUninit)]
 struct WeightParams {
     rows: u32,
+    first: u32,
     vectors: u32,
     row_stride: u32,
     channel_stride: u32,
@@ -29,6 +34,8 @@ struct WeightParams {
 #[derive(Clone, Copy, Debug, NoUninit)]
 struct ImageParams {
     channels: u32,
+    first: u32,
+    all_channels: u32,
     vectors: u32,
     tiles: u32,
     tiles_h: u32,
@@ -62,6 +69,15 @@ struct Chunk {
     padded: usize,
 }
 
+/// Some channels of an image, or rows of the weights.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    first: usize,
+    count: usize,
+    /// Of the whole.
+    all: usize,
+}
+
 impl Winograd {
     /// `None` for what other kernels do as well or better. Depends on the shapes only.
     pub(super) fn new(geometry: &Geometry, gather: Gather) -> Option<Self> {
@@ -91,10 +107,23 @@ impl Winograd {
         self.tiles().0 * self.tiles().1
     }
 
-    /// Samples that are transformed at a time.
+    /// Rows that are made at a time.
+    fn rows_of_block(&self) -> usize {
+        let most = BLOCK_BYTES / (POINTS * self.channels * 4) / BLOCK_ROWS * BLOCK_ROWS;
+        self.rows.min(most.max(BLOCK_ROWS))
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Block> {
+        let (step, all) = (self.rows_of_block(), self.rows);
+        (0..all).step_by(step).map(move |first| Block { first, count: step.min(all - first), all })
+    }
+
+    /// Samples that are transformed at a time: with no more bytes than the images themselves have.
     fn samples_of_chunk(&self) -> usize {
-        let sample = POINTS * self.tiles_of_sample() * (self.channels + self.rows) * 4;
-        let chunks = self.samples.div_ceil((CHUNK_BYTES / sample).max(1));
+        let sample = POINTS * self.tiles_of_sample() * (self.channels + self.rows_of_block()) * 4;
+        let pixels = self.source.0 * self.source.1 * self.channels + self.dest.0 * self.dest.1 * self.rows;
+        let most = CHUNK_BYTES.min(self.samples * pixels * 4);
+        let chunks = self.samples.div_ceil((most / sample).max(1));
         self.samples.div_ceil(chunks)
     }
 
@@ -111,10 +140,11 @@ impl Winograd {
         (POINTS * channels * tiles * 4) as u64
     }
 
-    /// Weights at the points (for the gradient of weight, the products), and the transformed images of a chunk on both sides.
+    /// Some rows of the weights at the points (for the gradient of weight, of the products), and the transformed images of a
+    /// chunk: all channels that are read, and those rows.
     pub(super) fn workspaces(&self) -> Vec<u64> {
-        let weight = (POINTS * self.rows * self.channels * 4) as u64;
-        vec![weight, self.image_bytes(self.channels), self.image_bytes(self.rows)]
+        let rows = self.rows_of_block();
+        vec![(POINTS * rows * self.channels * 4) as u64, self.image_bytes(self.channels), self.image_bytes(rows)]
     }
 
     /// A launch that transforms the image of a chunk, `extent` large, or makes it.
@@ -123,32 +153,35 @@ impl Winograd {
         entry: &'static str,
         bindings: Vec<Slot>,
         chunk: Chunk,
-        channels: usize,
+        channels: Block,
         extent: (usize, usize),
     ) -> Dispatch {
         let (tiles_h, tiles_w) = self.tiles();
         let vectors = chunk.padded / 4;
         let params = ImageParams {
-            channels: channels as u32,
+            channels: channels.count as u32,
+            first: channels.first as u32,
+            all_channels: channels.all as u32,
             vectors: vectors as u32,
             tiles: chunk.tiles as u32,
             tiles_h: tiles_h as u32,
             tiles_w: tiles_w as u32,
             height: extent.0 as u32,
             width: extent.1 as u32,
-            offset: (chunk.first * channels * extent.0 * extent.1) as u32,
+            offset: (chunk.first * channels.all * extent.0 * extent.1) as u32,
             padding_h: self.padding.0 as u32,
             padding_w: self.padding.1 as u32,
         };
         let dispatch = Dispatch::new("conv2d_winograd", entry, bindings)
             .params(&params)
-            .flops((12 * 14 * chunk.padded * channels) as u64)
-            .linear((vectors * channels).div_ceil(64));
+            .flops((12 * 14 * chunk.padded * channels.count) as u64)
+            .linear((vectors * channels.count).div_ceil(64));
         if extent.1.is_multiple_of(4) { dispatch.constant("VEC", 1) } else { dispatch }
     }
 
     fn transform_input(&self, source: Slot, chunk: Chunk) -> Dispatch {
-        let dispatch = self.image("transform_input", vec![source, Slot::Workspace(1)], chunk, self.channels, self.source);
+        let all = Block { first: 0, count: self.channels, all: self.channels };
+        let dispatch = self.image("transform_input", vec![source, Slot::Workspace(1)], chunk, all, self.source);
         let padding = self.padding.1 as u32;
         if self.source.1.is_multiple_of(4) && self.tiles().1.is_multiple_of(4) {
             dispatch.constant("ROW", 1).constant("PADDING_W", padding)
@@ -160,46 +193,60 @@ impl Winograd {
         }
     }
 
-    fn weight(&self, entry: &'static str, bindings: Vec<Slot>) -> Dispatch {
+    fn weight(&self, entry: &'static str, bindings: Vec<Slot>, block: Block) -> Dispatch {
         let (row_stride, channel_stride) = match self.gather {
             Gather::Forward => (self.channels * 9, 9),
             Gather::GradInput => (9, self.rows * 9),
         };
         let params = WeightParams {
-            rows: self.rows as u32,
+            rows: block.count as u32,
+            first: block.first as u32,
             vectors: (self.channels / 4) as u32,
             row_stride: row_stride as u32,
             channel_stride: channel_stride as u32,
         };
         Dispatch::new("conv2d_winograd", entry, bindings)
             .params(&params)
-            .flops((12 * 14 * self.rows * self.channels) as u64)
+            .flops((12 * 14 * block.count * self.channels) as u64)
             .constant("WEIGHT", 1)
-            .linear((self.rows * self.channels / 4).div_ceil(64))
+            .linear((block.count * self.channels / 4).div_ceil(64))
+    }
+
+    /// Transformed images of `channels`, as operands of a product.
+    fn operand(slot: Slot, channels: usize, chunk: Chunk) -> Matrix {
+        Matrix { batch: channels * chunk.padded, ..Matrix::new(slot, chunk.padded) }
+    }
+
+    /// Weights at the points, or products, of the rows of a block.
+    fn weights(&self, slot: Slot, block: Block) -> Matrix {
+        Matrix { batch: block.count * self.channels, ..Matrix::new(slot, self.channels) }
     }
 
     /// The launches of forward or grad_input.
     pub(super) fn gather(&self, target: &Target, operands: Operands) -> Vec<Dispatch> {
         let Operands { weight, source, bias, relu } = operands;
         let [u, v, m] = [0, 1, 2].map(Slot::Workspace);
-        let transform = self.weight("transform_weight", vec![weight, u]);
-        let is_turned = self.gather == Gather::GradInput;
-        let mut dispatches = vec![if is_turned { transform.constant("FLIP", 1) } else { transform }];
+        let mut bindings = vec![m, Slot::Output(0)];
+        bindings.extend(bias);
+        let flags = [("ROW_START", bias.is_some()), ("RELU", relu)];
+        let mut dispatches = Vec::new();
         for chunk in self.chunks() {
-            let product = Gemm { batch: POINTS, ..Gemm::new(self.rows, chunk.padded, self.channels) };
-            let kernel = Matrix { batch: self.rows * self.channels, ..Matrix::new(u, self.channels) };
-            let image = |slot, channels| Matrix { batch: channels * chunk.padded, ..Matrix::new(slot, chunk.padded) };
             dispatches.push(self.transform_input(source, chunk));
-            dispatches.push(product.single(target, kernel, image(v, self.channels), image(m, self.rows)));
-            let mut bindings = vec![m, Slot::Output(0)];
-            bindings.extend(bias);
-            let output = self.image("transform_output", bindings, chunk, self.rows, self.dest);
-            dispatches.push(
-                [("ROW_START", bias.is_some()), ("RELU", relu)]
-                    .into_iter()
-                    .filter(|(_, set)| *set)
-                    .fold(output, |dispatch, (name, _)| dispatch.constant(name, 1)),
-            );
+            for block in self.blocks() {
+                // A single block stays for all chunks.
+                if chunk.first == 0 || block.count < block.all {
+                    let transform = self.weight("transform_weight", vec![weight, u], block);
+                    let is_turned = self.gather == Gather::GradInput;
+                    dispatches.push(if is_turned { transform.constant("FLIP", 1) } else { transform });
+                }
+                let product = Gemm { batch: POINTS, ..Gemm::new(block.count, chunk.padded, self.channels) };
+                let image = Winograd::operand(v, self.channels, chunk);
+                let rows = Winograd::operand(m, block.count, chunk);
+                dispatches.push(product.single(target, self.weights(u, block), image, rows));
+                let output = self.image("transform_output", bindings.clone(), chunk, block, self.dest);
+                let set = flags.into_iter().filter(|(_, set)| *set);
+                dispatches.push(set.fold(output, |dispatch, (name, _)| dispatch.constant(name, 1)));
+            }
         }
         dispatches
     }
@@ -210,18 +257,18 @@ impl Winograd {
         let mut dispatches = Vec::new();
         for chunk in self.chunks() {
             dispatches.push(self.transform_input(Slot::Input(0), chunk));
-            dispatches.push(self.image("transform_grad_output", vec![Slot::Input(1), w], chunk, self.rows, self.dest));
-            let product = Gemm {
-                batch: POINTS,
-                trans_b: true,
-                accumulate: chunk.first > 0,
-                ..Gemm::new(self.rows, self.channels, chunk.padded)
-            };
-            let image = |slot, channels| Matrix { batch: channels * chunk.padded, ..Matrix::new(slot, chunk.padded) };
-            let sums = Matrix { batch: self.rows * self.channels, ..Matrix::new(products, self.channels) };
-            dispatches.push(product.single(target, image(w, self.rows), image(v, self.channels), sums));
+            for block in self.blocks() {
+                let grad_output = vec![Slot::Input(1), w];
+                dispatches.push(self.image("transform_grad_output", grad_output, chunk, block, self.dest));
+                let sum = Gemm { batch: POINTS, trans_b: true, ..Gemm::new(block.count, self.channels, chunk.padded) };
+                let image = Winograd::operand(v, self.channels, chunk);
+                let rows = Winograd::operand(w, block.count, chunk);
+                dispatches.push(sum.single(target, rows, image, self.weights(products, block)));
+                let transform = self.weight("transform_grad_weight", vec![products, Slot::Output(0)], block);
+                let is_first = chunk.first == 0;
+                dispatches.push(if is_first { transform } else { transform.constant("ACCUMULATE", 1) });
+            }
         }
-        dispatches.push(self.weight("transform_grad_weight", vec![products, Slot::Output(0)]));
         dispatches
     }
 }

@@ -2,7 +2,9 @@
 
 mod packed;
 
-use self::packed::{MaxPool2dGradInputPacked, MaxPool2dPack, Packing};
+use self::packed::{MaxPool2dPacked, Packing};
+use std::sync::Arc;
+
 use super::pool::{self, Windows};
 use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count};
 use crate::error::OpError;
@@ -17,13 +19,13 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 /// | output | [N, C, OH, OW], where OH = (H + 2 padding − kernel) / stride + 1, rounded down, and OW likewise |
 /// | index, u32 | [N, C, OH, OW]: where in its plane the largest is, row · W + column |
 ///
-/// **Saved for backward:** the index, 4 bytes per element of the output; compact, the position in the window: half a byte
-/// where a window has at most 16 elements, one byte up to 256. **In place:** no.
+/// **Saved for backward:** the index, 4 bytes per element of the output; compact, the position in the window in its
+/// place: half a byte where a window has at most 16 elements, one byte up to 256. **In place:** no.
 /// **Numerics:** exact. Of equal elements the first in reading order counts, as in PyTorch; NaN wins over all; padding
 /// never does. The gradient of an input element is summed over windows in reading order.
 ///
 /// # Errors
-/// Where the input is not f32 [N, C, H, W], a window is empty, larger than the padded input or above 32,767 elements, the
+/// Where the input is not f32 [N, C, H, W], a window is empty, larger than the padded input or above 13,107 elements, the
 /// stride is 0, or the padding is more than half the window.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.MaxPool2d.html>
@@ -43,25 +45,36 @@ impl MaxPool2d {
     }
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let (input, width) = (call.input(0), call.shape(0)[3]);
-        let windows = self.windows().each(&call.input_descs[0].shape, &call.output_descs[0].shape);
+        let found = largest(self.windows(), call.input(0), [&call.input_descs[0].shape, &call.output_descs[0].shape]);
         let [Output::Real(output), Output::Int(index)] = &mut call.outputs[..] else {
             panic!("bug: max_pool2d has a real and an integer output");
         };
-        for ((plane, rows, columns), (y, found)) in windows.zip(output.iter_mut().zip(index.iter_mut())) {
-            let mut at = rows.start * width + columns.start;
-            for h in rows {
-                for w in columns.clone() {
-                    let (value, largest) = (input[plane + h * width + w], input[plane + at]);
-                    let is_nan = value.partial_cmp(&value).is_none();
-                    if value > largest || is_nan {
-                        at = h * width + w;
-                    }
-                }
-            }
-            (*y, *found) = (input[plane + at], at as u32);
+        for (found, (y, i)) in found.zip(output.iter_mut().zip(index.iter_mut())) {
+            (*y, *i) = (found.0, found.1 as u32);
         }
     }
+}
+
+/// The largest of each window, and its position in the plane. `shapes` are those of input and output.
+fn largest<'a, T: Real>(
+    windows: Windows,
+    input: &'a [T],
+    shapes: [&'a Shape; 2],
+) -> impl Iterator<Item = (T, usize)> {
+    let width = shapes[0][3];
+    windows.each(shapes[0], shapes[1]).map(move |(plane, rows, columns)| {
+        let mut at = rows.start * width + columns.start;
+        for h in rows {
+            for w in columns.clone() {
+                let (value, largest) = (input[plane + h * width + w], input[plane + at]);
+                let is_nan = value.partial_cmp(&value).is_none();
+                if value > largest || is_nan {
+                    at = h * width + w;
+                }
+            }
+        }
+        (input[plane + at], at)
+    })
 }
 
 impl Op for MaxPool2d {
@@ -77,27 +90,22 @@ impl Op for MaxPool2d {
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
         let shape = graph.desc(forward.inputs[0]).shape.clone();
-        if let Some(packing) = Packing::of(self.windows())
-            && forward.packs(forward.outputs[1])
-        {
-            let packed = graph.emit_forward(MaxPool2dPack { packing, extent: [shape[2], shape[3]] }, &[forward.outputs[1]])?;
-            let op = MaxPool2dGradInputPacked { packing, shape };
-            return Ok(vec![Some(graph.emit(op, &[packed, grad_output])?)]);
-        }
-        let op = MaxPool2dGradInput { windows: self.windows(), shape };
+        let op = MaxPool2dGradInput { windows: self.windows(), packing: None, shape };
         Ok(vec![Some(graph.emit(op, &[forward.outputs[1], grad_output])?)])
     }
 
+    fn compact(&self) -> Option<Arc<dyn Op>> {
+        Some(Arc::new(MaxPool2dPacked(Packing::of(self.windows())?)))
+    }
+
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let flops = (self.kernel[0] * self.kernel[1] * outputs[0].numel()) as u64;
-        let bytes_moved = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
-        Cost { flops, bytes_moved }
+        self.windows().cost(inputs, outputs)
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Output(0), Slot::Output(1)];
         let (input, output) = (&inputs[0].shape, &outputs[0].shape);
-        vec![self.windows().dispatch(("max_pool2d", "forward"), bindings, output.numel(), input, output)]
+        vec![self.windows().forward("max_pool2d", bindings, input, output)]
     }
 
     twin!();
@@ -107,6 +115,8 @@ impl Op for MaxPool2d {
 #[derive(Clone, Debug)]
 struct MaxPool2dGradInput {
     windows: Windows,
+    /// How the index is kept, where it is the position in the window.
+    packing: Option<Packing>,
     /// Shape of the input of the pooling.
     shape: Shape,
 }
@@ -123,8 +133,11 @@ impl Op for MaxPool2dGradInput {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
-        let kernel = ("max_pool2d", "grad_input");
-        vec![self.windows.dispatch(kernel, bindings, self.shape.numel(), &self.shape, &inputs[0].shape)]
+        let dispatch = self.windows.grad_input("max_pool2d", bindings, &self.shape, &inputs[1].shape);
+        vec![match self.packing {
+            Some(packing) => packing.constant(dispatch),
+            None => dispatch,
+        }]
     }
 
     twin!();
@@ -133,11 +146,17 @@ impl Op for MaxPool2dGradInput {
 impl MaxPool2dGradInput {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let (index, grad_output) = (call.ints(0), call.input(1));
-        let windows = self.windows.each(&self.shape, &call.input_descs[0].shape);
+        let output = &call.input_descs[1].shape;
+        let plane = self.shape[2] * self.shape[3];
+        let windows_of_plane = output[2] * output[3];
         let grad_input = call.output(0);
         grad_input.fill(T::ZERO);
-        for (((plane, ..), &at), &g) in windows.zip(index).zip(grad_output) {
-            grad_input[plane + at as usize] += g;
+        for (i, &g) in grad_output.iter().enumerate() {
+            let at = match self.packing {
+                Some(packing) => packing.in_plane(index, i, &self.shape, output),
+                None => index[i] as usize,
+            };
+            grad_input[i / windows_of_plane * plane + at] += g;
         }
     }
 }

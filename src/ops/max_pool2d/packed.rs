@@ -1,12 +1,14 @@
 //! Where the largest of each window is, in a few bits.
 
+use super::{MaxPool2dGradInput, largest};
 use crate::error::OpError;
 use crate::ops::pool::Windows;
-use crate::ops::{Call, Cost, Dispatch, Op, Real, Slot, expect_count};
+use crate::ops::{Backward, Builder, Call, Cost, Dispatch, Op, Output, Real, Slot};
 use crate::shader::Target;
-use crate::tensor::{Shape, TensorDesc};
+use crate::tensor::{Shape, TensorDesc, ValueId};
 
-/// How positions lie in words: that of output element `i` is in word ⌊i / N⌋, `N` to a word, the first in the lowest bits.
+/// The position of the largest in its window, row · KW + column, of all windows in words: that of window `i` is in word ⌊i / N⌋,
+/// `N` to a word, the first in the lowest bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing {
     windows: Windows,
@@ -26,111 +28,82 @@ impl Packing {
     fn per_word(self) -> usize {
         32 / self.bits
     }
+
+    /// Makes a kernel that takes the index take these words.
+    pub(super) fn constant(self, dispatch: Dispatch) -> Dispatch {
+        dispatch.constant("POSITION_BITS", self.bits as u32)
+    }
+
+    /// From the position in the plane of the largest of window `i`, that in the window. `shapes` are those of input and output.
+    fn in_window(self, at: usize, i: usize, shapes: [&Shape; 2]) -> u32 {
+        let Windows { kernel, padding, .. } = self.windows;
+        let (width, [row, column]) = (shapes[0][3], self.windows.origin(i, shapes[1]));
+        ((at / width + padding[0] - row) * kernel[1] + at % width + padding[1] - column) as u32
+    }
+
+    /// The position in the plane of the largest of window `i`.
+    pub(super) fn in_plane(self, words: &[u32], i: usize, input: &Shape, output: &Shape) -> usize {
+        let Windows { kernel, padding, .. } = self.windows;
+        let position = (words[i / self.per_word()] >> (i % self.per_word() * self.bits)) as usize & ((1 << self.bits) - 1);
+        let [row, column] = self.windows.origin(i, output);
+        (row + position / kernel[1] - padding[0]) * input[3] + column + position % kernel[1] - padding[1]
+    }
 }
 
-/// From the index of the pooling, [N, C, OH, OW]: the position of each in its window, row · KW + column, packed.
+/// As [`MaxPool2d`](super::MaxPool2d), with the index packed: u32 `[N · C · OH · OW / per word, rounded up]`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MaxPool2dPack {
-    pub(super) packing: Packing,
-    /// Extents of the input of the pooling, rows and columns.
-    pub(super) extent: [usize; 2],
-}
+pub(super) struct MaxPool2dPacked(pub(super) Packing);
 
-impl Op for MaxPool2dPack {
+impl Op for MaxPool2dPacked {
     fn name(&self) -> &'static str {
-        "max_pool2d.pack"
+        "max_pool2d.packed"
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        expect_count("max_pool2d.pack", inputs, 1)?;
-        Ok(vec![TensorDesc::u32([inputs[0].numel().div_ceil(self.packing.per_word())])])
+        let shape = self.0.windows.output("max_pool2d", inputs)?;
+        let words = shape.numel().div_ceil(self.0.per_word());
+        Ok(vec![TensorDesc::f32(shape), TensorDesc::u32([words])])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
+        let shape = graph.desc(forward.inputs[0]).shape.clone();
+        let op = MaxPool2dGradInput { windows: self.0.windows, packing: Some(self.0), shape };
+        Ok(vec![Some(graph.emit(op, &[forward.outputs[1], grad_output])?)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        self.0.windows.cost(inputs, outputs)
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let index = &inputs[0].shape;
-        let input = Shape::from([index[0], index[1], self.extent[0], self.extent[1]]);
-        let bindings = [Slot::Input(0), Slot::Output(0)];
-        let kernel = ("max_pool2d", "pack");
-        let dispatch = self.packing.windows.dispatch(kernel, bindings, index.numel(), &input, index);
+        let bindings = [Slot::Input(0), Slot::Output(0), Slot::Output(1)];
+        let Windows { kernel: [rows, columns], .. } = self.0.windows;
+        let dispatch = self.0.windows.forward("max_pool2d", bindings, &inputs[0].shape, &outputs[0].shape);
+        let quads = self.0.per_word() / 4;
         vec![
-            dispatch
-                .constant("POSITION_BITS", self.packing.bits as u32)
-                .linear(outputs[0].numel().div_ceil(64))
-                .loops(self.packing.per_word()),
+            self.0
+                .constant(dispatch)
+                .linear(outputs[1].numel().div_ceil(64))
+                .loops(quads * (1 + rows * (columns + 1))),
         ]
     }
 
     twin!();
 }
 
-impl MaxPool2dPack {
+impl MaxPool2dPacked {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let Packing { windows, bits } = self.packing;
-        let index = call.ints(0);
-        let (output, width) = (&call.input_descs[0].shape, self.extent[1]);
-        let position = |i: usize| {
-            let at = index[i] as usize;
-            let [row, column] = windows.origin(i, output);
-            let inside = [at / width + windows.padding[0] - row, at % width + windows.padding[1] - column];
-            (inside[0] * windows.kernel[1] + inside[1]) as u32
+        let Packing { windows, bits } = self.0;
+        let shapes = [&call.input_descs[0].shape, &call.output_descs[0].shape];
+        let found = largest(windows, call.input(0), shapes);
+        let [Output::Real(output), Output::Int(words)] = &mut call.outputs[..] else {
+            panic!("bug: max_pool2d has a real and an integer output");
         };
-        let per_word = self.packing.per_word();
-        for (w, word) in call.output_ints(0).iter_mut().enumerate() {
-            let elements = w * per_word..((w + 1) * per_word).min(index.len());
-            *word = elements.enumerate().fold(0, |word, (slot, i)| word | position(i) << (slot * bits));
-        }
-    }
-}
-
-/// As the gradient from the index; inputs `packed positions, grad_output`.
-#[derive(Clone, Debug)]
-pub(super) struct MaxPool2dGradInputPacked {
-    pub(super) packing: Packing,
-    /// Shape of the input of the pooling.
-    pub(super) shape: Shape,
-}
-
-impl Op for MaxPool2dGradInputPacked {
-    fn name(&self) -> &'static str {
-        "max_pool2d.grad_input_packed"
-    }
-
-    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        expect_count("max_pool2d.grad_input_packed", inputs, 2)?;
-        Ok(vec![TensorDesc::f32(self.shape.clone())])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let bytes_moved = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
-        Cost { flops: outputs[0].numel() as u64, bytes_moved }
-    }
-
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
-        let kernel = ("max_pool2d", "grad_input_packed");
-        let dispatch =
-            self.packing.windows.dispatch(kernel, bindings, self.shape.numel(), &self.shape, &inputs[1].shape);
-        vec![dispatch.constant("POSITION_BITS", self.packing.bits as u32)]
-    }
-
-    twin!();
-}
-
-impl MaxPool2dGradInputPacked {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let Packing { windows, bits } = self.packing;
-        let (packed, grad_output) = (call.ints(0), call.input(1));
-        let (height, width) = (self.shape[2], self.shape[3]);
-        let output = &call.input_descs[1].shape;
-        let (per_word, plane) = (self.packing.per_word(), output[2] * output[3]);
-        let grad_input = call.output(0);
-        grad_input.fill(T::ZERO);
-        for (i, &g) in grad_output.iter().enumerate() {
-            let position = (packed[i / per_word] >> (i % per_word * bits)) as usize & ((1 << bits) - 1);
-            let [row, column] = windows.origin(i, output);
-            let h = row + position / windows.kernel[1] - windows.padding[0];
-            let w = column + position % windows.kernel[1] - windows.padding[1];
-            grad_input[(i / plane * height + h) * width + w] += g;
+        words.fill(0);
+        for (i, ((largest, at), y)) in found.zip(output.iter_mut()).enumerate() {
+            *y = largest;
+            words[i / self.0.per_word()] |= self.0.in_window(at, i, shapes) << (i % self.0.per_word() * bits);
         }
     }
 }

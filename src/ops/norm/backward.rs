@@ -43,8 +43,9 @@ impl NormBackward {
         })
     }
 
-    fn launches(&self, shape: &Shape) -> Launches {
-        launch::backward(&self.norm, shape, &self.places(), self.gradients().map(|output| output.map(Slot::Output)))
+    fn launches(&self, shape: &Shape, target: &Target) -> Launches {
+        let outputs = self.gradients().map(|output| output.map(Slot::Output));
+        launch::backward(&self.norm, shape, &self.places(), outputs, target)
     }
 }
 
@@ -106,13 +107,13 @@ impl Op for NormBackward {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // Sums of parameters, of groups, and the gradient of the input each read the large tensors.
         let large = if self.places().input.is_some() { 2 } else { 1 };
-        let launches = self.launches(&inputs[0].shape).dispatches;
+        let launches = self.launches(&inputs[0].shape, &Target::default()).dispatches;
         let passes = launches.iter().filter(|dispatch| dispatch.kernel.file == self.norm.op).count() as u64;
         cost(9 * passes, (passes - 1) * large * inputs[0].size_bytes(), inputs, outputs)
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
-        self.launches(&inputs[0].shape).workspaces
+        self.launches(&inputs[0].shape, &Target::default()).workspaces
     }
 
     fn flags(&self) -> Flags {
@@ -127,8 +128,8 @@ impl Op for NormBackward {
         }
     }
 
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        self.launches(&inputs[0].shape).dispatches
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
+        self.launches(&inputs[0].shape, target).dispatches
     }
 
     twin!();

@@ -3,6 +3,7 @@
 use super::sets::{Sets, Walk};
 use super::{Normalization, Places};
 use crate::ops::{Dispatch, Slot, reduce};
+use crate::shader::{Family, Target};
 use crate::tensor::Shape;
 
 /// Partial statistics from which a whole workgroup puts them together.
@@ -49,6 +50,7 @@ struct Params {
 /// A normalization of tensors of one shape.
 struct Builder<'a> {
     norm: &'a Normalization,
+    target: &'a Target,
     groups: Sets,
     parameters: Sets,
     launches: Launches,
@@ -68,9 +70,9 @@ fn read(places: &Places) -> Bound {
 }
 
 impl<'a> Builder<'a> {
-    fn new(norm: &'a Normalization, shape: &Shape) -> Self {
+    fn new(norm: &'a Normalization, shape: &Shape, target: &'a Target) -> Self {
         let [groups, parameters] = norm.grouping.sets(shape);
-        Builder { norm, groups, parameters, launches: Launches::default() }
+        Builder { norm, target, groups, parameters, launches: Launches::default() }
     }
 
     fn workspace(&mut self, numbers: usize) -> Slot {
@@ -105,11 +107,18 @@ impl<'a> Builder<'a> {
         bound: Bound,
         flags: &[(&'static str, bool)],
     ) {
+        let walk = &walk.on(self.target);
+        let per_element = flags.contains(&("PER_ELEMENT", true));
+        let one_parameter = ("ONE_PARAMETER", walk.sets.other_step == 0 && !per_element);
         let dispatch = self
-            .bind(entry, bound, walk.width, flags)
+            .bind(entry, bound, walk.width, &[flags, &[one_parameter]].concat())
             .params(&self.params(walk))
-            .loops(passes * walk.iterations() + 2 * 64);
-        self.launches.dispatches.push(reduce::over_rows(dispatch, walk.teams(), walk.lanes));
+            .loops(passes * walk.iterations() + 2 * 64)
+            .family(walk.family);
+        self.launches.dispatches.push(match walk.family {
+            Family::Subgroup { .. } => dispatch.constant("LANES", walk.lanes as u32).linear(walk.teams()),
+            Family::Workgroup => reduce::over_rows(dispatch, walk.teams(), walk.lanes),
+        });
     }
 
     fn params(&self, walk: &Walk) -> Params {
@@ -182,8 +191,8 @@ impl<'a> Builder<'a> {
 
 /// The launches of forward by statistics of the input: `outputs` are the output, the mean where it is subtracted, and the
 /// variance.
-pub(super) fn forward(norm: &Normalization, shape: &Shape, places: &Places) -> Launches {
-    let mut builder = Builder::new(norm, shape);
+pub(super) fn forward(norm: &Normalization, shape: &Shape, places: &Places, target: &Target) -> Launches {
+    let mut builder = Builder::new(norm, shape, target);
     let walk = Walk::reducing(&builder.groups);
     let output = ("OUTPUT", Some(Slot::Output(0)));
     let mean = norm.centered.then_some(Slot::Output(1));
@@ -217,8 +226,8 @@ pub(super) fn forward(norm: &Normalization, shape: &Shape, places: &Places) -> L
 }
 
 /// The launch of forward by given statistics.
-pub(super) fn normalize(norm: &Normalization, shape: &Shape, places: &Places) -> Launches {
-    let mut builder = Builder::new(norm, shape);
+pub(super) fn normalize(norm: &Normalization, shape: &Shape, places: &Places, target: &Target) -> Launches {
+    let mut builder = Builder::new(norm, shape, target);
     let mut bound = read(places);
     bound.push(("OUTPUT", Some(Slot::Output(0))));
     builder.over_elements("normalize", bound, false);
@@ -226,8 +235,14 @@ pub(super) fn normalize(norm: &Normalization, shape: &Shape, places: &Places) ->
 }
 
 /// The launches of backward: `outputs` are the wanted ones of the gradients of input, weight and bias.
-pub(super) fn backward(norm: &Normalization, shape: &Shape, places: &Places, outputs: [Option<Slot>; 3]) -> Launches {
-    let mut builder = Builder::new(norm, shape);
+pub(super) fn backward(
+    norm: &Normalization,
+    shape: &Shape,
+    places: &Places,
+    outputs: [Option<Slot>; 3],
+    target: &Target,
+) -> Launches {
+    let mut builder = Builder::new(norm, shape, target);
     let [grad_input, grad_weight, grad_bias] = outputs;
     let shared = builder.groups == builder.parameters;
     let depends = grad_input.is_some() && !norm.frozen;

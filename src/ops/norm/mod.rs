@@ -17,6 +17,7 @@ use sets::Sets;
 
 use super::{Call, Case, Cost, Op, Real, activation, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc};
 
 /// What is trained after a normalization: `output = weight · normalized + bias`.
@@ -149,14 +150,18 @@ impl Normalization {
 
     /// Flops and bytes of the forward op.
     pub(super) fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let again = if self.launches(&inputs[0].shape).dispatches.len() > 1 { inputs[0].size_bytes() } else { 0 };
+        let again = if self.launches(&inputs[0].shape, &Target::default()).dispatches.len() > 1 {
+            inputs[0].size_bytes()
+        } else {
+            0
+        };
         cost(if self.frozen { 4 } else { 10 }, again, inputs, outputs)
     }
 
     /// What the forward op runs.
-    pub(super) fn launches(&self, shape: &Shape) -> Launches {
+    pub(super) fn launches(&self, shape: &Shape, target: &Target) -> Launches {
         let forward = if self.frozen { launch::normalize } else { launch::forward };
-        forward(self, shape, &self.places())
+        forward(self, shape, &self.places(), target)
     }
 
     /// The CPU twin of the forward op.
@@ -244,7 +249,7 @@ macro_rules! normalization_op {
             }
 
             fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
-                self.normalization().launches(&inputs[0].shape).workspaces
+                self.normalization().launches(&inputs[0].shape, &Target::default()).workspaces
             }
 
             fn flags(&self) -> $crate::ops::Flags {
@@ -256,8 +261,8 @@ macro_rules! normalization_op {
                 &[(0, 0)]
             }
 
-            fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-                self.normalization().launches(&inputs[0].shape).dispatches
+            fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
+                self.normalization().launches(&inputs[0].shape, target).dispatches
             }
 
             twin!();

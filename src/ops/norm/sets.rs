@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::error::OpError;
+use crate::shader::{Family, Target};
 use crate::tensor::{Shape, TensorDesc};
 
 /// Elements (or vectors of them) that one invocation adds before a set is worth splitting.
@@ -195,6 +196,8 @@ pub(super) struct Walk {
     pub(super) width: usize,
     /// Invocations of a team.
     pub(super) lanes: usize,
+    /// With subgroups, a team is one.
+    pub(super) family: Family,
     /// Over how many teams a set is split, and the elements that each takes (the last may have fewer).
     pub(super) splits: usize,
     pub(super) split_terms: usize,
@@ -228,7 +231,18 @@ impl Walk {
         let enough = ENOUGH_INVOCATIONS / (sets.sets * lanes);
         let splits = useful.min(enough).clamp(1, MAX_SPLITS).max(terms.div_ceil(lanes * MAX_TERMS_PER_LANE));
         let split_terms = terms.div_ceil(splits);
-        Walk { sets, width, lanes, splits: terms.div_ceil(split_terms), split_terms }
+        Walk { sets, width, lanes, family: Family::Workgroup, splits: terms.div_ceil(split_terms), split_terms }
+    }
+
+    /// The same with teams of a subgroup, where the target has subgroups and they can do it: without workgroup memory, and
+    /// without barriers, which cost a CPU more than fewer lanes. Sets and splits stay as they are, so the plan does not depend
+    /// on it.
+    pub(super) fn on(self, target: &Target) -> Self {
+        let Family::Subgroup { size } = target.family else { return self };
+        let lanes = size as usize;
+        let teams = Walk { lanes, family: target.family, ..self };
+        let fits = self.lanes > 1 && teams.iterations() <= MAX_TERMS_PER_LANE;
+        if fits { teams } else { self }
     }
 
     /// Teams of a launch.

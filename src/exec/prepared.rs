@@ -1,0 +1,151 @@
+//! A program of a plan with every launch bound to its buffers.
+
+use std::collections::BTreeMap;
+
+use super::gpu::{Arena, Tensor, buffer, invalid};
+use super::launch::{Launch, Location, access, storage_type};
+use crate::device::Device;
+use crate::error::DeviceError;
+use crate::graph::{Graph, Role};
+use crate::ops::{Cost, Slot};
+use crate::plan::{Command, Place, Program};
+use crate::tensor::{NodeId, TensorDesc, ValueId};
+
+/// A program with every launch bound.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) graph: Graph,
+    pub(super) steps: Vec<Step>,
+    pub(super) inputs: BTreeMap<String, Tensor>,
+    pub(super) outputs: Vec<Tensor>,
+}
+
+/// One command of the plan that takes time.
+#[derive(Debug)]
+pub(super) enum Step {
+    Dispatch {
+        node: NodeId,
+        launches: Vec<Launch>,
+        cost: Cost,
+        /// Where the node's outputs are.
+        outputs: Vec<Tensor>,
+    },
+    Offload {
+        value: ValueId,
+        from: Tensor,
+        to: Place,
+    },
+    Prefetch {
+        from: Place,
+        to: Tensor,
+    },
+}
+
+impl Prepared {
+    pub(super) fn new(
+        device: &Device,
+        arenas: &[Arena],
+        program: &Program,
+        graph: &Graph,
+    ) -> Result<Self, DeviceError> {
+        if program.graph_hash != graph.hash() {
+            return Err(invalid("it was made for another graph"));
+        }
+        // Where every value is at this point of the program.
+        let mut places = program.places.clone();
+        places.values().try_for_each(|&place| check_place(place, arenas))?;
+        let size_bytes = |id: ValueId| graph.value(id).desc.size_bytes();
+        let tensor = |places: &BTreeMap<ValueId, Place>, id: ValueId| {
+            let place = places.get(&graph.storage_root(id)).copied();
+            let place = place.ok_or_else(|| invalid(format!("`{}` has no place", graph.value(id).name)))?;
+            Ok::<_, DeviceError>(Tensor { place, size_bytes: size_bytes(id) })
+        };
+        let with_role = |role: Role| graph.value_ids().filter(move |&id| graph.value(id).role == role);
+        let inputs = with_role(Role::Input)
+            .map(|id| Ok((graph.value(id).name.clone(), tensor(&places, id)?)))
+            .collect::<Result<_, DeviceError>>()?;
+        let mut steps = Vec::new();
+        for command in &program.commands {
+            match command {
+                Command::Dispatch { node, outputs, workspaces, .. } => {
+                    outputs.iter().chain(workspaces).try_for_each(|&place| check_place(place, arenas))?;
+                    steps.push(prepare_dispatch(device, arenas, graph, command, &places)?);
+                    places.extend(graph.node(*node).outputs.iter().copied().zip(outputs.iter().copied()));
+                }
+                // Memory is free by its absence from later launches.
+                Command::Free { .. } => {}
+                Command::Offload { value, to } => {
+                    check_place(*to, arenas)?;
+                    steps.push(Step::Offload { value: *value, from: tensor(&places, *value)?, to: *to });
+                }
+                Command::Prefetch { value, from, to } => {
+                    check_place(*from, arenas)?;
+                    check_place(*to, arenas)?;
+                    places.insert(*value, *to);
+                    steps.push(Step::Prefetch { from: *from, to: tensor(&places, *value)? });
+                }
+            }
+        }
+        let outputs = with_role(Role::Output).map(|id| tensor(&places, id)).collect::<Result<_, _>>()?;
+        Ok(Prepared { graph: graph.clone(), steps, inputs, outputs })
+    }
+}
+
+fn check_place(place: Place, arenas: &[Arena]) -> Result<(), DeviceError> {
+    let end = place.offset_bytes.saturating_add(place.size_bytes);
+    match arenas.get(place.arena as usize) {
+        Some(arena) if end <= arena.size_bytes() => Ok(()),
+        _ => Err(invalid(format!("{place:?} is outside the arenas"))),
+    }
+}
+
+/// Binds the launches of a `Dispatch`. `places` says where values are before it.
+fn prepare_dispatch(
+    device: &Device,
+    arenas: &[Arena],
+    graph: &Graph,
+    command: &Command,
+    places: &BTreeMap<ValueId, Place>,
+) -> Result<Step, DeviceError> {
+    let Command::Dispatch { node: id, outputs: output_places, workspaces, in_place } = command else {
+        return Err(invalid("it dispatches what is not a node"));
+    };
+    let node = graph.node(*id);
+    let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
+    let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
+    let counts = (output_places.len(), workspaces.len());
+    if counts != (outputs.len(), node.op.workspaces(&inputs, &outputs).len()) {
+        return Err(invalid(format!("{} has another number of outputs or workspaces", node.name)));
+    }
+    let mut input_places = Vec::with_capacity(inputs.len());
+    for &value in &node.inputs {
+        let place = places.get(&graph.storage_root(value)).copied();
+        let missing = || invalid(format!("`{}`, which {} uses, has no place", graph.value(value).name, node.name));
+        input_places.push(place.ok_or_else(missing)?);
+    }
+    let bound = input_places.iter().chain(output_places).chain(workspaces);
+    bound.clone().try_for_each(|&place| buffer(arenas, place).map(drop))?;
+    let locate = |slot: Slot| {
+        let place = match slot {
+            Slot::Input(i) => input_places[i],
+            Slot::Output(i) => output_places[i],
+            Slot::Workspace(i) => workspaces[i],
+        };
+        let buffer = buffer(arenas, place).expect("bug: a place was not looked at");
+        Location { buffer, offset_bytes: place.offset_bytes, size_bytes: place.size_bytes }
+    };
+    let in_place = in_place.map(|input| (input, 0));
+    let storage = storage_type(device, inputs.iter().chain(&outputs));
+    let launches = node
+        .op
+        .dispatches(&inputs, &outputs, &device.target())
+        .into_iter()
+        .map(|dispatch| {
+            let access = access(node.op.as_ref(), &dispatch, in_place, &locate);
+            Launch::new(device, dispatch, storage, access, in_place, &locate)
+        })
+        .collect::<Result<_, _>>()?;
+    let tensor = |(&place, desc): (&Place, &TensorDesc)| Tensor { place, size_bytes: desc.size_bytes() };
+    let made = output_places.iter().zip(&outputs).map(tensor).collect();
+    Ok(Step::Dispatch { node: *id, launches, cost: node.op.cost(&inputs, &outputs), outputs: made })
+}
