@@ -45,6 +45,7 @@ pub struct Target {
     /// The family to use where a kernel has both.
     pub family: Family,
     /// Whether the driver takes minutes and gigabytes to compile long code, so that kernels unroll little.
+    #[serde(default)]
     pub short_code: bool,
 }
 

@@ -115,7 +115,7 @@ impl Direct {
             Gather::GradInput => (per_input, per_output),
         };
         let (most_out, most_taps, most_statements) =
-            if target.short_code { (1, SHORT_TAPS, SHORT_TAPS.1) } else { (MAX_OUT, MAX_TAPS, MAX_STATEMENTS) };
+            if target.short_code { (1, SHORT_TAPS, 1) } else { (MAX_OUT, MAX_TAPS, MAX_STATEMENTS) };
         let out = dest_channels.next_power_of_two().min(most_out);
         let taps_w = divisor(axes[1].taps, most_taps.0.min(MAX_SUMS / out));
         let taps = [divisor(axes[0].taps, (most_taps.1.min(MAX_SUMS / out) / taps_w).max(1)), taps_w];
