@@ -1,14 +1,20 @@
 //! The executor for devices: creates what the plan names, binds every launch once, and replays the programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod arenas;
+mod profile;
 
-use super::Executor;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use arenas::{Arena, buffer, check_place, create_arenas, host_bytes};
+
 use super::launch::{Launch, Location, access, storage_type};
-use crate::device::{ALIGNMENT_BYTES, Buffer, Device, Range, Readback, UploadRing};
+use super::{Clock, Executor, NodeTime};
+use crate::device::{ALIGNMENT_BYTES, Device, Range as BufferRange, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Phase, Role};
 use crate::ops::{Cost, Slot};
-use crate::plan::{ArenaRole, Command, Limits, Place, Plan, Planned, Program};
+use crate::plan::{Command, Limits, Place, Planned, Program};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Larger buffers are legal on many devices, but binding and mapping them is where drivers fail.
@@ -41,23 +47,6 @@ pub struct GpuExecutor {
     readback: Readback,
     persistent: BTreeMap<String, Tensor>,
     programs: Vec<Prepared>,
-}
-
-/// An arena of the plan.
-#[derive(Debug)]
-enum Arena {
-    Device(Buffer),
-    /// The host tier: values come and go through the staging buffers.
-    Host(Vec<u8>),
-}
-
-impl Arena {
-    fn size_bytes(&self) -> u64 {
-        match self {
-            Arena::Device(buffer) => buffer.size_bytes(),
-            Arena::Host(bytes) => bytes.len() as u64,
-        }
-    }
 }
 
 /// A value's data: its place and its size without padding.
@@ -148,7 +137,7 @@ impl GpuExecutor {
             .iter()
             .map(|tensor| {
                 let buffer = buffer(&self.arenas, tensor.place)?;
-                Ok(Range { buffer, offset_bytes: tensor.place.offset_bytes, size_bytes: tensor.size_bytes })
+                Ok(BufferRange { buffer, offset_bytes: tensor.place.offset_bytes, size_bytes: tensor.size_bytes })
             })
             .collect::<Result<Vec<_>, DeviceError>>()?;
         self.readback.read(&self.device, &ranges)
@@ -191,8 +180,35 @@ impl GpuExecutor {
         Ok(())
     }
 
+    /// Goes through a program: has the launches between two moves of data submitted, in parts where that is much work, and
+    /// moves the data.
+    fn replay(
+        &mut self,
+        program: usize,
+        mut submit: impl FnMut(&mut Self, Range<usize>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let steps = self.programs[program].steps.len();
+        let (mut first, mut sum) = (0, Cost::default());
+        for next in 0..steps {
+            let Step::Dispatch { cost, .. } = self.programs[program].steps[next] else {
+                submit(self, first..next)?;
+                self.transfer(program, next)?;
+                (first, sum) = (next + 1, Cost::default());
+                continue;
+            };
+            sum.flops += cost.flops;
+            sum.bytes_moved += cost.bytes_moved;
+            let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
+            if full && next > first {
+                submit(self, first..next)?;
+                (first, sum) = (next, cost);
+            }
+        }
+        submit(self, first..steps)
+    }
+
     /// Submits uploads that wait, then the launches of these steps in one pass.
-    fn submit_steps(&mut self, program: usize, steps: std::ops::Range<usize>) -> Result<(), DeviceError> {
+    fn submit_steps(&mut self, program: usize, steps: Range<usize>) -> Result<(), DeviceError> {
         let mut encoder = self.device.encoder();
         self.upload.encode(&mut encoder);
         {
@@ -214,60 +230,6 @@ fn check_size(name: &str, tensor: Tensor, data: &[u8]) -> Result<(), DeviceError
         return Ok(());
     }
     Err(invalid(format!("`{name}` has {} bytes, {} were given", tensor.size_bytes, data.len())))
-}
-
-fn create_arenas(device: &Device, plan: &Plan) -> Result<Vec<Arena>, DeviceError> {
-    let mut arenas = Vec::with_capacity(plan.arenas.len());
-    for arena in &plan.arenas {
-        arenas.push(if arena.role == ArenaRole::Host {
-            let mut bytes = Vec::new();
-            let size = usize::try_from(arena.size_bytes).unwrap_or(usize::MAX);
-            if bytes.try_reserve_exact(size).is_err() {
-                return Err(DeviceError::OutOfMemory { label: "host tier".into(), size_bytes: arena.size_bytes });
-            }
-            bytes.resize(size, 0);
-            Arena::Host(bytes)
-        } else {
-            Arena::Device(device.create_storage(arena_label(arena.role), arena.size_bytes)?)
-        });
-    }
-    // Memory is first touched here, not in the first step: that is slow, and it is when a driver that overcommits fails.
-    let mut encoder = device.encoder();
-    for arena in &arenas {
-        if let Arena::Device(buffer) = arena {
-            encoder.clear_buffer(buffer.raw(), 0, None);
-        }
-    }
-    device.submit(encoder)?;
-    device.synchronize()?;
-    Ok(arenas)
-}
-
-/// The buffer of a place on the device.
-fn buffer(arenas: &[Arena], place: Place) -> Result<&Buffer, DeviceError> {
-    match arenas.get(place.arena as usize) {
-        Some(Arena::Device(buffer)) => Ok(buffer),
-        _ => Err(invalid(format!("{place:?} is not on the device"))),
-    }
-}
-
-/// The first `size` bytes of a place in the host tier.
-fn host_bytes(arenas: &mut [Arena], place: Place, size: usize) -> Result<&mut [u8], DeviceError> {
-    match arenas.get_mut(place.arena as usize) {
-        Some(Arena::Host(bytes)) => Ok(&mut bytes[place.offset_bytes as usize..][..size]),
-        _ => Err(invalid(format!("{place:?} is not in the host tier"))),
-    }
-}
-
-fn arena_label(role: ArenaRole) -> &'static str {
-    match role {
-        ArenaRole::Parameters => "parameters",
-        ArenaRole::Buffers => "buffers",
-        ArenaRole::State => "optimizer state",
-        ArenaRole::Accumulators => "accumulators",
-        ArenaRole::Transient => "transient",
-        ArenaRole::Host => "host tier",
-    }
 }
 
 impl Prepared {
@@ -312,14 +274,6 @@ impl Prepared {
         }
         let outputs = with_role(Role::Output).map(|id| tensor(&places, id)).collect::<Result<_, _>>()?;
         Ok(Prepared { graph: graph.clone(), steps, inputs, outputs })
-    }
-}
-
-fn check_place(place: Place, arenas: &[Arena]) -> Result<(), DeviceError> {
-    let end = place.offset_bytes.saturating_add(place.size_bytes);
-    match arenas.get(place.arena as usize) {
-        Some(arena) if end <= arena.size_bytes() => Ok(()),
-        _ => Err(invalid(format!("{place:?} is outside the arenas"))),
     }
 }
 
@@ -400,24 +354,7 @@ impl Executor for GpuExecutor {
 
     fn run(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
         self.stage_inputs(program, inputs)?;
-        let steps = self.programs[program].steps.len();
-        let (mut first, mut sum) = (0, Cost::default());
-        for next in 0..steps {
-            let Step::Dispatch { cost, .. } = self.programs[program].steps[next] else {
-                self.submit_steps(program, first..next)?;
-                self.transfer(program, next)?;
-                (first, sum) = (next + 1, Cost::default());
-                continue;
-            };
-            sum.flops += cost.flops;
-            sum.bytes_moved += cost.bytes_moved;
-            let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
-            if full && next > first {
-                self.submit_steps(program, first..next)?;
-                (first, sum) = (next, cost);
-            }
-        }
-        self.submit_steps(program, first..steps)
+        self.replay(program, |executor, steps| executor.submit_steps(program, steps))
     }
 
     fn outputs(&mut self, program: usize) -> Result<Vec<Vec<u8>>, DeviceError> {
@@ -469,6 +406,17 @@ impl Executor for GpuExecutor {
             }
         }
         Ok(())
+    }
+
+    fn profile(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<Vec<NodeTime>, DeviceError> {
+        match self.clock() {
+            Clock::Timestamps => self.profile_by_timestamps(program, inputs),
+            _ => self.profile_by_stopwatch(program, inputs),
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        if self.device.has_timestamps() { Clock::Timestamps } else { Clock::Stopwatch }
     }
 
     fn peak_bytes(&self) -> u64 {

@@ -267,6 +267,16 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::fit`].
     pub fn step(&mut self, data: &Dataset, indices: &[usize]) -> Result<(f32, Option<f32>), TrainError> {
+        self.step_with(data, indices, |executor, program, inputs| executor.run(program, inputs))
+    }
+
+    /// A step whose programs are run by `run_program`.
+    pub(super) fn step_with(
+        &mut self,
+        data: &Dataset,
+        indices: &[usize],
+        mut run_program: impl FnMut(&mut dyn Executor, usize, &[(&str, &[u8])]) -> Result<(), DeviceError>,
+    ) -> Result<(f32, Option<f32>), TrainError> {
         if indices.len() != self.config.batch {
             return Err(TrainError::Setting(format!(
                 "a step takes the {} samples of a batch, got {}",
@@ -287,7 +297,7 @@ impl Trainer {
             let run = run_words(self.config.seed, self.steps + 1, first);
             first += micro_batch.len();
             let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
-            self.executor.run(program, &inputs)?;
+            run_program(&mut *self.executor, program, &inputs)?;
         }
         let loss = self.read_scalar(LOSS)?;
         if !loss.is_finite() {

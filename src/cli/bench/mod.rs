@@ -1,5 +1,6 @@
 //! `tightfit bench`: how long training steps of known workloads take, and how good the planner is.
 
+mod kernels;
 mod planner;
 mod process;
 mod report;
@@ -58,6 +59,10 @@ struct StepArgs {
     /// Bytes that may be on the device at once [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
     budget: Option<u64>,
+
+    /// Says where the time goes, by op and shape, from five more steps
+    #[arg(long)]
+    profile: bool,
 
     /// Folder with the four IDX files of MNIST, for w1, w2 and w3 [default: mnist in TIGHTFIT_DATA, or data/mnist]
     #[arg(long, value_name = "DIR")]

@@ -57,6 +57,9 @@ fn text(measured: &Measured, output: &Output) {
         ),
     );
     row("cores busy", told(measured.cores.map(|[other, own]| format!("{own:.2}; by other processes {other:.2}"))));
+    if let Some(profile) = &measured.profile {
+        profile.show(measured.quantile_ms(0.5), output);
+    }
 }
 
 fn object(measured: &Measured) -> Value {
@@ -87,5 +90,6 @@ fn object(measured: &Measured) -> Value {
         "acc": null,
         "other_cores": measured.cores.map(|[other, _]| other),
         "own_cores": measured.cores.map(|[_, own]| own),
+        "profile": measured.profile.as_ref().map(|profile| profile.to_json(measured.quantile_ms(0.5))),
     })
 }

@@ -10,6 +10,7 @@ use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::train::{Config, Machine, Trainer, plan_for};
 
 use super::super::failure::Failure;
+use super::kernels::{self, Profile};
 use super::workload::Workload;
 use super::{StepArgs, process};
 
@@ -43,6 +44,7 @@ pub(super) struct Measured {
     pub(super) budget_bytes: Option<u64>,
     /// Cores that other processes and this one kept busy while steps were timed.
     pub(super) cores: Option<[f64; 2]>,
+    pub(super) profile: Option<Profile>,
 }
 
 impl Measured {
@@ -95,6 +97,9 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     });
     let total_s = start.elapsed().as_secs_f64();
     step_ms.sort_by(f64::total_cmp);
+    // Profiling takes memory of its own: the peaks come first.
+    let (peak_mb, device_bytes) = (process::peak_mb(), trainer.measured_peak_bytes());
+    let profile = args.profile.then(|| kernels::profile(&mut trainer, &data, &indices[..batch])).transpose()?;
     Ok(Measured {
         workload,
         device: trainer.device_name().to_owned(),
@@ -107,11 +112,12 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
         total_s,
         losses: [losses[0], losses[losses.len() - 1]],
         base_mb,
-        peak_mb: process::peak_mb(),
-        device_bytes: trainer.measured_peak_bytes(),
+        peak_mb,
+        device_bytes,
         planned_bytes: trainer.plan().peak_bytes,
         budget_bytes: trainer.plan().budget_bytes,
         cores,
+        profile,
     })
 }
 
