@@ -1,6 +1,7 @@
 //! `--profile`: where the time of a step goes, by op and shape.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tightfit::data::Dataset;
@@ -11,7 +12,7 @@ use tightfit::train::Trainer;
 use super::super::failure::Failure;
 use super::super::output::Output;
 
-/// Steps that are profiled; of each node the median counts.
+/// Steps that are profiled, with a usual one before each: medians count, of each node and of the usual steps.
 const STEPS: usize = 5;
 
 /// Longer shapes are cut in text.
@@ -21,6 +22,8 @@ const SHAPES_WIDTH: usize = 52;
 #[derive(Debug)]
 pub(super) struct Profile {
     clock: Clock,
+    /// Of a usual step.
+    step_ms: f64,
     /// What takes most comes first.
     rows: Vec<Row>,
 }
@@ -63,7 +66,11 @@ impl Row {
 /// Makes some more steps and takes their times.
 pub(super) fn profile(trainer: &mut Trainer, data: &Dataset, indices: &[usize]) -> Result<Profile, Failure> {
     let mut steps = Vec::with_capacity(STEPS);
+    let mut usual_ms = Vec::with_capacity(STEPS);
     for _ in 0..STEPS {
+        let start = Instant::now();
+        trainer.step(data, indices)?;
+        usual_ms.push(start.elapsed().as_secs_f64() * 1e3);
         steps.push(trainer.profile_step(data, indices)?);
     }
     let mut rows: BTreeMap<(&str, String), Row> = BTreeMap::new();
@@ -76,7 +83,8 @@ pub(super) fn profile(trainer: &mut Trainer, data: &Dataset, indices: &[usize]) 
     }
     let mut rows: Vec<_> = rows.into_iter().map(|((_, shapes), row)| Row { shapes, ..row }).collect();
     rows.sort_by(|a, b| b.ns.total_cmp(&a.ns));
-    Ok(Profile { clock: trainer.clock(), rows })
+    usual_ms.sort_by(f64::total_cmp);
+    Ok(Profile { clock: trainer.clock(), step_ms: usual_ms[STEPS / 2], rows })
 }
 
 /// `128x784 784x512 -> 128x512`.
@@ -99,17 +107,17 @@ impl Profile {
         self.rows.iter().map(|row| row.ns).sum::<f64>() / 1e6
     }
 
-    /// `step_ms` is the time of a step that was not profiled.
-    pub(super) fn show(&self, step_ms: f64, output: &Output) {
+    pub(super) fn show(&self, output: &Output) {
+        let step_ms = self.step_ms;
         output.text(format_args!(
-            "\n{:<26} {:<SHAPES_WIDTH$} {:>5} {:>9} {:>9} {:>8} {:>7}",
+            "\n{:<28} {:<SHAPES_WIDTH$} {:>5} {:>9} {:>9} {:>8} {:>7}",
             "op", "shapes", "calls", "ms", "GFLOP/s", "GB/s", "share"
         ));
         let percent = |ms: f64| format!("{:.1}%", ms / step_ms * 100.0);
         for row in &self.rows {
             let ms = row.ns / 1e6;
             output.text(format_args!(
-                "{:<26} {:<SHAPES_WIDTH$} {:>5} {:>9.3} {:>9.2} {:>8.2} {:>7}",
+                "{:<28} {:<SHAPES_WIDTH$} {:>5} {:>9.3} {:>9.2} {:>8.2} {:>7}",
                 row.op,
                 cut(&row.shapes),
                 row.calls,
@@ -120,13 +128,16 @@ impl Profile {
             ));
             for (kernel, ns) in row.kernels.iter().filter(|_| row.kernels.len() > 1) {
                 let (name, ms) = (format!("  {kernel}"), ns / 1e6);
-                output.text(format_args!("{name:<79} {:>5} {ms:>9.3} {:>26}", "", percent(ms)));
+                output.text(format_args!("{name:<81} {:>5} {ms:>9.3} {:>26}", "", percent(ms)));
             }
         }
         let between_ms = step_ms - self.nodes_ms();
-        output.text(format_args!("{:<79} {:>5} {between_ms:>9.3} {:>26}", "between kernels", "", percent(between_ms)));
+        output.text(format_args!("{:<81} {:>5} {between_ms:>9.3} {:>26}", "between kernels", "", percent(between_ms)));
         output.text(match self.clock {
-            Clock::Timestamps => "Times are the device's own, each launch in a pass of its own.",
+            Clock::Timestamps => {
+                "Times are the device's own, of one launch after the other. Between kernels is what the median step takes \
+                 beside them; it is below 0 where launches take longer one by one."
+            }
             Clock::Stopwatch => {
                 "This device has no timestamps: times are those of each node repeated by itself, by the host's clock."
             }
@@ -134,8 +145,8 @@ impl Profile {
         });
     }
 
-    /// As [`show`](Self::show), in an object.
-    pub(super) fn to_json(&self, step_ms: f64) -> Value {
+    pub(super) fn to_json(&self) -> Value {
+        let step_ms = self.step_ms;
         let between_ms = step_ms - self.nodes_ms();
         let rows = self.rows.iter().map(|row| {
             let kernels = row.kernels.iter().map(|(kernel, ns)| json!({"kernel": kernel, "ms": ns / 1e6}));
@@ -154,6 +165,7 @@ impl Profile {
         json!({
             "clock": self.clock.to_string(),
             "steps": STEPS,
+            "step_ms": step_ms,
             "ops": rows.collect::<Vec<_>>(),
             "between_ms": between_ms,
             "between_share": between_ms / step_ms,

@@ -1,6 +1,7 @@
 //! What was measured, for people and as JSON with the names that the other frameworks' benchmarks use.
 
 use serde_json::{Value, json};
+use tightfit::device::AdapterInfo;
 use tightfit::plan::format_bytes;
 
 use super::super::output::Output;
@@ -58,17 +59,21 @@ fn text(measured: &Measured, output: &Output) {
     );
     row("cores busy", told(measured.cores.map(|[other, own]| format!("{own:.2}; by other processes {other:.2}"))));
     if let Some(profile) = &measured.profile {
-        profile.show(measured.quantile_ms(0.5), output);
+        profile.show(output);
     }
 }
 
 fn object(measured: &Measured) -> Value {
     let mb = |bytes: u64| bytes as f64 / BYTES_PER_MB;
+    let adapter = |part: fn(&AdapterInfo) -> &str| measured.adapter.as_ref().map(part);
     json!({
         "workload": measured.workload.name(),
         "peer": "tightfit",
         "version": env!("CARGO_PKG_VERSION"),
         "device": measured.device,
+        "backend": adapter(|adapter| &adapter.backend),
+        "driver": adapter(|adapter| &adapter.driver),
+        "device_type": adapter(|adapter| &adapter.device_type),
         "batch": measured.batch,
         "micro_batches": measured.micro_batches,
         "ms": measured.quantile_ms(0.5),
@@ -90,6 +95,6 @@ fn object(measured: &Measured) -> Value {
         "acc": null,
         "other_cores": measured.cores.map(|[other, _]| other),
         "own_cores": measured.cores.map(|[_, own]| own),
-        "profile": measured.profile.as_ref().map(|profile| profile.to_json(measured.quantile_ms(0.5))),
+        "profile": measured.profile.as_ref().map(|profile| profile.to_json()),
     })
 }

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use tightfit::device::Device;
+use tightfit::device::{AdapterInfo, Device};
 use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::train::{Config, Machine, Trainer, plan_for};
 
@@ -22,6 +22,8 @@ const LEAST_STEPS: usize = 5;
 pub(super) struct Measured {
     pub(super) workload: Workload,
     pub(super) device: String,
+    /// Where it is not the interpreter.
+    pub(super) adapter: Option<AdapterInfo>,
     pub(super) batch: usize,
     pub(super) micro_batches: usize,
     pub(super) parameters: usize,
@@ -66,6 +68,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
         selector => Some(Device::open(selector)?),
     };
     let base_mb = process::resident_mb();
+    let adapter = device.as_ref().map(|device| device.info().clone());
     let mut trainer = trainer(workload, config, device)?;
     let data = workload.data(trainer.model(), batch, args.data.as_deref())?;
     let indices: Vec<usize> = (0..data.len()).collect();
@@ -103,6 +106,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     Ok(Measured {
         workload,
         device: trainer.device_name().to_owned(),
+        adapter,
         batch,
         micro_batches: trainer.plan().micro_batches.len(),
         parameters: trainer.model().parameter_count()?,
