@@ -95,7 +95,7 @@ fn others() -> Vec<Case> {
     let square = Sequential::new("square", [1024]).push(Linear::new(1024).bias(false));
     let tensor: &[usize] = &[64, 64, 28, 28];
     [
-        trained("64x64x28x28", &norm, 64, Loss::Mse, "batch_norm1", "batch_norm"),
+        trained("64x64x28x28", &norm, 64, Loss::Mse, "bn1", "batch_norm"),
         trained("256x1000", &classes, 256, Loss::default(), "loss", "cross_entropy"),
         trained("1024x1024", &square, 16, Loss::Mse, "linear1", "adam"),
         single("64x64x28x28", Relu, &[tensor]),

@@ -163,9 +163,10 @@ mod tests {
             (Workload::W3, 82_186),
             (Workload::W3b, 872_512),
             (Workload::W4, 11_173_962),
-            (Workload::W5, 1_085_066),
+            (Workload::W5, 1_094_106),
             (Workload::Gemm4096, 2 * (4096 * 4096 + 4096)),
             (Workload::Resnet50, 25_557_032),
+            (Workload::Lstm1024, 13_713_472),
         ] {
             assert_eq!(workload.model().parameter_count().expect("builds"), parameters, "{workload:?}");
         }
