@@ -3,7 +3,7 @@ use crate::device::testing::device_or_skip;
 use crate::graph::Pass;
 use crate::ops::add::Add;
 use crate::ops::relu::Relu;
-use crate::plan::{self, Persistent, Staging, Stash};
+use crate::plan::{self, ArenaRole, Persistent, Plan, Staging, Stash};
 
 const LEN: usize = 1000;
 

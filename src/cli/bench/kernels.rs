@@ -12,8 +12,8 @@ use tightfit::train::Trainer;
 use super::super::failure::Failure;
 use super::super::output::Output;
 
-/// Steps that are profiled, with a usual one before each: medians count, of each node and of the usual steps.
-const STEPS: usize = 5;
+/// Most steps that are profiled, with a usual one before each: medians count, of each node and of the usual steps.
+pub(super) const MOST_STEPS: usize = 5;
 
 /// Longer shapes are cut in text.
 const SHAPES_WIDTH: usize = 52;
@@ -22,6 +22,7 @@ const SHAPES_WIDTH: usize = 52;
 #[derive(Debug)]
 pub(super) struct Profile {
     clock: Clock,
+    steps: usize,
     /// Of a usual step.
     step_ms: f64,
     /// What takes most comes first.
@@ -63,11 +64,16 @@ impl Row {
     }
 }
 
-/// Makes some more steps and takes their times.
-pub(super) fn profile(trainer: &mut Trainer, data: &Dataset, indices: &[usize]) -> Result<Profile, Failure> {
-    let mut steps = Vec::with_capacity(STEPS);
-    let mut usual_ms = Vec::with_capacity(STEPS);
-    for _ in 0..STEPS {
+/// Makes so many more steps, at least one, and takes their times.
+pub(super) fn profile(
+    trainer: &mut Trainer,
+    data: &Dataset,
+    indices: &[usize],
+    count: usize,
+) -> Result<Profile, Failure> {
+    let mut steps = Vec::with_capacity(count);
+    let mut usual_ms = Vec::with_capacity(count);
+    for _ in 0..count {
         let start = Instant::now();
         trainer.step(data, indices)?;
         usual_ms.push(start.elapsed().as_secs_f64() * 1e3);
@@ -78,13 +84,13 @@ pub(super) fn profile(trainer: &mut Trainer, data: &Dataset, indices: &[usize]) 
     for i in 0..steps[0].len() {
         let mut runs: Vec<&NodeTime> = steps.iter().map(|step| &step[i]).collect();
         runs.sort_by(|a, b| a.ns.total_cmp(&b.ns));
-        let median = runs[STEPS / 2];
+        let median = runs[count / 2];
         rows.entry((median.op, shapes(median))).or_default().add(median);
     }
     let mut rows: Vec<_> = rows.into_iter().map(|((_, shapes), row)| Row { shapes, ..row }).collect();
     rows.sort_by(|a, b| b.ns.total_cmp(&a.ns));
     usual_ms.sort_by(f64::total_cmp);
-    Ok(Profile { clock: trainer.clock(), step_ms: usual_ms[STEPS / 2], rows })
+    Ok(Profile { clock: trainer.clock(), steps: count, step_ms: usual_ms[count / 2], rows })
 }
 
 /// `128x784 784x512 -> 128x512`.
@@ -164,7 +170,7 @@ impl Profile {
         });
         json!({
             "clock": self.clock.to_string(),
-            "steps": STEPS,
+            "steps": self.steps,
             "step_ms": step_ms,
             "ops": rows.collect::<Vec<_>>(),
             "between_ms": between_ms,

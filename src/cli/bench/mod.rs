@@ -60,7 +60,7 @@ struct StepArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
     budget: Option<u64>,
 
-    /// Says where the time goes, by op and shape, from five more steps
+    /// Says where the time goes, by op and shape, from up to five more steps
     #[arg(long)]
     profile: bool,
 

@@ -6,6 +6,7 @@ use tightfit::plan::format_bytes;
 
 use super::super::output::Output;
 use super::super::progress::finite;
+use super::kernels::Profile;
 use super::steps::Measured;
 
 const BYTES_PER_MB: f64 = 1_048_576.0;
@@ -95,6 +96,6 @@ fn object(measured: &Measured) -> Value {
         "acc": null,
         "other_cores": measured.cores.map(|[other, _]| other),
         "own_cores": measured.cores.map(|[_, own]| own),
-        "profile": measured.profile.as_ref().map(|profile| profile.to_json()),
+        "profile": measured.profile.as_ref().map(Profile::to_json),
     })
 }

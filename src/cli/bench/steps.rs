@@ -102,7 +102,8 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     step_ms.sort_by(f64::total_cmp);
     // Profiling takes memory of its own: the peaks come first.
     let (peak_mb, device_bytes) = (process::peak_mb(), trainer.measured_peak_bytes());
-    let profile = args.profile.then(|| kernels::profile(&mut trainer, &data, &indices[..batch])).transpose()?;
+    let count = args.steps.min(kernels::MOST_STEPS);
+    let profile = args.profile.then(|| kernels::profile(&mut trainer, &data, &indices[..batch], count)).transpose()?;
     Ok(Measured {
         workload,
         device: trainer.device_name().to_owned(),

@@ -89,7 +89,7 @@ impl Workload {
 
     /// The samples of all batches, one batch after the other, as they are uploaded.
     pub(super) fn data(self, model: &Model, batch: usize, dir: Option<&Path>) -> Result<Dataset, Failure> {
-        let samples = self.batches().checked_mul(batch).unwrap_or(usize::MAX);
+        let samples = self.batches().saturating_mul(batch);
         match self {
             Workload::W1 | Workload::W2 | Workload::W3 => {
                 images(model, samples, &dir.map_or_else(mnist_dir, Path::to_owned))
