@@ -56,9 +56,8 @@ enum Command {
     /// Fetches datasets
     #[command(subcommand, arg_required_else_help = false)]
     Data(data::DataCommand),
-    /// Measures the planner itself
-    #[command(subcommand, arg_required_else_help = false)]
-    Bench(bench::BenchCommand),
+    /// Measures training steps of known workloads, or the planner itself
+    Bench(bench::BenchArgs),
 }
 
 /// Runs the command line of this process.
@@ -86,7 +85,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Train(args) => train::run(args, &output),
         Command::Eval(args) => eval::run(args, &output),
         Command::Data(command) => data::run(command, &output),
-        Command::Bench(command) => bench::run(command, &output),
+        Command::Bench(args) => bench::run(args, &output),
     };
     match result {
         Ok(exit_code) => ExitCode::from(exit_code),

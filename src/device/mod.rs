@@ -8,6 +8,7 @@ mod pipelines;
 mod staging;
 #[doc(hidden)]
 pub mod testing;
+mod timestamps;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,7 @@ pub use ledger::{Charge, Ledger};
 pub use pipelines::Pipeline;
 use pipelines::Pipelines;
 pub use staging::{Range, Readback, UploadRing};
+pub(crate) use timestamps::Timestamps;
 
 use crate::error::DeviceError;
 use crate::shader::{Family, StorageType, Target};

@@ -4,8 +4,9 @@
 //! is copied first to a scratch buffer, which is the one thing here that the plan does not know of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
-use super::Executor;
+use super::{Clock, Executor, NodeTime};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Phase, Role};
 use crate::ops::{Call, Input, Output};
@@ -251,6 +252,25 @@ impl Executor for CpuExecutor {
             }
         }
         Ok(())
+    }
+
+    fn profile(&mut self, program: usize, read: &[&str]) -> Result<Vec<NodeTime>, DeviceError> {
+        self.check_program(program)?;
+        let mut times = Vec::new();
+        for position in 0..self.plan.programs[program].commands.len() {
+            let start = Instant::now();
+            self.step(program, position)?;
+            if let Command::Dispatch { node, .. } = self.plan.programs[program].commands[position] {
+                times.push(NodeTime::new(&self.graphs[program], node, start.elapsed().as_nanos() as f64, Vec::new()));
+            }
+        }
+        self.last_program = Some(program);
+        self.collected = read.iter().map(|name| self.read(name)).collect::<Result<_, _>>()?;
+        Ok(times)
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Host
     }
 
     fn peak_bytes(&self) -> u64 {

@@ -1,14 +1,21 @@
 //! The executor for devices: creates what the plan names, binds every launch once, and replays the programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod arenas;
+mod profile;
 
-use super::Executor;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+pub(super) use arenas::{Arena, buffer};
+use arenas::{create_arenas, host_bytes};
+
 use super::prepared::{Prepared, Step};
-use crate::device::{ALIGNMENT_BYTES, Buffer, Device, Range, Readback, UploadRing};
+use super::{Clock, Executor, NodeTime};
+use crate::device::{ALIGNMENT_BYTES, Device, Range as BufferRange, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Phase, Role};
 use crate::ops::Cost;
-use crate::plan::{ArenaRole, Limits, Place, Plan, Planned};
+use crate::plan::{Limits, Place, Planned};
 use crate::tensor::ValueId;
 
 /// Larger buffers are legal on many devices, but binding and mapping them is where drivers fail.
@@ -43,23 +50,6 @@ pub struct GpuExecutor {
     programs: Vec<Prepared>,
     /// The persistent values that the last launch was to read.
     wanted: Vec<String>,
-}
-
-/// An arena of the plan.
-#[derive(Debug)]
-pub(super) enum Arena {
-    Device(Buffer),
-    /// The host tier: values come and go through the staging buffers.
-    Host(Vec<u8>),
-}
-
-impl Arena {
-    pub(super) fn size_bytes(&self) -> u64 {
-        match self {
-            Arena::Device(buffer) => buffer.size_bytes(),
-            Arena::Host(bytes) => bytes.len() as u64,
-        }
-    }
 }
 
 /// A value's data: its place and its size without padding.
@@ -156,14 +146,36 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Submits uploads that wait, then the launches of these steps in one pass, then copies of these ranges for
-    /// [`Executor::collect`] where they fit the readback buffer.
-    fn submit_steps(
+    /// Goes through a program: has the launches between two moves of data submitted, in parts where that is much work, and
+    /// moves the data. The last part ends where the program does.
+    fn replay(
         &mut self,
         program: usize,
-        steps: std::ops::Range<usize>,
-        read: &[Tensor],
+        mut submit: impl FnMut(&mut Self, Range<usize>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
+        let steps = self.programs[program].steps.len();
+        let (mut first, mut sum) = (0, Cost::default());
+        for next in 0..steps {
+            let Step::Dispatch { cost, .. } = self.programs[program].steps[next] else {
+                submit(self, first..next)?;
+                self.transfer(program, next)?;
+                (first, sum) = (next + 1, Cost::default());
+                continue;
+            };
+            sum.flops += cost.flops;
+            sum.bytes_moved += cost.bytes_moved;
+            let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
+            if full && next > first {
+                submit(self, first..next)?;
+                (first, sum) = (next, cost);
+            }
+        }
+        submit(self, first..steps)
+    }
+
+    /// Submits uploads that wait, then the launches of these steps in one pass, then copies of these ranges for
+    /// [`Executor::collect`] where they fit the readback buffer.
+    fn submit_steps(&mut self, program: usize, steps: Range<usize>, read: &[Tensor]) -> Result<(), DeviceError> {
         let mut encoder = self.device.encoder();
         self.upload.encode(&mut encoder);
         {
@@ -189,67 +201,13 @@ fn check_size(name: &str, tensor: Tensor, data: &[u8]) -> Result<(), DeviceError
     Err(invalid(format!("`{name}` has {} bytes, {} were given", tensor.size_bytes, data.len())))
 }
 
-fn create_arenas(device: &Device, plan: &Plan) -> Result<Vec<Arena>, DeviceError> {
-    let mut arenas = Vec::with_capacity(plan.arenas.len());
-    for arena in &plan.arenas {
-        arenas.push(if arena.role == ArenaRole::Host {
-            let mut bytes = Vec::new();
-            let size = usize::try_from(arena.size_bytes).unwrap_or(usize::MAX);
-            if bytes.try_reserve_exact(size).is_err() {
-                return Err(DeviceError::OutOfMemory { label: "host tier".into(), size_bytes: arena.size_bytes });
-            }
-            bytes.resize(size, 0);
-            Arena::Host(bytes)
-        } else {
-            Arena::Device(device.create_storage(arena_label(arena.role), arena.size_bytes)?)
-        });
-    }
-    // Memory is first touched here, not in the first step: that is slow, and it is when a driver that overcommits fails.
-    let mut encoder = device.encoder();
-    for arena in &arenas {
-        if let Arena::Device(buffer) = arena {
-            encoder.clear_buffer(buffer.raw(), 0, None);
-        }
-    }
-    device.submit(encoder)?;
-    device.synchronize()?;
-    Ok(arenas)
-}
-
 /// Where tensors on the device are to be read.
-fn ranges<'a>(arenas: &'a [Arena], tensors: &[Tensor]) -> Result<Vec<Range<'a>>, DeviceError> {
+fn ranges<'a>(arenas: &'a [Arena], tensors: &[Tensor]) -> Result<Vec<BufferRange<'a>>, DeviceError> {
     let range = |tensor: &Tensor| {
         let buffer = buffer(arenas, tensor.place)?;
-        Ok(Range { buffer, offset_bytes: tensor.place.offset_bytes, size_bytes: tensor.size_bytes })
+        Ok(BufferRange { buffer, offset_bytes: tensor.place.offset_bytes, size_bytes: tensor.size_bytes })
     };
     tensors.iter().map(range).collect()
-}
-
-/// The buffer of a place on the device.
-pub(super) fn buffer(arenas: &[Arena], place: Place) -> Result<&Buffer, DeviceError> {
-    match arenas.get(place.arena as usize) {
-        Some(Arena::Device(buffer)) => Ok(buffer),
-        _ => Err(invalid(format!("{place:?} is not on the device"))),
-    }
-}
-
-/// The first `size` bytes of a place in the host tier.
-fn host_bytes(arenas: &mut [Arena], place: Place, size: usize) -> Result<&mut [u8], DeviceError> {
-    match arenas.get_mut(place.arena as usize) {
-        Some(Arena::Host(bytes)) => Ok(&mut bytes[place.offset_bytes as usize..][..size]),
-        _ => Err(invalid(format!("{place:?} is not in the host tier"))),
-    }
-}
-
-fn arena_label(role: ArenaRole) -> &'static str {
-    match role {
-        ArenaRole::Parameters => "parameters",
-        ArenaRole::Buffers => "buffers",
-        ArenaRole::State => "optimizer state",
-        ArenaRole::Accumulators => "accumulators",
-        ArenaRole::Transient => "transient",
-        ArenaRole::Host => "host tier",
-    }
 }
 
 impl Executor for GpuExecutor {
@@ -286,24 +244,11 @@ impl Executor for GpuExecutor {
         // Values in the host tier are there to read at any time.
         let on_device = read.iter().all(|tensor| buffer(&self.arenas, tensor.place).is_ok());
         let read = if on_device { &read[..] } else { &[] };
-        let steps = self.program(program)?.steps.len();
-        let (mut first, mut sum) = (0, Cost::default());
-        for next in 0..steps {
-            let Step::Dispatch { cost, .. } = self.programs[program].steps[next] else {
-                self.submit_steps(program, first..next, &[])?;
-                self.transfer(program, next)?;
-                (first, sum) = (next + 1, Cost::default());
-                continue;
-            };
-            sum.flops += cost.flops;
-            sum.bytes_moved += cost.bytes_moved;
-            let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
-            if full && next > first {
-                self.submit_steps(program, first..next, &[])?;
-                (first, sum) = (next, cost);
-            }
-        }
-        self.submit_steps(program, first..steps, read)
+        let end = self.program(program)?.steps.len();
+        self.replay(program, |executor, steps| {
+            let read = if steps.end == end { read } else { &[] };
+            executor.submit_steps(program, steps, read)
+        })
     }
 
     fn collect(&mut self) -> Result<Vec<Vec<u8>>, DeviceError> {
@@ -363,6 +308,17 @@ impl Executor for GpuExecutor {
             }
         }
         Ok(())
+    }
+
+    fn profile(&mut self, program: usize, read: &[&str]) -> Result<Vec<NodeTime>, DeviceError> {
+        match self.clock() {
+            Clock::Timestamps => self.profile_by_timestamps(program, read),
+            _ => self.profile_by_stopwatch(program, read),
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        if self.device.has_timestamps() { Clock::Timestamps } else { Clock::Stopwatch }
     }
 
     fn peak_bytes(&self) -> u64 {

@@ -3,7 +3,8 @@ use crate::device::testing::device_or_skip;
 use crate::graph::Pass;
 use crate::ops::add::Add;
 use crate::ops::relu::Relu;
-use crate::plan::{self, Persistent, Staging, Stash};
+use crate::plan::{self, ArenaRole, Command, Persistent, Plan, Program, Staging, Stash};
+use crate::tensor::TensorDesc;
 
 const LEN: usize = 1000;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::{Buffer, Device, Pipeline};
 use crate::error::DeviceError;
 use crate::ops::{Dispatch, Op, Slot};
-use crate::shader::{Access, StorageType};
+use crate::shader::{Access, Kernel, StorageType};
 use crate::tensor::{DType, TensorDesc};
 
 /// Where the data of one binding lies.
@@ -20,6 +20,7 @@ pub(super) struct Location<'a> {
 /// A launch of one kernel on fixed data.
 #[derive(Debug)]
 pub(super) struct Launch {
+    kernel: Kernel,
     pipeline: Arc<Pipeline>,
     bindings: wgpu::BindGroup,
     params: Vec<u8>,
@@ -89,7 +90,12 @@ impl Launch {
             })
             .collect::<Result<Vec<_>, DeviceError>>()?;
         let bindings = device.create_bind_group(&pipeline, &kernel.to_string(), &entries)?;
-        Ok(Launch { pipeline, bindings, params: dispatch.params, grid: dispatch.grid })
+        Ok(Launch { kernel, pipeline, bindings, params: dispatch.params, grid: dispatch.grid })
+    }
+
+    /// What it launches.
+    pub(super) fn kernel(&self) -> Kernel {
+        self.kernel
     }
 
     /// Records the launch.

@@ -40,6 +40,9 @@ impl Effort {
 /// Most repetitions in one submission: recording them takes time too.
 const MAX_REPETITIONS: f64 = 200.0;
 
+/// Runs in one submission of a [`Repeat`]: heavy nodes must not hold a device for seconds.
+const RUNS_OF_SUBMISSION: u64 = 20;
+
 /// A stopwatch for work on one device.
 #[derive(Debug)]
 pub struct Stopwatch<'a> {
@@ -121,17 +124,58 @@ impl<'a> Stopwatch<'a> {
         self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
         let launches =
             layouts.iter().map(|layout| layout.launches(self.device, &arena)).collect::<Result<Vec<_>, _>>()?;
-        let times = self.laps(launches, |launches, encoder, repetitions| {
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            for _ in 0..repetitions {
-                launches.iter().for_each(|launch| launch.record(&mut pass));
-            }
-        })?;
+        let times = self.laps(launches, |launches, encoder, repetitions| record(launches, encoder, repetitions))?;
         let of = |graph: &Graph| {
             let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view());
             nodes.map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
         };
         Ok(graphs.iter().map(|graph| of(graph)).collect())
+    }
+}
+
+fn record(launches: &[Launch], encoder: &mut wgpu::CommandEncoder, repetitions: usize) {
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    for _ in 0..repetitions {
+        launches.iter().for_each(|launch| launch.record(&mut pass));
+    }
+}
+
+/// A node that runs as often as asked, for benchmarks. Tensors are zeros.
+#[derive(Debug)]
+pub struct Repeat<'a> {
+    watch: &'a Stopwatch<'a>,
+    launches: Vec<Launch>,
+    _arena: Buffer,
+}
+
+impl Stopwatch<'_> {
+    /// Makes a node ready to run again and again.
+    ///
+    /// # Errors
+    /// Where memory is short, a kernel does not compile or the device fails.
+    pub fn repeat(&self, graph: &Graph, node: NodeId) -> Result<Repeat<'_>, DeviceError> {
+        let layout = Layout::new(self.device, graph, graph.node(node));
+        let arena = self.device.create_storage("tensors of one node", layout.size_bytes)?;
+        self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
+        Ok(Repeat { watch: self, launches: layout.launches(self.device, &arena)?, _arena: arena })
+    }
+}
+
+impl Repeat<'_> {
+    /// Time of so many runs, without that of empty submissions.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn time(&self, runs: u64) -> Result<Duration, DeviceError> {
+        let mut ns = 0.0;
+        let mut left = runs;
+        while left > 0 {
+            let repetitions = left.min(RUNS_OF_SUBMISSION);
+            left -= repetitions;
+            let took_ns = self.watch.once(|encoder| record(&self.launches, encoder, repetitions as usize))?;
+            ns += (took_ns - self.watch.empty_ns).max(1.0);
+        }
+        Ok(Duration::from_nanos(ns as u64))
     }
 }
 

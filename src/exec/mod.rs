@@ -7,10 +7,12 @@ mod gpu;
 mod launch;
 pub mod measure;
 mod prepared;
+mod profile;
 mod single;
 
 pub use cpu::CpuExecutor;
 pub use gpu::GpuExecutor;
+pub use profile::{Clock, NodeTime};
 pub use single::{RunOptions, run_op};
 
 use crate::error::DeviceError;
@@ -80,6 +82,16 @@ pub trait Executor {
         inputs: &[(&str, &[u8])],
         visit: &mut dyn FnMut(&Graph, ValueId, &[u8]) -> bool,
     ) -> Result<(), DeviceError>;
+
+    /// Runs a program as [`launch`](Self::launch) does, with the same results, and waits for it. Returns what the nodes took, in
+    /// the order in which they ran. Takes memory beyond the plan while it runs.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    fn profile(&mut self, program: usize, read: &[&str]) -> Result<Vec<NodeTime>, DeviceError>;
+
+    /// Where the times of [`profile`](Self::profile) come from.
+    fn clock(&self) -> Clock;
 
     /// The most bytes that were on the device at once so far, by the ledger: baseline, arenas and staging.
     fn peak_bytes(&self) -> u64;

@@ -30,7 +30,7 @@ pub use densenet::densenet121;
 pub use efficientnet::efficientnet_b0;
 pub use lenet::lenet;
 pub use mobilenet::{mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small};
-pub use resnet::{Stem, resnet18, resnet34, resnet50, resnet101};
+pub use resnet::{Block, Stem, resnet, resnet18, resnet34, resnet50, resnet101};
 pub use sequences::{CHARACTERS, char_lstm, gpt, lstm_forecaster};
 pub use unet::unet;
 pub use vgg::vgg16;

@@ -12,9 +12,9 @@ pub enum Stem {
     Cifar,
 }
 
-/// Blocks of a residual network.
+/// What a residual network is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Block {
+pub enum Block {
     /// Two 3×3 convolutions.
     Basic,
     /// 1×1, 3×3 and 1×1, which makes four times as many channels.
@@ -23,38 +23,49 @@ enum Block {
 
 /// ResNet-18: 11.7 million parameters for 1000 classes.
 pub fn resnet18(classes: usize, stem: Stem) -> Model {
-    resnet("resnet18", Block::Basic, [2, 2, 2, 2], classes, stem)
+    known("resnet18", Block::Basic, [2, 2, 2, 2], classes, stem)
 }
 
 /// ResNet-34: 21.8 million parameters for 1000 classes.
 pub fn resnet34(classes: usize, stem: Stem) -> Model {
-    resnet("resnet34", Block::Basic, [3, 4, 6, 3], classes, stem)
+    known("resnet34", Block::Basic, [3, 4, 6, 3], classes, stem)
 }
 
 /// ResNet-50: 25.6 million parameters for 1000 classes.
 pub fn resnet50(classes: usize, stem: Stem) -> Model {
-    resnet("resnet50", Block::Bottleneck, [3, 4, 6, 3], classes, stem)
+    known("resnet50", Block::Bottleneck, [3, 4, 6, 3], classes, stem)
 }
 
 /// ResNet-101: 44.5 million parameters for 1000 classes.
 pub fn resnet101(classes: usize, stem: Stem) -> Model {
-    resnet("resnet101", Block::Bottleneck, [3, 4, 23, 3], classes, stem)
+    known("resnet101", Block::Bottleneck, [3, 4, 23, 3], classes, stem)
 }
 
-fn resnet(name: &str, block: Block, depths: [usize; 4], classes: usize, stem: Stem) -> Model {
-    let (name, input) = match stem {
-        Stem::ImageNet => (name.to_owned(), [3, 224, 224]),
-        Stem::Cifar => (format!("{name}_cifar"), [3, 32, 32]),
+/// A network with the widths of the paper.
+fn known(name: &str, block: Block, depths: [usize; 4], classes: usize, stem: Stem) -> Model {
+    let name = match stem {
+        Stem::ImageNet => name.to_owned(),
+        Stem::Cifar => format!("{name}_cifar"),
+    };
+    resnet(&name, block, depths, [64, 128, 256, 512], classes, stem)
+}
+
+/// A residual network of four stages with so many blocks of these widths. The stem has the width of the first stage; each
+/// later stage halves the image.
+pub fn resnet(name: &str, block: Block, depths: [usize; 4], widths: [usize; 4], classes: usize, stem: Stem) -> Model {
+    let input = match stem {
+        Stem::ImageNet => [3, 224, 224],
+        Stem::Cifar => [3, 32, 32],
     };
     Model::new(name, input, move |x| {
         let x = match stem {
             Stem::ImageNet => {
-                let x = x.layer("conv1", conv(64, 7, 2)).layer("bn1", BatchNorm::new()).relu();
+                let x = x.layer("conv1", conv(widths[0], 7, 2)).layer("bn1", BatchNorm::new()).relu();
                 x.layer("maxpool", MaxPool2d::new(3).stride(2).padding(1))
             }
-            Stem::Cifar => x.layer("conv1", conv(64, 3, 1)).layer("bn1", BatchNorm::new()).relu(),
+            Stem::Cifar => x.layer("conv1", conv(widths[0], 3, 1)).layer("bn1", BatchNorm::new()).relu(),
         };
-        let stages = depths.into_iter().zip([64, 128, 256, 512]).enumerate();
+        let stages = depths.into_iter().zip(widths).enumerate();
         let x = stages.fold(x, |x, (stage, (depth, width))| {
             x.within(&format!("layer{}", stage + 1), |x| {
                 (0..depth).fold(x, |x, i| {

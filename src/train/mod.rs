@@ -10,6 +10,7 @@ mod machine;
 mod metrics;
 mod optimizer;
 mod plan_file;
+mod profile;
 mod report;
 mod settings;
 mod source;

@@ -19,13 +19,16 @@ use super::summary::{Summary, summary};
 use crate::autodiff::{LOSS, hyper_name};
 use crate::data::{Batch, Batches, Dataset, INPUT, Order};
 use crate::device::Device;
-use crate::error::{DataError, TrainError};
+use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::{CpuExecutor, Executor, GpuExecutor};
 use crate::graph::Role;
 use crate::nn::{Mode, Model, RUN};
 use crate::ops::UpdateRule;
 use crate::plan::{Plan, Planned, restore};
 use crate::tensor::Shape;
+
+/// Runs a program on what was uploaded, and reads values.
+pub(super) type Launch<'a> = dyn FnMut(&mut dyn Executor, usize, &[&str]) -> Result<(), DeviceError> + 'a;
 
 /// Trains one model under one plan.
 pub struct Trainer {
@@ -227,7 +230,7 @@ impl Trainer {
                     break 'epochs;
                 }
                 let start = Instant::now();
-                self.submit(data, indices, uploaded)?;
+                self.submit(data, indices, uploaded, &mut |executor, program, read| executor.launch(program, read))?;
                 // The next batch goes up while this one is computed.
                 let is_last = options.max_steps.is_some_and(|most| report.steps + 1 >= most);
                 let next = order.get(i + 1).filter(|_| !is_last);
@@ -275,6 +278,16 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::fit`].
     pub fn step(&mut self, data: &Dataset, indices: &[usize]) -> Result<(f32, Option<f32>), TrainError> {
+        self.step_with(data, indices, &mut |executor, program, read| executor.launch(program, read))
+    }
+
+    /// A step whose programs are run by `launch`, as [`Executor::launch`] does.
+    pub(super) fn step_with(
+        &mut self,
+        data: &Dataset,
+        indices: &[usize],
+        launch: &mut Launch<'_>,
+    ) -> Result<(f32, Option<f32>), TrainError> {
         if indices.len() != self.config.batch {
             return Err(TrainError::Setting(format!(
                 "a step takes the {} samples of a batch, got {}",
@@ -285,7 +298,7 @@ impl Trainer {
         if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
             return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
         }
-        self.submit(data, indices, false)?;
+        self.submit(data, indices, false, launch)?;
         self.finish(data, indices)
     }
 
@@ -302,7 +315,13 @@ impl Trainer {
     }
 
     /// Starts a step; [`finish`](Self::finish) waits for it. `uploaded` says that the first micro-batch was.
-    fn submit(&mut self, data: &Dataset, indices: &[usize], uploaded: bool) -> Result<(), TrainError> {
+    fn submit(
+        &mut self,
+        data: &Dataset,
+        indices: &[usize],
+        uploaded: bool,
+        launch: &mut Launch<'_>,
+    ) -> Result<(), TrainError> {
         let counts = self.config.loss.counted(data.targets(), indices) > 0;
         let read: &[&str] = if counts { &[LOSS, CORRECT] } else { &[LOSS] };
         let parts = self.planned.plan.schedule.len();
@@ -310,7 +329,8 @@ impl Trainer {
             if part > 0 || !uploaded {
                 self.upload(data, indices, self.steps + 1, part)?;
             }
-            self.executor.launch(self.planned.plan.schedule[part], if part + 1 == parts { read } else { &[] })?;
+            let read = if part + 1 == parts { read } else { &[] };
+            launch(&mut *self.executor, self.planned.plan.schedule[part], read)?;
         }
         Ok(())
     }

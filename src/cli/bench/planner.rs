@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tightfit::plan::bench::{self, Measured, Paged, Scheduled};
 
-use super::failure::Failure;
-use super::output::Output;
+use super::super::failure::Failure;
+use super::super::output::Output;
 
 /// Units of work in a second, about.
 const WORK_PER_SECOND: f64 = 400e6;
@@ -19,14 +19,8 @@ const SHARES: [f64; 3] = [0.75, 0.5, 0.35];
 /// Operations of made-up deep graphs, to show how planning scales.
 const DEEP: [usize; 2] = [2_000, 20_000];
 
-#[derive(Subcommand, Debug)]
-pub(crate) enum BenchCommand {
-    /// Schedules and packs the instances in a folder with `planner/`, `placement/` and `poet/`
-    Planner(PlannerArgs),
-}
-
 #[derive(Args, Debug)]
-pub(crate) struct PlannerArgs {
+pub(super) struct PlannerArgs {
     /// Folder with the instances
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -50,8 +44,8 @@ struct Anchor {
     onecut_lagrangian_lb: f64,
 }
 
-pub(crate) fn run(command: &BenchCommand, output: &Output) -> Result<u8, Failure> {
-    let BenchCommand::Planner(PlannerArgs { dir, seconds }) = command;
+pub(super) fn run(args: &PlannerArgs, output: &Output) -> Result<u8, Failure> {
+    let PlannerArgs { dir, seconds } = args;
     let work = (seconds * WORK_PER_SECOND) as u64;
     let [schedules, placements, networks] = ["planner", "placement", "poet"].map(|name| dir.join(name));
     if ![&schedules, &placements, &networks].iter().any(|folder| folder.is_dir()) {

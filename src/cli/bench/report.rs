@@ -1,0 +1,101 @@
+//! What was measured, for people and as JSON with the names that the other frameworks' benchmarks use.
+
+use serde_json::{Value, json};
+use tightfit::device::AdapterInfo;
+use tightfit::plan::format_bytes;
+
+use super::super::output::Output;
+use super::super::progress::finite;
+use super::kernels::Profile;
+use super::steps::Measured;
+
+const BYTES_PER_MB: f64 = 1_048_576.0;
+
+pub(super) fn show(measured: &Measured, output: &Output) {
+    text(measured, output);
+    output.object(&object(measured));
+}
+
+fn text(measured: &Measured, output: &Output) {
+    let &Measured { batch, parameters, warm_s, losses, .. } = measured;
+    let told = |value: Option<String>| value.unwrap_or_else(|| "not told by this system".to_owned());
+    let row = |name: &str, value: String| output.text(format_args!("{name:<18} {value}"));
+    output.text(format_args!(
+        "{} on {}: batch {batch}, {parameters} parameters",
+        measured.workload.name(),
+        measured.device
+    ));
+    row(
+        "step",
+        format!(
+            "{:.2} ms, the median of {}; quickest {:.2} ms, nine of ten within {:.2} ms",
+            measured.quantile_ms(0.5),
+            measured.step_ms.len(),
+            measured.step_ms[0],
+            measured.quantile_ms(0.9)
+        ),
+    );
+    row("samples", format!("{:.1} a second", measured.samples_per_s()));
+    row("first step done", told(measured.cold_s.map(|cold_s| format!("{cold_s:.2} s after the process began"))));
+    row("warm-up", format!("{warm_s:.2} s"));
+    row("loss", format!("{:.4} at first, {:.4} at last", losses[0], losses[1]));
+    let process = measured.peak_mb.zip(measured.base_mb);
+    row(
+        "process",
+        told(process.map(|(peak, base)| format!("{peak:.1} MB at most, {base:.1} MB before the model existed"))),
+    );
+    let planned = if measured.device_bytes == measured.planned_bytes {
+        "as planned".to_owned()
+    } else {
+        format!("planned {}", format_bytes(measured.planned_bytes))
+    };
+    let budget = measured.budget_bytes.map_or_else(String::new, |budget| format!(", budget {}", format_bytes(budget)));
+    row(
+        "device",
+        format!(
+            "{} at most, {planned}{budget}; micro-batches: {}",
+            format_bytes(measured.device_bytes),
+            measured.micro_batches
+        ),
+    );
+    row("cores busy", told(measured.cores.map(|[other, own]| format!("{own:.2}; by other processes {other:.2}"))));
+    if let Some(profile) = &measured.profile {
+        profile.show(output);
+    }
+}
+
+fn object(measured: &Measured) -> Value {
+    let mb = |bytes: u64| bytes as f64 / BYTES_PER_MB;
+    let adapter = |part: fn(&AdapterInfo) -> &str| measured.adapter.as_ref().map(part);
+    json!({
+        "workload": measured.workload.name(),
+        "peer": "tightfit",
+        "version": env!("CARGO_PKG_VERSION"),
+        "device": measured.device,
+        "backend": adapter(|adapter| &adapter.backend),
+        "driver": adapter(|adapter| &adapter.driver),
+        "device_type": adapter(|adapter| &adapter.device_type),
+        "batch": measured.batch,
+        "micro_batches": measured.micro_batches,
+        "ms": measured.quantile_ms(0.5),
+        "min_ms": measured.step_ms[0],
+        "p90_ms": measured.quantile_ms(0.9),
+        "sps": measured.samples_per_s(),
+        "peak_mb": measured.peak_mb,
+        "base_mb": measured.base_mb,
+        "dev_mb": mb(measured.device_bytes),
+        "planned_mb": mb(measured.planned_bytes),
+        "budget_mb": measured.budget_bytes.map(mb),
+        "cold_s": measured.cold_s,
+        "warm_s": measured.warm_s,
+        "steps": measured.step_ms.len(),
+        "params": measured.parameters,
+        "loss0": finite(f64::from(measured.losses[0])),
+        "loss1": finite(f64::from(measured.losses[1])),
+        "total_s": measured.total_s,
+        "acc": null,
+        "other_cores": measured.cores.map(|[other, _]| other),
+        "own_cores": measured.cores.map(|[_, own]| own),
+        "profile": measured.profile.as_ref().map(Profile::to_json),
+    })
+}
