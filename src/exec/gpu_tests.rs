@@ -3,7 +3,8 @@ use crate::device::testing::device_or_skip;
 use crate::graph::Pass;
 use crate::ops::add::Add;
 use crate::ops::relu::Relu;
-use crate::plan::{self, Persistent, Staging, Stash};
+use crate::plan::{self, Command, Persistent, Program, Staging, Stash};
+use crate::tensor::TensorDesc;
 
 const LEN: usize = 1000;
 
@@ -114,6 +115,27 @@ fn a_plan_runs_and_its_peak_is_the_ledgers() {
     executor.inspect(0, &[("x", x_bytes)], &mut visit).expect("runs");
     assert_eq!(seen, [(ValueId(2), relu(&x)), (ValueId(3), relu(&x))]);
     assert_eq!(executor.peak_bytes(), baseline + planned.plan.peak_bytes);
+}
+
+#[test]
+fn a_launch_reads_values_while_the_next_inputs_are_uploaded() {
+    // In the launch's own submission where they fit the readback buffer, else after it.
+    for readback_bytes in [4096, 256] {
+        let mut planned = planned();
+        planned.plan.staging.readback_bytes = readback_bytes;
+        let Some(device) = device_or_skip() else { return };
+        let mut executor = GpuExecutor::new(device, &planned).expect("fits");
+        let (x, next, w) = (data(300.0), data(500.0), data(700.0));
+        executor.write("w", bytemuck::cast_slice(&w)).expect("writes");
+        executor.upload(0, &[("x", bytemuck::cast_slice(&x))]).expect("uploads");
+        executor.launch(0, &["w"]).expect("runs");
+        executor.upload(0, &[("x", bytemuck::cast_slice(&next))]).expect("uploads");
+        assert_eq!(executor.outputs(0).expect("reads")[0], relu(&x));
+        assert_eq!(executor.collect().expect("reads"), [bytemuck::cast_slice::<f32, u8>(&w)]);
+        assert!(executor.collect().expect("reads").is_empty(), "what was read is there once");
+        executor.launch(0, &[]).expect("runs");
+        assert_eq!(executor.outputs(0).expect("reads")[0], relu(&next));
+    }
 }
 
 #[test]
