@@ -235,7 +235,8 @@ impl Readback {
             while done < range.size_bytes {
                 if used + PIECE_ALIGNMENT > capacity {
                     let full = std::mem::replace(&mut encoder, device.encoder());
-                    self.round(device, full, std::mem::take(&mut pieces), &mut results)?;
+                    self.round(device, full, &pieces, &mut results)?;
+                    pieces.clear();
                     used = 0;
                 }
                 let size = (range.size_bytes - done).min(capacity - used);
@@ -245,7 +246,7 @@ impl Readback {
                 done += size;
             }
         }
-        self.round(device, encoder, pieces, &mut results)?;
+        self.round(device, encoder, &pieces, &mut results)?;
         Ok(results)
     }
 
@@ -305,12 +306,12 @@ impl Readback {
         &mut self,
         device: &Device,
         encoder: wgpu::CommandEncoder,
-        pieces: Vec<(usize, u64, u64)>,
+        pieces: &[(usize, u64, u64)],
         results: &mut [Vec<u8>],
     ) -> Result<(), DeviceError> {
         let submission = device.submit(encoder)?;
         let mapping = start_mapping(&self.buffer, wgpu::MapMode::Read);
-        self.finish(device, &mapping, submission, &pieces, results)
+        self.finish(device, &mapping, submission, pieces, results)
     }
 
     fn finish(

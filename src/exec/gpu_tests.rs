@@ -118,6 +118,27 @@ fn a_plan_runs_and_its_peak_is_the_ledgers() {
 }
 
 #[test]
+fn a_launch_reads_values_while_the_next_inputs_are_uploaded() {
+    // In the launch's own submission where they fit the readback buffer, else after it.
+    for readback_bytes in [4096, 256] {
+        let mut planned = planned();
+        planned.plan.staging.readback_bytes = readback_bytes;
+        let Some(device) = device_or_skip() else { return };
+        let mut executor = GpuExecutor::new(device, &planned).expect("fits");
+        let (x, next, w) = (data(300.0), data(500.0), data(700.0));
+        executor.write("w", bytemuck::cast_slice(&w)).expect("writes");
+        executor.upload(0, &[("x", bytemuck::cast_slice(&x))]).expect("uploads");
+        executor.launch(0, &["w"]).expect("runs");
+        executor.upload(0, &[("x", bytemuck::cast_slice(&next))]).expect("uploads");
+        assert_eq!(executor.outputs(0).expect("reads")[0], relu(&x));
+        assert_eq!(executor.collect().expect("reads"), [bytemuck::cast_slice::<f32, u8>(&w)]);
+        assert!(executor.collect().expect("reads").is_empty(), "what was read is there once");
+        executor.launch(0, &[]).expect("runs");
+        assert_eq!(executor.outputs(0).expect("reads")[0], relu(&next));
+    }
+}
+
+#[test]
 fn wrong_inputs_and_plans_are_errors() {
     let Some(device) = device_or_skip() else { return };
     let mut executor = GpuExecutor::new(device, &planned()).expect("fits");

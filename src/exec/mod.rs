@@ -50,7 +50,7 @@ pub trait Executor {
     /// Where the device fails.
     fn launch(&mut self, program: usize, read: &[&str]) -> Result<(), DeviceError>;
 
-    /// The values that the last launch was to read, as they were at its end. Waits for it.
+    /// The values that the last launch was to read, once. Waits for it.
     ///
     /// # Errors
     /// Where the device fails.
