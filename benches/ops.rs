@@ -48,7 +48,7 @@ fn trained(label: &str, model: &Sequential, batch: usize, loss: Loss, layer: &st
 }
 
 fn gemms() -> Vec<Case> {
-    let gemm = |trans_a, trans_b| MatMul { trans_a, trans_b };
+    let gemm = |trans_a, trans_b| MatMul { trans_a, trans_b, ..MatMul::default() };
     let mut cases = Vec::new();
     for (label, op) in [("nn", gemm(false, false)), ("nt", gemm(false, true)), ("tn", gemm(true, false))] {
         cases.extend(single(&format!("512x512x512 {label}"), op, &[&[512, 512], &[512, 512]]));

@@ -28,6 +28,7 @@ pub(super) struct Bound<const N: usize> {
 }
 
 /// What a workgroup computes.
+#[derive(Clone, Copy)]
 struct Tile {
     units: usize,
     /// Rows of weights that it multiplies.
