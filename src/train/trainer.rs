@@ -234,7 +234,10 @@ impl Trainer {
                 // The next batch goes up while this one is computed.
                 let is_last = options.max_steps.is_some_and(|most| report.steps + 1 >= most);
                 let next = order.get(i + 1).filter(|_| !is_last);
-                next.map_or(Ok(()), |next| self.upload(data, next, self.steps + 2, 0))?;
+                if let Some(next) = next {
+                    let uniform = self.uniform_inputs(data, next, self.steps + 2);
+                    self.upload(data, next, &uniform, self.steps + 2, 0)?;
+                }
                 uploaded = next.is_some();
                 let (loss, accuracy) = self.finish(data, indices)?;
                 let step_ms = start.elapsed().as_secs_f64() * 1e3;
@@ -302,15 +305,21 @@ impl Trainer {
         self.finish(data, indices)
     }
 
-    /// Uploads micro-batch number `part` of the step on these samples.
-    fn upload(&mut self, data: &Dataset, indices: &[usize], step: u64, part: usize) -> Result<(), TrainError> {
+    /// Uploads micro-batch number `part` of the step on these samples, with what all parts are given alike.
+    fn upload(
+        &mut self,
+        data: &Dataset,
+        indices: &[usize],
+        uniform: &[(String, Vec<f32>)],
+        step: u64,
+        part: usize,
+    ) -> Result<(), TrainError> {
         let sizes = &self.planned.plan.micro_batches;
         let first = sizes[..part].iter().sum();
         data.gather(&indices[first..first + sizes[part]], &mut self.batch)?;
         let program = self.planned.plan.schedule[part];
-        let uniform = self.uniform_inputs(data, indices, step);
         let run = run_words(self.config.seed, step, first);
-        let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
+        let inputs = inputs(&self.planned, program, &self.batch, &run, uniform);
         Ok(self.executor.upload(program, &inputs)?)
     }
 
@@ -325,9 +334,12 @@ impl Trainer {
         let counts = self.config.loss.counted(data.targets(), indices) > 0;
         let read: &[&str] = if counts { &[LOSS, CORRECT] } else { &[LOSS] };
         let parts = self.planned.plan.schedule.len();
+        let step = self.steps + 1;
+        let missing = usize::from(uploaded)..parts;
+        let uniform = if missing.is_empty() { Vec::new() } else { self.uniform_inputs(data, indices, step) };
         for part in 0..parts {
-            if part > 0 || !uploaded {
-                self.upload(data, indices, self.steps + 1, part)?;
+            if missing.contains(&part) {
+                self.upload(data, indices, &uniform, step, part)?;
             }
             let read = if part + 1 == parts { read } else { &[] };
             launch(&mut *self.executor, self.planned.plan.schedule[part], read)?;
