@@ -77,6 +77,13 @@ impl Dispatch {
         self
     }
 
+    /// Adds a constant 1 for each of these names that is set: conditions of the kernel's file.
+    #[must_use]
+    pub fn flags(mut self, flags: impl IntoIterator<Item = (&'static str, bool)>) -> Self {
+        self.consts.extend(flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| (name, 1)));
+        self
+    }
+
     /// Launches `workgroups` in one line, folded into two dimensions where a device would refuse so many: the kernel
     /// takes its number from `linear_workgroup` (`shared/index.wgsl`), which may run past the end.
     #[must_use]

@@ -93,7 +93,7 @@ impl Op for Flip {
             .params(&Params { elements, inner, extent, sample })
             .linear((elements as usize).div_ceil(64));
         let flags = [("VEC", unit == 4), ("LENGTHS", self.has_lengths)];
-        vec![flags.into_iter().filter(|(_, set)| *set).fold(dispatch, |d, (name, _)| d.constant(name, 1))]
+        vec![dispatch.flags(flags)]
     }
 
     twin!();

@@ -229,10 +229,9 @@ impl Gemm {
                 sum.bindings.push(bias);
                 sum = sum.constant("BIAS", 1).constant("COLUMNS", self.n as u32);
             }
-            let flags = [("ACCUMULATE", self.accumulate), ("RELU", self.relu)];
             vec![
                 Gemm { accumulate: false, bias: None, relu: false, ..*self }.launch(tiling, a, b, parts, split),
-                flags.into_iter().filter(|(_, set)| *set).fold(sum, |sum, (name, _)| sum.constant(name, 1)),
+                sum.flags([("ACCUMULATE", self.accumulate), ("RELU", self.relu)]),
             ]
         } else {
             vec![self.launch(tiling, a, b, dense, split)]
@@ -308,9 +307,8 @@ impl Gemm {
             ("RELU", self.relu),
             ("K_TAIL", !self.k.is_multiple_of(4)),
         ];
-        let dispatch = flags.into_iter().filter(|(_, set)| *set).fold(dispatch, |d, (name, _)| d.constant(name, 1));
         let flops = tiling.flops(self.m, self.n, self.batch * self.outer, self.k);
-        tiling.apply(dispatch.flops(flops), self.m, self.n, depth)
+        tiling.apply(dispatch.flags(flags).flops(flops), self.m, self.n, depth)
     }
 }
 

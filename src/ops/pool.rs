@@ -120,7 +120,7 @@ impl Windows {
             stride: pair(&self.stride),
             padding: pair(&self.padding),
         });
-        if self.in_pairs(input) { dispatch.constant("PAIRS", 1) } else { dispatch }
+        dispatch.flags([("PAIRS", self.in_pairs(input))])
     }
 
     /// The rows (d = 0) or columns (1) of an input of this extent that window `o` covers.

@@ -214,7 +214,7 @@ impl AxisSum {
                 })
                 .constant("LANES", 1)
                 .linear((self.outputs / width * splits).div_ceil(WORKGROUP));
-            if vectors { dispatch.constant("VECTORS", 1) } else { dispatch }
+            dispatch.flags([("VECTORS", vectors)])
         })
     }
 

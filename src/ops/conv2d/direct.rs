@@ -207,14 +207,11 @@ impl Direct {
         // Some pixels of a strided gradient meet fewer kernel positions than others, or none.
         let uneven = |axis: &Axis| axis.stride != axis.tap_step || !axis.kernel.is_multiple_of(axis.tap_step);
         let is_strided = entry == "grad_input" && self.axes.iter().any(|axis| axis.stride > 1);
-        [
+        dispatch.flags([
             ("ONE_STEP", steps == 1),
             ("STRIDED", is_strided),
             ("GUARD_TAPS", is_strided && self.axes.iter().any(uneven)),
-        ]
-        .into_iter()
-        .filter(|(_, set)| *set)
-        .fold(dispatch, |dispatch, (name, _)| dispatch.constant(name, 1))
+        ])
     }
 
     /// Parts of the sum of grad_weight over blocks: depends on the shapes only, as the workspace does.

@@ -184,15 +184,21 @@ impl Geometry {
 
     /// Bytes of the workspaces of forward or grad_input.
     pub(in crate::ops) fn workspaces(&self, gather: Gather) -> Vec<u64> {
-        match Winograd::new(self, gather) {
-            Some(winograd) => {
-                let mut workspaces = winograd.workspaces();
-                // What the other kernel needs where code must be short.
-                workspaces[0] = workspaces[0].max(self.packed_bytes(gather).unwrap_or(0));
-                workspaces
-            }
-            None => self.packed_bytes(gather).into_iter().collect(),
-        }
+        self.workspaces_beside(gather, self.packed_bytes(gather))
+    }
+
+    /// What products at points need, if they are made, beside `plain`, the workspace of the other kernels: those run where code
+    /// must be short, so the first of the workspaces holds theirs too.
+    fn workspaces_beside(&self, gather: Gather, plain: Option<u64>) -> Vec<u64> {
+        let Some(winograd) = Winograd::new(self, gather) else { return plain.into_iter().collect() };
+        let mut workspaces = winograd.workspaces();
+        workspaces[0] = workspaces[0].max(plain.unwrap_or(0));
+        workspaces
+    }
+
+    /// Products at points, if they are made on this target: their unrolled transforms are long code.
+    fn winograd(&self, gather: Gather, target: &Target) -> Option<Winograd> {
+        Winograd::new(self, gather).filter(|_| !target.short_code)
     }
 
     fn pack(&self, gather: Gather, weight: Slot) -> Dispatch {
@@ -218,8 +224,7 @@ impl Geometry {
 
     /// The launches of forward or grad_input.
     pub(in crate::ops) fn gather(&self, gather: Gather, target: &Target, operands: Operands) -> Vec<Dispatch> {
-        // Unrolled transforms are long code.
-        if let Some(winograd) = Winograd::new(self, gather).filter(|_| !target.short_code) {
+        if let Some(winograd) = self.winograd(gather, target) {
             return winograd.gather(target, operands);
         }
         let Operands { weight, source, bias, relu } = operands;
@@ -229,17 +234,14 @@ impl Geometry {
         };
         let mut bindings = vec![weight, source, Slot::Output(0)];
         bindings.extend(bias);
-        let flags = |dispatch: Dispatch| {
-            let set = [("ROW_START", bias.is_some()), ("RELU", relu)].into_iter().filter(|(_, set)| *set);
-            set.fold(dispatch, |dispatch, (name, _)| dispatch.constant(name, 1))
-        };
+        let flags = [("ROW_START", bias.is_some()), ("RELU", relu)];
         let flat = self.flattened();
         let (dest, source) = match gather {
             Gather::Forward => (flat.output, flat.input),
             Gather::GradInput => (flat.input, flat.output),
         };
         if self.is_direct() {
-            return vec![flags(Direct::new(self, gather, target).gather(entry, bindings))];
+            return vec![Direct::new(self, gather, target).gather(entry, bindings).flags(flags)];
         }
         let (rows, channels) = self.rows_and_channels(gather);
         // Pixels that lie whole strides apart are gathered together, since they meet the same kernel positions.
@@ -281,7 +283,7 @@ impl Geometry {
             dispatch = dispatch.constant("VEC_C", 1);
         }
         let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * self.taps(), channels));
-        dispatches.push(tiling.apply(flags(self.strides(dispatch)), rows, columns, depth));
+        dispatches.push(tiling.apply(self.strides(dispatch).flags(flags), rows, columns, depth));
         dispatches
     }
 
@@ -295,19 +297,12 @@ impl Geometry {
 
     /// Bytes of the parts' results of grad_weight, if its sum is split, or of what its transforms need.
     pub(in crate::ops) fn grad_weight_workspaces(&self) -> Vec<u64> {
-        if let Some(winograd) = Winograd::new(self, Gather::Forward) {
-            let mut workspaces = winograd.workspaces();
-            // What the other kernel needs where code must be short.
-            let parts = self.grad_weight_split().workspace_bytes(self.weight_numel());
-            workspaces[0] = workspaces[0].max(parts.unwrap_or(0));
-            return workspaces;
-        }
-        let bytes = if self.is_direct() {
+        let plain = if self.is_direct() {
             Direct::workspace_bytes(self)
         } else {
             self.grad_weight_split().workspace_bytes(self.weight_numel())
         };
-        bytes.into_iter().collect()
+        self.workspaces_beside(Gather::Forward, plain)
     }
 
     /// The launches of grad_weight (inputs `input, grad_output`).
@@ -315,7 +310,7 @@ impl Geometry {
         if self.is_direct() {
             return Direct::new(self, Gather::Forward, target).grad_weight(target);
         }
-        if let Some(winograd) = Winograd::new(self, Gather::Forward).filter(|_| !target.short_code) {
+        if let Some(winograd) = self.winograd(Gather::Forward, target) {
             return winograd.grad_weight(target);
         }
         let flat = self.flattened_rows();

@@ -176,7 +176,7 @@ impl Winograd {
             .params(&params)
             .flops((12 * 14 * chunk.padded * channels.count) as u64)
             .linear((vectors * channels.count).div_ceil(64));
-        if extent.1.is_multiple_of(4) { dispatch.constant("VEC", 1) } else { dispatch }
+        dispatch.flags([("VEC", extent.1.is_multiple_of(4))])
     }
 
     fn transform_input(&self, source: Slot, chunk: Chunk) -> Dispatch {
@@ -228,7 +228,6 @@ impl Winograd {
         let [u, v, m] = [0, 1, 2].map(Slot::Workspace);
         let mut bindings = vec![m, Slot::Output(0)];
         bindings.extend(bias);
-        let flags = [("ROW_START", bias.is_some()), ("RELU", relu)];
         let mut dispatches = Vec::new();
         for chunk in self.chunks() {
             dispatches.push(self.transform_input(source, chunk));
@@ -236,16 +235,14 @@ impl Winograd {
                 // A single block stays for all chunks.
                 if chunk.first == 0 || block.count < block.all {
                     let transform = self.weight("transform_weight", vec![weight, u], block);
-                    let is_turned = self.gather == Gather::GradInput;
-                    dispatches.push(if is_turned { transform.constant("FLIP", 1) } else { transform });
+                    dispatches.push(transform.flags([("FLIP", self.gather == Gather::GradInput)]));
                 }
                 let product = Gemm { batch: POINTS, ..Gemm::new(block.count, chunk.padded, self.channels) };
                 let image = Winograd::operand(v, self.channels, chunk);
                 let rows = Winograd::operand(m, block.count, chunk);
                 dispatches.push(product.single(target, self.weights(u, block), image, rows));
                 let output = self.image("transform_output", bindings.clone(), chunk, block, self.dest);
-                let set = flags.into_iter().filter(|(_, set)| *set);
-                dispatches.push(set.fold(output, |dispatch, (name, _)| dispatch.constant(name, 1)));
+                dispatches.push(output.flags([("ROW_START", bias.is_some()), ("RELU", relu)]));
             }
         }
         dispatches
@@ -265,8 +262,7 @@ impl Winograd {
                 let rows = Winograd::operand(w, block.count, chunk);
                 dispatches.push(sum.single(target, rows, image, self.weights(products, block)));
                 let transform = self.weight("transform_grad_weight", vec![products, Slot::Output(0)], block);
-                let is_first = chunk.first == 0;
-                dispatches.push(if is_first { transform } else { transform.constant("ACCUMULATE", 1) });
+                dispatches.push(transform.flags([("ACCUMULATE", chunk.first > 0)]));
             }
         }
         dispatches

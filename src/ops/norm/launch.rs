@@ -92,10 +92,7 @@ impl<'a> Builder<'a> {
         for (number, (name, _)) in bound.into_iter().enumerate() {
             dispatch = dispatch.constant(name, number as u32);
         }
-        for &(name, _) in [("VECTORS", width > 1)].iter().chain(flags).filter(|(_, set)| *set) {
-            dispatch = dispatch.constant(name, 1);
-        }
-        dispatch
+        dispatch.flags([("VECTORS", width > 1)]).flags(flags.iter().copied())
     }
 
     /// A launch of a team for each set and split, which goes `passes` times over its elements.

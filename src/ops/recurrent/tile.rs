@@ -107,7 +107,7 @@ impl StepTile {
             .loops(tile.terms.div_ceil(LANE) + 2 + LANE)
             .flops((2 * count * samples * tile.rows * tile.terms) as u64)
             .linear(count);
-        let dispatch = if sizes.apart { dispatch.constant("APART", 1) } else { dispatch };
+        let dispatch = dispatch.flags([("APART", sizes.apart)]);
         with_optional(dispatch, bound.optional)
     }
 }
