@@ -1,4 +1,5 @@
-// Convolution as a matrix product whose B is gathered from an image, tap by tap: outer = kernel positions, k = channels.
+// Convolution as a matrix product whose B is gathered from an image. Forward and grad_input sum over the channels at one kernel
+// position after the other, grad_weight over the pixels of one sample after the other.
 //
 //   forward      output[n, o, y, x] = bias[o] + sum over c, ky, kx of weight[o, c, ky, kx] * input[n, c, sy, sx]
 //                with sy = y * stride - padding + ky * dilation, sx likewise
@@ -7,7 +8,11 @@
 //                with sy = (y + padding - ky * dilation) / stride where that is a whole number
 //   grad_weight  grad_weight[o, c, ky, kx] = sum over n, y, x of grad_output[n, o, y, x] * input[n, c, sy, sx]
 //   grad_bias    grad_bias[o] = sum over n, y, x of grad_output[n, o, y, x]
-//   pack_weight  packed[g, ky, kx, row, k] = weight with rows and k of group g, k padded to a multiple of 4 with zeros
+//   pack_weight  packed[g, row, ky, kx, channel] = weight, each row padded to a multiple of 4 with zeros
+//
+// A step of four k lies at one kernel position; with FLAT, where the number of channels is no multiple of 4, each k has its own.
+// With PHASES steps have fewer than four k at the end of a kernel position (C_TAIL), and so has grad_weight at the end of a
+// plane (without VEC_A).
 //
 // bindings   forward: packed, input, output, bias (ROW_START). grad_input: packed, grad_output, grad_input.
 //            grad_weight: grad_output, input, grad_weight or the parts of a split sum [splits, numel].
@@ -21,6 +26,7 @@
 #import "shared/epilogue.wgsl"
 
 #ifdef GEMM
+#import "shared/divide.wgsl"
 #import "shared/gemm.wgsl"
 
 struct Params {
@@ -43,10 +49,12 @@ struct Params {
     padding_w: u32,
     dilation_h: u32,
     dilation_w: u32,
-    // grad_weight only: parts of the sum, outer terms of all and of each, and the distance between the parts' results.
+    // Steps of one kernel position, or of one plane in grad_weight; rounded up. With FLAT of a row.
+    inner_steps: u32,
+    // grad_weight only: parts of the sum, the steps of each and of all, and the distance between the parts' results.
     splits: u32,
-    outer: u32,
-    outer_terms: u32,
+    part_steps: u32,
+    steps: u32,
     c_split: u32,
     tiles_m: u32,
     tiles_n: u32,
@@ -80,7 +88,7 @@ var<immediate> params: Params;
 const LANES = vec4<u32>(0u, 1u, 2u, 3u);
 
 struct Rows {
-    // Where k = 0 of each row lies.
+    // Where the first k of each row lies.
     at: vec4<u32>,
 }
 
@@ -105,25 +113,6 @@ fn gather(at: vec4<u32>, valid: vec4<bool>) -> Accum4 {
     return select(Accum4(), values, valid);
 }
 
-fn load_a(rows: Rows, k: u32) -> Block {
-#ifdef VEC_A
-    let i = (rows.at + k) >> vec4<u32>(2u);
-    return Block(Accum4(a[i.x]), Accum4(a[i.y]), Accum4(a[i.z]), Accum4(a[i.w]));
-#else
-    return transpose(Block(
-        load_a_single(rows, k),
-        load_a_single(rows, k + 1u),
-        load_a_single(rows, k + 2u),
-        load_a_single(rows, k + 3u),
-    ));
-#endif
-}
-
-fn load_a_single(rows: Rows, k: u32) -> Accum4 {
-    let i = rows.at + k;
-    return Accum4(a_scalar(i.x), a_scalar(i.y), a_scalar(i.z), a_scalar(i.w));
-}
-
 #ifdef ENTRY_grad_weight
 struct Columns {
     column: u32,
@@ -134,9 +123,6 @@ struct Columns {
     // Position of the kernel's tap, relative to the output pixel times the stride. May be below zero, wrapping around.
     y: vec4<u32>,
     x: vec4<u32>,
-    // At one row of the output: where x = 0 lies, and whether that row exists.
-    at: vec4<u32>,
-    valid: vec4<bool>,
 }
 
 fn rows_at(row: u32, z: u32) -> Rows {
@@ -158,41 +144,57 @@ fn columns_at(column: u32, z: u32) -> Columns {
         (group * params.channels + channel) * (params.source_h * params.source_w),
         ky * params.dilation_h - params.padding_h,
         kx * params.dilation_w - params.padding_w,
-        vec4<u32>(),
-        vec4<bool>(),
     );
 }
 
-// outer = sample * rows of the output + row
-fn enter_rows(rows: Rows, outer: u32) -> Rows {
-    let sample = outer / params.dest_h;
+// The sample of a step, and the first of its pixels.
+fn pixel_at(step: u32) -> vec2<u32> {
+    let sample = divide(step, params.inner_steps);
+    return vec2<u32>(sample, (step - sample * params.inner_steps) * 4u);
+}
+
+fn load_a(rows: Rows, step: u32) -> Block {
+    let at = pixel_at(step);
     let plane = params.dest_h * params.dest_w;
-    return Rows(rows.at + sample * params.groups * params.rows * plane + (outer - sample * params.dest_h) * params.dest_w);
+    let base = rows.at + at.x * params.groups * params.rows * plane;
+#ifdef VEC_A
+    #for r in 0..4
+    let row#r = Accum4(a[(base[#r] + at.y) >> 2u]);
+    #end
+#else
+    let pixels = min(at.y + LANES, vec4<u32>(plane - 1u));
+    let exists = at.y + LANES < vec4<u32>(plane);
+    #for r in 0..4
+    let i#r = base[#r] + pixels;
+    let row#r = select(Accum4(), Accum4(a_scalar(i#r.x), a_scalar(i#r.y), a_scalar(i#r.z), a_scalar(i#r.w)), exists);
+    #end
+#endif
+    return Block(row0, row1, row2, row3);
 }
 
-fn enter_columns(columns: Columns, outer: u32) -> Columns {
-    let sample = outer / params.dest_h;
-    let image = sample * params.groups * params.channels * (params.source_h * params.source_w);
-    let y = columns.y + (outer - sample * params.dest_h) * STRIDE_H;
-    var entered = columns;
-    entered.valid = y < vec4<u32>(params.source_h);
-    entered.at = image + columns.plane + y * params.source_w;
-    return entered;
-}
-
-fn load_b_single(columns: Columns, k: u32) -> Accum4 {
-    let x = columns.x + k * STRIDE_W;
-    let valid = columns.valid & (x < vec4<u32>(params.source_w));
-    return gather(select(vec4<u32>(), columns.at + x, valid), valid);
-}
-
-fn load_b(columns: Columns, k: u32) -> Block {
-    return Block(
-        load_b_single(columns, k),
-        load_b_single(columns, k + 1u),
-        load_b_single(columns, k + 2u),
-        load_b_single(columns, k + 3u),
-    );
+fn load_b(columns: Columns, step: u32) -> Block {
+    let at = pixel_at(step);
+    let image = at.x * params.groups * params.channels * (params.source_h * params.source_w) + columns.plane;
+#ifdef VEC_B
+    #for j in 0..4
+    let column#j = Accum4(source[(image[#j] + at.y) >> 2u]);
+    #end
+    return transpose(Block(column0, column1, column2, column3));
+#else
+    #for j in 0..4
+    let row#j = divide(at.y + #ju, params.dest_w);
+    let y#j = columns.y + row#j * STRIDE_H;
+    let x#j = columns.x + (at.y + #ju - row#j * params.dest_w) * STRIDE_W;
+#ifdef VEC_A
+    let valid#j = (y#j < vec4<u32>(params.source_h)) & (x#j < vec4<u32>(params.source_w));
+#else
+    let exists#j = vec4<bool>(at.y + #ju < params.dest_h * params.dest_w);
+    let valid#j = exists#j & (y#j < vec4<u32>(params.source_h)) & (x#j < vec4<u32>(params.source_w));
+#endif
+    let k#j = gather(image + select(vec4<u32>(), y#j * params.source_w + x#j, valid#j), valid#j);
+    #end
+    return Block(k0, k1, k2, k3);
+#endif
 }
 
 fn store_c(row: u32, columns: Columns, value: Accum4) {
@@ -218,19 +220,23 @@ struct Columns {
     image: vec4<u32>,
     y: vec4<u32>,
     x: vec4<u32>,
-    // At one tap: where channel 0 of the source pixel lies, and whether that pixel exists.
+}
+
+// At one tap: where channel 0 of each column's source pixel lies, and whether that pixel exists.
+struct Pixels {
     at: vec4<u32>,
     valid: vec4<bool>,
 }
 
 #import "shared/conv2d_part.wgsl"
 
-fn k_padded() -> u32 {
-    return (params.channels + 3u) & ~3u;
-}
-
 fn rows_at(row: u32, z: u32) -> Rows {
-    return Rows((part.group * params.taps * params.rows + min(row + LANES, vec4<u32>(params.rows - 1u))) * k_padded());
+#ifdef FLAT
+    let row_steps = params.inner_steps;
+#else
+    let row_steps = params.taps * params.inner_steps;
+#endif
+    return Rows((part.group * params.rows + min(row + LANES, vec4<u32>(params.rows - 1u))) * row_steps * 4u);
 }
 
 fn columns_at(column: u32, z: u32) -> Columns {
@@ -256,8 +262,6 @@ fn columns_at(column: u32, z: u32) -> Columns {
         image * params.channels * (params.source_h * params.source_w),
         y,
         x,
-        vec4<u32>(),
-        vec4<bool>(),
     );
 }
 
@@ -271,14 +275,21 @@ fn column_exists(columns: Columns, j: u32) -> bool {
     return is_inside && columns.column + j < params.columns;
 }
 
-fn enter_rows(rows: Rows, outer: u32) -> Rows {
-    let tap = tap_at(outer);
-    return Rows(rows.at + (tap.x * params.kernel_w + tap.y) * params.rows * k_padded());
+fn load_a(rows: Rows, step: u32) -> Block {
+#ifdef PHASES
+    let number = divide(step, params.inner_steps);
+    let tap = tap_at(number);
+    let first = (tap.x * params.kernel_w + tap.y - number) * params.inner_steps + step;
+#else
+    let first = step;
+#endif
+    let i = (rows.at >> vec4<u32>(2u)) + first;
+    return Block(Accum4(a[i.x]), Accum4(a[i.y]), Accum4(a[i.z]), Accum4(a[i.w]));
 }
 
-// outer = number of the tap among those of the part
-fn enter_columns(columns: Columns, outer: u32) -> Columns {
-    let tap = tap_at(outer);
+// `number` counts the taps of the part.
+fn pixels_at(columns: Columns, number: u32) -> Pixels {
+    let tap = tap_at(number);
     // Below zero these wrap around to numbers that no image is as large as.
 #ifdef ENTRY_grad_input
     let y_scaled = columns.y + params.padding_h - tap.x * params.dilation_h;
@@ -291,28 +302,42 @@ fn enter_columns(columns: Columns, outer: u32) -> Columns {
     let x = columns.x * STRIDE_W + tap.y * params.dilation_w - params.padding_w;
     let whole = vec4<bool>(true);
 #endif
-    var entered = columns;
-    entered.valid = whole & (y < vec4<u32>(params.source_h)) & (x < vec4<u32>(params.source_w));
-    entered.at = columns.image + select(vec4<u32>(), y * params.source_w + x, entered.valid);
-    return entered;
+    let valid = whole & (y < vec4<u32>(params.source_h)) & (x < vec4<u32>(params.source_w));
+    return Pixels(columns.image + select(vec4<u32>(), y * params.source_w + x, valid), valid);
 }
 
-fn load_b_single(columns: Columns, k: u32) -> Accum4 {
-    let at = columns.at + k * (params.source_h * params.source_w);
-#ifdef VEC_B
-    return Accum4(source[at.x >> 2u]);
+fn load_b(columns: Columns, step: u32) -> Block {
+    let plane = params.source_h * params.source_w;
+#ifdef FLAT
 #else
-    return gather(at, columns.valid);
+    let number = divide(step, params.inner_steps);
+    let channel = (step - number * params.inner_steps) * 4u;
+    let pixels = pixels_at(columns, number);
 #endif
-}
-
-fn load_b(columns: Columns, k: u32) -> Block {
-    return Block(
-        load_b_single(columns, k),
-        load_b_single(columns, k + 1u),
-        load_b_single(columns, k + 2u),
-        load_b_single(columns, k + 3u),
-    );
+    #for j in 0..4
+#ifdef FLAT
+    let number#j = divide(step * 4u + #ju, params.channels);
+    let channel#j = step * 4u + #ju - number#j * params.channels;
+    let pixels#j = pixels_at(columns, number#j);
+    let exists#j = number#j < params.taps;
+#else
+#ifdef C_TAIL
+    let channel#j = min(channel + #ju, params.channels - 1u);
+    let exists#j = channel + #ju < params.channels;
+#else
+    let channel#j = channel + #ju;
+    let exists#j = true;
+#endif
+    let pixels#j = pixels;
+#endif
+    let at#j = pixels#j.at + channel#j * plane;
+#ifdef VEC_B
+    let k#j = select(Accum4(), Accum4(source[at#j.x >> 2u]), exists#j);
+#else
+    let k#j = gather(at#j, pixels#j.valid & vec4<bool>(exists#j));
+#endif
+    #end
+    return Block(k0, k1, k2, k3);
 }
 
 #ifdef ROW_START
@@ -357,7 +382,7 @@ fn forward(
     let tile = tile_of(linear_workgroup(workgroup_id, num_workgroups));
     part = part_at(tile.z);
     if part.group < params.groups {
-        gemm(tile, Terms(0u, part_taps(), 0u, params.channels), local_index);
+        gemm(tile, Steps(0u, part_steps()), local_index);
     }
 }
 #endif
@@ -372,7 +397,7 @@ fn grad_input(
     let tile = tile_of(linear_workgroup(workgroup_id, num_workgroups));
     part = part_at(tile.z);
     if part.group < params.groups {
-        gemm(tile, Terms(0u, part_taps(), 0u, params.channels), local_index);
+        gemm(tile, Steps(0u, part_steps()), local_index);
     }
 }
 #endif
@@ -386,8 +411,8 @@ fn grad_weight(
 ) {
     let tile = tile_of(linear_workgroup(workgroup_id, num_workgroups));
     if tile.z < params.groups * params.splits {
-        let begin = (tile.z % params.splits) * params.outer_terms;
-        gemm(tile, Terms(begin, min(params.outer, begin + params.outer_terms), 0u, params.dest_w), local_index);
+        let begin = (tile.z % params.splits) * params.part_steps;
+        gemm(tile, Steps(begin, min(params.steps, begin + params.part_steps)), local_index);
     }
 }
 #endif
@@ -457,11 +482,16 @@ fn grad_bias(
 #endif
 
 #ifdef ENTRY_pack_weight
+#import "shared/divide.wgsl"
+
 struct Params {
-    // Vectors of `packed`.
+    // Vectors of `packed`, and those of a row.
     vectors: u32,
+    row_vectors: u32,
     rows: u32,
     channels: u32,
+    // The same with the zeros that follow them at each tap.
+    padded_channels: u32,
     taps: u32,
     // Distances in `weight`.
     group_stride: u32,
@@ -483,16 +513,16 @@ fn pack_weight(
     if i >= params.vectors {
         return;
     }
-    let vectors = (params.channels + 3u) / 4u;
-    let row = i / vectors;
-    let tap = row / params.rows;
-    let group = tap / params.taps;
-    let channel = (i - row * vectors) * 4u;
-    let at = group * params.group_stride + (row - tap * params.rows) * params.row_stride + (tap - group * params.taps);
+    let index = divide(i, params.row_vectors);
+    let group = divide(index, params.rows);
+    let at = group * params.group_stride + (index - group * params.rows) * params.row_stride;
     var values = Storage4();
     #for j in 0..4
-    if channel + #ju < params.channels {
-        values[#j] = weight[at + (channel + #ju) * params.channel_stride];
+    let k#j = (i - index * params.row_vectors) * 4u + #ju;
+    let tap#j = divide(k#j, params.padded_channels);
+    let channel#j = k#j - tap#j * params.padded_channels;
+    if tap#j < params.taps && channel#j < params.channels {
+        values[#j] = weight[at + channel#j * params.channel_stride + tap#j];
     }
     #end
     packed[i] = values;

@@ -1,4 +1,4 @@
-// C[z][row, column] = sum over outer and k of A[z][row, k] * B[z][k, column], where A may lie as [k, m] (TRANS_A) and B as
+// C[z][row, column] = sum over k of A[z][row, k] * B[z][k, column], with OUTER also over an outer index, where A may lie as [k, m] (TRANS_A) and B as
 // [n, k] (TRANS_B). The sum may be split: every part then writes its own C, and `reduce` adds them:
 // output[i, column] = sum over `terms` rows from i * terms on of parts[row, column]. Both add to what is there with ACCUMULATE.
 //
@@ -15,16 +15,21 @@
 #import "shared/index.wgsl"
 #import "shared/epilogue.wgsl"
 
+const LANES = vec4<u32>(0u, 1u, 2u, 3u);
+
 #ifdef ENTRY_forward
 #import "shared/gemm.wgsl"
+#ifdef OUTER
+#import "shared/divide.wgsl"
+#endif
 
 struct Params {
     m: u32,
     n: u32,
     // Terms of the inner sum.
     k: u32,
-    // Terms of the outer sum.
-    outer: u32,
+    // Steps of four of them, rounded up.
+    k_steps: u32,
     // Distance between rows in memory.
     lda: u32,
     ldb: u32,
@@ -40,12 +45,10 @@ struct Params {
     a_batch: u32,
     b_batch: u32,
     c_batch: u32,
-    // Parts of the sum: part i begins at i * step and has so many terms, but none past the end.
+    // Parts of the sum, the steps of each, and those of all.
     splits: u32,
-    k_step: u32,
-    k_terms: u32,
-    outer_step: u32,
-    outer_terms: u32,
+    part_steps: u32,
+    steps: u32,
     // Distance between the results of the parts.
     c_split: u32,
     // Tiles along rows and along columns; the other way round where columns come first.
@@ -78,12 +81,12 @@ var<immediate> params: Params;
 #endif
 
 struct Rows {
-    // Where k = 0 of each row lies.
+    // Where the first k of each row lies.
     at: vec4<u32>,
 }
 
 struct Columns {
-    // Where k = 0 of each column lies.
+    // Where the first k of each column lies.
     at: vec4<u32>,
     // Where row 0 of C lies.
     c_at: u32,
@@ -110,12 +113,12 @@ fn rows_at(row: u32, z: u32) -> Rows {
     let base = params.a_offset + (z / params.splits) * params.a_batch;
 #ifdef TRANS_A
 #ifdef VEC_A
-    return Rows(base + min(row, (params.m - 1u) & ~3u) + vec4<u32>(0u, 1u, 2u, 3u));
+    return Rows(base + min(row, (params.m - 1u) & ~3u) + LANES);
 #else
-    return Rows(base + min(row + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.m - 1u)));
+    return Rows(base + min(row + LANES, vec4<u32>(params.m - 1u)));
 #endif
 #else
-    return Rows(base + params.lda * min(row + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.m - 1u)));
+    return Rows(base + params.lda * min(row + LANES, vec4<u32>(params.m - 1u)));
 #endif
 }
 
@@ -125,121 +128,116 @@ fn columns_at(column: u32, z: u32) -> Columns {
     let c_at = params.c_offset + batch * params.c_batch + (z - batch * params.splits) * params.c_split + column;
     let all = vec4<u32>(params.n - 1u);
 #ifdef TRANS_B
-    return Columns(base + params.ldb * min(column + vec4<u32>(0u, 1u, 2u, 3u), all), c_at, column);
+    return Columns(base + params.ldb * min(column + LANES, all), c_at, column);
 #else
 #ifdef VEC_B
-    return Columns(base + min(column, (params.n - 1u) & ~3u) + vec4<u32>(0u, 1u, 2u, 3u), c_at, column);
+    return Columns(base + min(column, (params.n - 1u) & ~3u) + LANES, c_at, column);
 #else
-    return Columns(base + min(column + vec4<u32>(0u, 1u, 2u, 3u), all), c_at, column);
+    return Columns(base + min(column + LANES, all), c_at, column);
 #endif
 #endif
 }
 
-fn enter_rows(rows: Rows, outer: u32) -> Rows {
-    return Rows(rows.at + outer * params.a_outer);
+// The first k of a step, and the outer index.
+fn k_at(step: u32) -> vec2<u32> {
+#ifdef OUTER
+    let outer = divide(step, params.k_steps);
+    return vec2<u32>((step - outer * params.k_steps) * 4u, outer);
+#else
+    return vec2<u32>(step * 4u, 0u);
+#endif
 }
 
-fn enter_columns(columns: Columns, outer: u32) -> Columns {
-    return Columns(columns.at + outer * params.b_outer, columns.c_at, columns.column);
+// The k of a step; the last stands for those past the end.
+fn all_k(k: u32) -> vec4<u32> {
+#ifdef K_TAIL
+    return min(k + LANES, vec4<u32>(params.k - 1u));
+#else
+    return k + LANES;
+#endif
 }
 
-fn load_a(rows: Rows, k: u32) -> Block {
+fn load_a(rows: Rows, step: u32) -> Block {
+    let at = k_at(step);
+    let base = rows.at + at.y * params.a_outer;
+    let k = all_k(at.x);
 #ifdef TRANS_A
+    #for j in 0..4
 #ifdef VEC_A
-    let i = rows.at.x + k * params.lda;
-    return transpose(Block(
-        Accum4(a[i >> 2u]),
-        Accum4(a[(i + params.lda) >> 2u]),
-        Accum4(a[(i + 2u * params.lda) >> 2u]),
-        Accum4(a[(i + 3u * params.lda) >> 2u]),
-    ));
+    let k#j = Accum4(a[(base.x + k[#j] * params.lda) >> 2u]);
 #else
-    return transpose(Block(
-        load_a_single(rows, k),
-        load_a_single(rows, k + 1u),
-        load_a_single(rows, k + 2u),
-        load_a_single(rows, k + 3u),
-    ));
+    let i#j = base + k[#j] * params.lda;
+    let k#j = Accum4(a_scalar(i#j.x), a_scalar(i#j.y), a_scalar(i#j.z), a_scalar(i#j.w));
 #endif
+    #end
+    let block = transpose(Block(k0, k1, k2, k3));
 #else
+    #for r in 0..4
 #ifdef VEC_A
-    let i = (rows.at + k) >> vec4<u32>(2u);
-    return Block(Accum4(a[i.x]), Accum4(a[i.y]), Accum4(a[i.z]), Accum4(a[i.w]));
+    let row#r = Accum4(a[(base[#r] + at.x) >> 2u]);
 #else
-    return transpose(Block(
-        load_a_single(rows, k),
-        load_a_single(rows, k + 1u),
-        load_a_single(rows, k + 2u),
-        load_a_single(rows, k + 3u),
-    ));
+    let i#r = base[#r] + k;
+    let row#r = Accum4(a_scalar(i#r.x), a_scalar(i#r.y), a_scalar(i#r.z), a_scalar(i#r.w));
 #endif
+    #end
+    let block = Block(row0, row1, row2, row3);
+#endif
+#ifdef K_TAIL
+    let exists = at.x + LANES < vec4<u32>(params.k);
+    let none = Accum4();
+    return Block(
+        select(none, block[0], exists),
+        select(none, block[1], exists),
+        select(none, block[2], exists),
+        select(none, block[3], exists),
+    );
+#else
+    return block;
 #endif
 }
 
-fn load_b(columns: Columns, k: u32) -> Block {
+fn load_b(columns: Columns, step: u32) -> Block {
+    let at = k_at(step);
+    let base = columns.at + at.y * params.b_outer;
+    let k = all_k(at.x);
 #ifdef TRANS_B
+    #for j in 0..4
 #ifdef VEC_B
-    let i = (columns.at + k) >> vec4<u32>(2u);
-    return transpose(Block(Accum4(b[i.x]), Accum4(b[i.y]), Accum4(b[i.z]), Accum4(b[i.w])));
+    let column#j = Accum4(b[(base[#j] + at.x) >> 2u]);
 #else
-    return Block(
-        load_b_single(columns, k),
-        load_b_single(columns, k + 1u),
-        load_b_single(columns, k + 2u),
-        load_b_single(columns, k + 3u),
-    );
+    let i#j = base[#j] + k;
+    let column#j = Accum4(b_scalar(i#j.x), b_scalar(i#j.y), b_scalar(i#j.z), b_scalar(i#j.w));
 #endif
+    #end
+    let block = transpose(Block(column0, column1, column2, column3));
 #else
+    #for j in 0..4
 #ifdef VEC_B
-    let i = columns.at.x + k * params.ldb;
+    let k#j = Accum4(b[(base.x + k[#j] * params.ldb) >> 2u]);
+#else
+    let i#j = base + k[#j] * params.ldb;
+    let k#j = Accum4(b_scalar(i#j.x), b_scalar(i#j.y), b_scalar(i#j.z), b_scalar(i#j.w));
+#endif
+    #end
+    let block = Block(k0, k1, k2, k3);
+#endif
+#ifdef K_TAIL
+    let exists = at.x + LANES < vec4<u32>(params.k);
+    let none = Accum4();
     return Block(
-        Accum4(b[i >> 2u]),
-        Accum4(b[(i + params.ldb) >> 2u]),
-        Accum4(b[(i + 2u * params.ldb) >> 2u]),
-        Accum4(b[(i + 3u * params.ldb) >> 2u]),
+        select(none, block[0], exists.x),
+        select(none, block[1], exists.y),
+        select(none, block[2], exists.z),
+        select(none, block[3], exists.w),
     );
 #else
-    return Block(
-        load_b_single(columns, k),
-        load_b_single(columns, k + 1u),
-        load_b_single(columns, k + 2u),
-        load_b_single(columns, k + 3u),
-    );
-#endif
-#endif
-}
-
-fn load_a_single(rows: Rows, k: u32) -> Accum4 {
-#ifdef TRANS_A
-    let i = rows.at + k * params.lda;
-#ifdef VEC_A
-    return Accum4(a[i.x >> 2u]);
-#else
-    return Accum4(a_scalar(i.x), a_scalar(i.y), a_scalar(i.z), a_scalar(i.w));
-#endif
-#else
-    let i = rows.at + k;
-    return Accum4(a_scalar(i.x), a_scalar(i.y), a_scalar(i.z), a_scalar(i.w));
-#endif
-}
-
-fn load_b_single(columns: Columns, k: u32) -> Accum4 {
-#ifdef TRANS_B
-    let i = columns.at + k;
-    return Accum4(b_scalar(i.x), b_scalar(i.y), b_scalar(i.z), b_scalar(i.w));
-#else
-    let i = columns.at + k * params.ldb;
-#ifdef VEC_B
-    return Accum4(b[i.x >> 2u]);
-#else
-    return Accum4(b_scalar(i.x), b_scalar(i.y), b_scalar(i.z), b_scalar(i.w));
-#endif
+    return block;
 #endif
 }
 
 #ifdef COLUMN_START
 fn column_start(columns: Columns) -> Accum4 {
-    let i = min(columns.column + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.n - 1u));
+    let i = min(columns.column + LANES, vec4<u32>(params.n - 1u));
     return Accum4(Accum(bias[i.x]), Accum(bias[i.y]), Accum(bias[i.z]), Accum(bias[i.w]));
 }
 #endif
@@ -288,13 +286,9 @@ fn forward(
         column = first;
     }
     let split = z % params.splits;
-    let terms = Terms(
-        split * params.outer_step,
-        min(params.outer, split * params.outer_step + params.outer_terms),
-        split * params.k_step,
-        min(params.k, split * params.k_step + params.k_terms),
-    );
-    gemm(Tile(row * TILE_M, column * TILE_N, params.m, z), terms, local_index);
+    let begin = split * params.part_steps;
+    let steps = Steps(begin, min(params.steps, begin + params.part_steps));
+    gemm(Tile(row * TILE_M, column * TILE_N, params.m, z), steps, local_index);
 }
 #endif
 
@@ -328,7 +322,7 @@ fn reduce(
     }
     let column = i - sum_index * params.vectors;
 #ifdef BIAS
-    let at = (i * 4u + vec4<u32>(0u, 1u, 2u, 3u)) % COLUMNS;
+    let at = (i * 4u + LANES) % COLUMNS;
     var sum = Accum4(Accum(bias[at.x]), Accum(bias[at.y]), Accum(bias[at.z]), Accum(bias[at.w]));
 #else
     var sum = Accum4();

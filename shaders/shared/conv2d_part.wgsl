@@ -31,26 +31,30 @@ fn part_at(z: u32) -> Part {
     return Part(group, y, x, ky, kx, taps_h, taps_w);
 }
 
-fn part_taps() -> u32 {
-    return part.taps_h * part.taps_w;
+fn part_steps() -> u32 {
+    return part.taps_h * part.taps_w * params.inner_steps;
 }
 
-// Row and column in the kernel.
-fn tap_at(outer: u32) -> vec2<u32> {
-    let row = outer / part.taps_w;
-    return vec2<u32>(part.ky + row * TAP_STEP_H, part.kx + (outer - row * part.taps_w) * TAP_STEP_W);
+// Row and column in the kernel of a tap, counted among those of the part.
+fn tap_at(number: u32) -> vec2<u32> {
+    let row = divide(number, part.taps_w);
+    return vec2<u32>(part.ky + row * TAP_STEP_H, part.kx + (number - row * part.taps_w) * TAP_STEP_W);
 }
 #else
 fn part_at(z: u32) -> Part {
     return Part(z);
 }
 
-fn part_taps() -> u32 {
-    return params.taps;
+fn part_steps() -> u32 {
+#ifdef FLAT
+    return params.inner_steps;
+#else
+    return params.taps * params.inner_steps;
+#endif
 }
 
-fn tap_at(outer: u32) -> vec2<u32> {
-    let row = outer / params.kernel_w;
-    return vec2<u32>(row, outer - row * params.kernel_w);
+fn tap_at(number: u32) -> vec2<u32> {
+    let row = divide(number, params.kernel_w);
+    return vec2<u32>(row, number - row * params.kernel_w);
 }
 #endif

@@ -6,15 +6,21 @@ use bytemuck::NoUninit;
 use super::{Dispatch, MAX_LOOP_ITERATIONS, Real, Slot};
 use crate::shader::{Family, Target};
 
-/// Rows and columns of a tile without subgroups, and what the choice of split sums reckons with on every device: results
-/// and workspaces must not depend on the family.
+/// Rows and columns of a tile without subgroups, and what the choice of split sums reckons with on every device.
 const TILE: usize = 64;
 
 /// With fewer tiles than this the sum is split, so that a device has enough workgroups to work on.
 const ENOUGH_TILES: usize = 32;
 
-/// No part of a split sum is made shorter than this.
-const SHORTEST_PART: usize = 256;
+/// The same where a workgroup is one subgroup: software devices have as many cores as a CPU, and a split sum is stored and
+/// loaded again.
+const ENOUGH_SUBGROUP_TILES: usize = 8;
+
+/// No part of a split sum is made shorter than so many steps.
+const SHORTEST_PART: usize = 64;
+
+/// Steps that the workgroups of one family take together, and so what parts of a split sum are multiples of.
+const STEPS_TOGETHER: usize = 4;
 
 /// From here on a product is worth the larger tile.
 const LARGE_FLOPS: u64 = 4_000_000;
@@ -67,34 +73,34 @@ impl Tiling {
     }
 }
 
-/// Into how many parts of which size a loop of `terms` steps is split. `weight` is the number of products that a step adds,
-/// `iterations` the loop iterations that it costs.
+/// Into how many parts a sum is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Split {
     /// Parts.
     pub(super) parts: usize,
-    /// Steps of each part but the last.
-    pub(super) terms: usize,
+    /// Steps of four terms in each part but the last.
+    pub(super) steps: usize,
 }
 
 impl Split {
-    /// Splits a sum for `depth` products of `m` rows by `n` columns.
-    pub(super) fn new(
-        m: usize,
-        n: usize,
-        depth: usize,
-        terms: usize,
-        weight: usize,
-        iterations: usize,
-        unit: usize,
-    ) -> Self {
+    /// Splits a sum of so many steps, for `depth` products of `m` rows by `n` columns, as `family` computes them.
+    pub(super) fn new(family: Family, m: usize, n: usize, depth: usize, steps: usize) -> Self {
         let tiles = m.div_ceil(TILE) * n.div_ceil(TILE) * depth;
-        let wanted = (ENOUGH_TILES / tiles.max(1)).min(terms * weight / SHORTEST_PART).max(1);
+        let enough = match family {
+            Family::Subgroup { .. } => ENOUGH_SUBGROUP_TILES,
+            Family::Workgroup => ENOUGH_TILES,
+        };
+        let wanted = (enough / tiles.max(1)).min(steps / SHORTEST_PART).max(1);
         // However few the tiles, no invocation may loop too often. Some iterations are left for the ends of loops.
-        let limit = MAX_LOOP_ITERATIONS as usize - 64;
-        let needed = (terms * iterations).div_ceil(limit).max(1);
-        let size = terms.div_ceil(wanted.max(needed)).max(1).next_multiple_of(unit);
-        Split { parts: terms.div_ceil(size).max(1), terms: size }
+        let needed = steps.div_ceil(MAX_LOOP_ITERATIONS as usize - 64).max(1);
+        let size = steps.div_ceil(wanted.max(needed)).max(1).next_multiple_of(STEPS_TOGETHER);
+        Split { parts: steps.div_ceil(size).max(1), steps: size }
+    }
+
+    /// Bytes of the results of the parts, of `count` elements each, on the device that needs most: plans are made without
+    /// one.
+    pub(super) fn most_bytes(m: usize, n: usize, depth: usize, steps: usize, count: usize) -> Option<u64> {
+        Split::new(Family::Workgroup, m, n, depth, steps).workspace_bytes(count)
     }
 
     /// Whether there is more than one part, so that a workspace and a reduction are needed.
@@ -102,8 +108,8 @@ impl Split {
         self.parts > 1
     }
 
-    /// Bytes of the parts' results, of `count` elements each.
-    pub(super) fn workspace_bytes(&self, count: usize) -> Option<u64> {
+    /// Bytes of the parts' results.
+    fn workspace_bytes(&self, count: usize) -> Option<u64> {
         self.is_split().then(|| (self.parts * count.next_multiple_of(4) * 4) as u64)
     }
 }
@@ -162,7 +168,7 @@ struct Params {
     m: u32,
     n: u32,
     k: u32,
-    outer: u32,
+    k_steps: u32,
     lda: u32,
     ldb: u32,
     ldc: u32,
@@ -175,10 +181,8 @@ struct Params {
     b_batch: u32,
     c_batch: u32,
     splits: u32,
-    k_step: u32,
-    k_terms: u32,
-    outer_step: u32,
-    outer_terms: u32,
+    part_steps: u32,
+    steps: u32,
     c_split: u32,
     tiles_fast: u32,
     tiles_slow: u32,
@@ -192,15 +196,9 @@ impl Gemm {
         Gemm { m, n, k, outer: 1, batch: 1, trans_a: false, trans_b: false, accumulate: false, bias: None, relu: false }
     }
 
-    /// How the sum is split. Depends on the shapes only.
-    pub(super) fn split(&self) -> Split {
-        if self.outer == 1 {
-            // A quarter of the steps, and the last three one by one.
-            let split = Split::new(self.m, self.n, self.batch, self.k.div_ceil(4), 4, 1, 4);
-            Split { parts: split.parts, terms: split.terms * 4 }
-        } else {
-            Split::new(self.m, self.n, self.batch, self.outer, self.k, self.k / 4 + 4, 1)
-        }
+    /// Steps of four terms, rounded up for each of the outer sum.
+    fn steps(&self) -> usize {
+        self.outer * self.k.div_ceil(4)
     }
 
     /// Elements of all results.
@@ -210,7 +208,7 @@ impl Gemm {
 
     /// Bytes of the workspace that a split sum needs.
     pub(super) fn workspace_bytes(&self) -> Option<u64> {
-        self.split().workspace_bytes(self.count())
+        Split::most_bytes(self.m, self.n, self.batch, self.steps(), self.count())
     }
 
     /// Flops of all products.
@@ -220,7 +218,8 @@ impl Gemm {
 
     /// The launches, with split sums through the workspace, for a dense `c`.
     pub(super) fn dispatches(&self, target: &Target, a: Matrix, b: Matrix, c: Slot, workspace: Slot) -> Vec<Dispatch> {
-        let (split, tiling) = (self.split(), self.tiling(target));
+        let tiling = self.tiling(target);
+        let split = Split::new(tiling.family, self.m, self.n, self.batch, self.steps());
         let dense = Matrix { batch: self.m * self.n, ..Matrix::new(c, self.n) };
         if split.is_split() {
             let parts = Matrix { slot: workspace, ..dense };
@@ -245,7 +244,7 @@ impl Gemm {
 
     /// One launch whose sum is not split, for a `c` that may have gaps.
     ///
-    /// The caller makes sure that `outer * (k / 4 + 4)` stays below the limit of loop iterations.
+    /// The caller makes sure that `outer * k / 4` stays below the limit of loop iterations.
     pub(super) fn single(&self, target: &Target, a: Matrix, b: Matrix, c: Matrix) -> Dispatch {
         self.single_tiled(self.tiling(target), a, b, c)
     }
@@ -253,12 +252,10 @@ impl Gemm {
     /// As `single`, with the tiling of another product: each result then has the bits that it has there, on every device,
     /// since the same code computes it.
     pub(super) fn single_tiled(&self, tiling: Tiling, a: Matrix, b: Matrix, c: Matrix) -> Dispatch {
-        let terms = if self.outer == 1 { self.k } else { self.outer };
-        self.launch(tiling, a, b, c, Split { parts: 1, terms })
+        self.launch(tiling, a, b, c, Split { parts: 1, steps: self.steps() })
     }
 
     fn launch(&self, tiling: Tiling, a: Matrix, b: Matrix, c: Matrix, split: Split) -> Dispatch {
-        let splits_k = self.outer == 1;
         let depth = self.batch * split.parts;
         let c_split = self.count().next_multiple_of(4);
         let (tiles_m, tiles_n) = (self.m.div_ceil(tiling.tile_m), self.n.div_ceil(tiling.tile_n));
@@ -268,7 +265,7 @@ impl Gemm {
             m: self.m as u32,
             n: self.n as u32,
             k: self.k as u32,
-            outer: self.outer as u32,
+            k_steps: self.k.div_ceil(4) as u32,
             lda: a.stride as u32,
             ldb: b.stride as u32,
             ldc: c.stride as u32,
@@ -281,21 +278,17 @@ impl Gemm {
             b_batch: b.batch as u32,
             c_batch: c.batch as u32,
             splits: split.parts as u32,
-            k_step: if splits_k { split.terms as u32 } else { 0 },
-            k_terms: if splits_k { split.terms } else { self.k } as u32,
-            outer_step: if splits_k { 0 } else { split.terms as u32 },
-            outer_terms: if splits_k { 1 } else { split.terms } as u32,
+            part_steps: split.steps as u32,
+            steps: self.steps() as u32,
             c_split: c_split as u32,
             tiles_fast: if columns_first { tiles_n } else { tiles_m } as u32,
             tiles_slow: if columns_first { tiles_m } else { tiles_n } as u32,
             columns_first: u32::from(columns_first),
             depth: depth as u32,
         };
-        let iterations =
-            if splits_k { split.terms.min(self.k) / 4 + 4 } else { split.terms.min(self.outer) * (self.k / 4 + 4) };
         let mut bindings = vec![a.slot, b.slot, c.slot];
         bindings.extend(self.bias);
-        let dispatch = Dispatch::new("matmul", "forward", bindings).params(&params).loops(iterations);
+        let dispatch = Dispatch::new("matmul", "forward", bindings).params(&params).loops(split.steps.min(self.steps()));
         let flags = [
             ("TRANS_A", self.trans_a),
             ("TRANS_B", self.trans_b),
@@ -306,6 +299,7 @@ impl Gemm {
             ("COLUMN_START", self.bias.is_some()),
             ("RELU", self.relu),
             ("K_TAIL", !self.k.is_multiple_of(4)),
+            ("OUTER", self.outer > 1),
         ];
         let flops = tiling.flops(self.m, self.n, self.batch * self.outer, self.k);
         tiling.apply(dispatch.flags(flags).flops(flops), self.m, self.n, depth)

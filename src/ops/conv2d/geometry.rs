@@ -50,9 +50,10 @@ struct Params {
     padding_w: u32,
     dilation_h: u32,
     dilation_w: u32,
+    inner_steps: u32,
     splits: u32,
-    outer: u32,
-    outer_terms: u32,
+    part_steps: u32,
+    steps: u32,
     c_split: u32,
     tiles_m: u32,
     tiles_n: u32,
@@ -64,8 +65,10 @@ struct Params {
 #[derive(Clone, Copy, Debug, NoUninit)]
 struct PackParams {
     vectors: u32,
+    row_vectors: u32,
     rows: u32,
     channels: u32,
+    padded_channels: u32,
     taps: u32,
     group_stride: u32,
     row_stride: u32,
@@ -97,9 +100,6 @@ pub(in crate::ops) struct Operands {
     /// Whether negative sums become 0.
     pub(in crate::ops) relu: bool,
 }
-
-/// Longest row that grad_weight sums over in one loop.
-const LONGEST_ROW: usize = 1 << 17;
 
 impl Geometry {
     /// From shapes that the op's shape rule accepted.
@@ -155,12 +155,6 @@ impl Geometry {
         }
     }
 
-    /// As the kernel of grad_weight sees it, which goes along a row in one piece.
-    fn flattened_rows(&self) -> Self {
-        let flat = self.flattened();
-        if flat.output.1 <= LONGEST_ROW { flat } else { *self }
-    }
-
     /// A multiply-add counts two; taps that fall into the padding count too.
     pub(in crate::ops) fn flops(&self) -> u64 {
         2 * (self.samples * self.output_plane()) as u64 * self.weight_numel() as u64
@@ -174,11 +168,29 @@ impl Geometry {
         }
     }
 
+    /// Whether pixels of the result that lie whole strides apart are gathered together, since they meet the same kernel
+    /// positions.
+    fn has_phases(&self, gather: Gather) -> bool {
+        gather == Gather::GradInput && self.stride != (1, 1)
+    }
+
+    /// Channels at one kernel position, as the weights are packed. Pixels that meet only some of the positions begin at any of
+    /// them, so there is padding at each; otherwise only at the end of a row.
+    fn padded_channels(&self, gather: Gather) -> usize {
+        let (_, channels) = self.rows_and_channels(gather);
+        if self.has_phases(gather) { channels.next_multiple_of(4) } else { channels }
+    }
+
+    /// Vectors of four in a row of packed weights.
+    fn row_vectors(&self, gather: Gather) -> usize {
+        (self.taps() * self.padded_channels(gather)).div_ceil(4)
+    }
+
     /// Bytes of the weights in the order in which the matrix product reads them; `None` where it reads them as they are.
     fn packed_bytes(&self, gather: Gather) -> Option<u64> {
         let (rows, channels) = self.rows_and_channels(gather);
         let in_order = gather == Gather::Forward && self.taps() == 1 && channels.is_multiple_of(4);
-        let packed = (self.groups * self.taps() * rows * channels.next_multiple_of(4) * 4) as u64;
+        let packed = (self.groups * rows * self.row_vectors(gather) * 16) as u64;
         (!self.is_direct() && !in_order).then_some(packed)
     }
 
@@ -207,11 +219,13 @@ impl Geometry {
             Gather::Forward => (self.in_channels * self.taps(), self.taps()),
             Gather::GradInput => (self.taps(), self.in_channels * self.taps()),
         };
-        let vectors = self.groups * self.taps() * rows * channels.div_ceil(4);
+        let vectors = self.groups * rows * self.row_vectors(gather);
         let params = PackParams {
             vectors: vectors as u32,
+            row_vectors: self.row_vectors(gather) as u32,
             rows: rows as u32,
             channels: channels as u32,
+            padded_channels: self.padded_channels(gather) as u32,
             taps: self.taps() as u32,
             group_stride: (self.weight_numel() / self.groups) as u32,
             row_stride: row as u32,
@@ -244,11 +258,13 @@ impl Geometry {
             return vec![Direct::new(self, gather, target).gather(entry, bindings).flags(flags)];
         }
         let (rows, channels) = self.rows_and_channels(gather);
-        // Pixels that lie whole strides apart are gathered together, since they meet the same kernel positions.
-        let is_strided = gather == Gather::GradInput && self.stride != (1, 1);
-        let steps = if is_strided { self.stride } else { (1, 1) };
-        let phases = [steps.0.min(dest.0), steps.1.min(dest.1)];
-        let phase = [dest.0.div_ceil(steps.0), dest.1.div_ceil(steps.1)];
+        let has_phases = self.has_phases(gather);
+        let apart = if has_phases { self.stride } else { (1, 1) };
+        let phases = [apart.0.min(dest.0), apart.1.min(dest.1)];
+        let phase = [dest.0.div_ceil(apart.0), dest.1.div_ceil(apart.1)];
+        // A step lies at one kernel position if their channels are whole steps.
+        let is_flat = !self.padded_channels(gather).is_multiple_of(4);
+        let row_vectors = self.row_vectors(gather);
         let columns = self.samples * phase[0] * phase[1];
         let depth = self.groups * phases[0] * phases[1];
         let tiling = Tiling::new(target, rows, self.flops());
@@ -260,20 +276,19 @@ impl Geometry {
         let params = Params {
             phases: phases.map(|n| n as u32),
             phase: phase.map(|n| n as u32),
+            inner_steps: if is_flat { row_vectors } else { row_vectors / self.taps() } as u32,
             ..flat.params(&tiling, rows, columns, channels, dest, source)
         };
         let mut dispatch = Dispatch::new("conv2d", entry, bindings)
             .params(&params)
-            .loops(self.taps() * (channels / 4 + 4) + self.kernel.0 + self.kernel.1)
+            .loops(row_vectors + self.kernel.0 + self.kernel.1)
             .constant("GEMM", 1)
-            .constant("VEC_A", 1);
-        if !channels.is_multiple_of(4) {
-            dispatch = dispatch.constant("K_TAIL", 1);
-        }
+            .constant("VEC_A", 1)
+            .flags([("FLAT", is_flat), ("C_TAIL", has_phases && !channels.is_multiple_of(4))]);
         if self.is_pointwise() && source.1.is_multiple_of(4) {
             dispatch = dispatch.constant("VEC_B", 1);
         }
-        if is_strided {
+        if has_phases {
             let step = |stride: usize, dilation: usize| (stride / gcd(stride, dilation)) as u32;
             dispatch = dispatch
                 .constant("PHASES", 1)
@@ -287,12 +302,9 @@ impl Geometry {
         dispatches
     }
 
-    /// How the sum of grad_weight over samples and rows of the output is split. Depends on the shapes only.
-    fn grad_weight_split(&self) -> Split {
-        let flat = self.flattened_rows();
-        let terms = flat.samples * flat.output.0;
-        let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
-        Split::new(rows, columns, self.groups, terms, flat.output.1, flat.output.1 / 4 + 4, 1)
+    /// Steps of the sum of grad_weight over samples and pixels of the output.
+    fn grad_weight_steps(&self) -> usize {
+        self.samples * self.output_plane().div_ceil(4)
     }
 
     /// Bytes of the parts' results of grad_weight, if its sum is split, or of what its transforms need.
@@ -300,7 +312,8 @@ impl Geometry {
         let plain = if self.is_direct() {
             Direct::workspace_bytes(self)
         } else {
-            self.grad_weight_split().workspace_bytes(self.weight_numel())
+            let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
+            Split::most_bytes(rows, columns, self.groups, self.grad_weight_steps(), self.weight_numel())
         };
         self.workspaces_beside(Gather::Forward, plain)
     }
@@ -313,31 +326,31 @@ impl Geometry {
         if let Some(winograd) = self.winograd(Gather::Forward, target) {
             return winograd.grad_weight(target);
         }
-        let flat = self.flattened_rows();
-        let split = self.grad_weight_split();
-        let count = self.weight_numel();
-        let result = if split.is_split() { Slot::Workspace(0) } else { Slot::Output(0) };
-        let bindings = [Slot::Input(1), Slot::Input(0), result];
+        let flat = self.flattened();
         let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
+        let (count, steps) = (self.weight_numel(), self.grad_weight_steps());
         let tiling = Tiling::new(target, rows, self.flops());
-        let outer = self.samples * flat.output.0;
+        let split = Split::new(tiling.family, rows, columns, self.groups, steps);
+        let result = if split.is_split() { Slot::Workspace(0) } else { Slot::Output(0) };
         let params = Params {
+            inner_steps: self.output_plane().div_ceil(4) as u32,
             splits: split.parts as u32,
-            outer: outer as u32,
-            outer_terms: split.terms as u32,
+            part_steps: split.steps as u32,
+            steps: steps as u32,
             c_split: count.next_multiple_of(4) as u32,
             ..flat.params(&tiling, rows, columns, self.in_channels, flat.output, flat.input)
         };
-        let mut dispatch = Dispatch::new("conv2d", "grad_weight", bindings)
+        let whole = self.output_plane().is_multiple_of(4);
+        let dispatch = Dispatch::new("conv2d", "grad_weight", [Slot::Input(1), Slot::Input(0), result])
             .params(&params)
-            .loops(split.terms.min(outer) * (flat.output.1 / 4 + 4))
-            .constant("GEMM", 1);
-        let whole = flat.output.1.is_multiple_of(4);
-        dispatch = dispatch.constant(if whole { "VEC_A" } else { "K_TAIL" }, 1);
-        if columns.is_multiple_of(4) {
-            dispatch = dispatch.constant("VEC_C", 1);
-        }
-        let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * outer, flat.output.1));
+            .loops(split.steps.min(steps))
+            .constant("GEMM", 1)
+            .flags([
+                ("VEC_A", whole),
+                ("VEC_B", whole && self.is_pointwise()),
+                ("VEC_C", columns.is_multiple_of(4)),
+            ]);
+        let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * self.samples, self.output_plane()));
         let mut dispatches = vec![tiling.apply(self.strides(dispatch), rows, columns, self.groups * split.parts)];
         if split.is_split() {
             dispatches.push(reduce(Slot::Workspace(0), Slot::Output(0), split.parts, count));
@@ -374,9 +387,10 @@ impl Geometry {
             padding_w: self.padding.1 as u32,
             dilation_h: self.dilation.0 as u32,
             dilation_w: self.dilation.1 as u32,
+            inner_steps: 0,
             splits: 1,
-            outer: 0,
-            outer_terms: 0,
+            part_steps: 0,
+            steps: 0,
             c_split: 0,
             tiles_m: rows.div_ceil(tiling.tile_m) as u32,
             tiles_n: columns.div_ceil(tiling.tile_n) as u32,
