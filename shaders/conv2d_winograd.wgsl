@@ -10,14 +10,17 @@
 //   transform_grad_weight  grad_weight[o, c]   = what the products sum over tiles of w[p, o, tile] * v[p, c, tile] say of 3 by 3;
 //                                                with ACCUMULATE added to what is there
 //
+// In memory the last axis of u, v, w, and of the products is cut into panels of PANEL (as in matmul.wgsl), so that the kernels
+// go through it in sequence: [p, panel, row, PANEL]. The last panel is padded: v and w with zeros, the others with anything.
+//
 // The points are 0, a, -a, b, -b and infinity with a = sqrt(1/2), b = sqrt(2): of those tried, errors are the least, about
 // twice those of a plain sum in f32, against four times with the usual 1 and 2.
 //
 // bindings   transform_weight: weight, u. transform_input: input, v. transform_output: m, output, bias (ROW_START).
 //            transform_grad_output: grad_output, w. transform_grad_weight: products [36, o, c], grad_weight.
-// dispatch   one invocation for each vector of four, 64 per workgroup, folded: transform_weight, transform_grad_weight: four
-//            channels in one row. Else four tiles in one channel; tiles fastest. Tiles are numbered along a row of the image,
-//            then down, then from sample to sample; after the last are zeros up to a multiple of four.
+// dispatch   one invocation for each vector of four in the order in which they lie in memory, 64 per workgroup, folded:
+//            transform_weight, transform_grad_weight: four channels in one row. Else four tiles in one channel. Tiles are
+//            numbered along a row of the image, then down, then from sample to sample.
 // workgroup  0 bytes
 // source     https://arxiv.org/abs/1509.09308
 #import "shared/index.wgsl"
@@ -88,13 +91,26 @@ fn three_of_points(s: Six) -> Three {
     return Three(s[0] + even_a + even_b, A * odd_a + B * odd_b, 0.5 * even_a + 2.0 * even_b + s[5]);
 }
 
+// A row, or a channel, and a vector of what lies in panels.
+struct Place {
+    row: u32,
+    vector: u32,
+}
+
+fn place_of(i: u32, rows: u32) -> Place {
+    let panel = i / (rows * (PANEL / 4));
+    let rest = i - panel * (rows * (PANEL / 4));
+    return Place(rest / (PANEL / 4), panel * (PANEL / 4) + rest % (PANEL / 4));
+}
+
 #ifdef WEIGHT
 struct Params {
     // Rows at a time, and the first of them.
     rows: u32,
     first: u32,
-    // Channels / 4
+    // Channels / 4, and with those that fill the last panel.
     vectors: u32,
+    padded_vectors: u32,
     // Distances in the weights.
     row_stride: u32,
     channel_stride: u32,
@@ -106,7 +122,7 @@ struct Params {
     channels: u32,
     first: u32,
     all_channels: u32,
-    // Tiles / 4, rounded up, and tiles.
+    // Tiles / 4 with those that fill the last panel, and tiles.
     vectors: u32,
     tiles: u32,
     tiles_h: u32,
@@ -152,11 +168,11 @@ fn transform_weight(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    let row = i / params.vectors;
-    if row >= params.rows {
+    let place = place_of(i, params.rows);
+    if place.vector >= params.vectors {
         return;
     }
-    let at = (params.first + row) * params.row_stride + (i - row * params.vectors) * 4u * params.channel_stride;
+    let at = (params.first + place.row) * params.row_stride + place.vector * 4u * params.channel_stride;
     var half: array<Accum4, 18>;
     #for x in 0..3
     {
@@ -182,7 +198,7 @@ fn transform_weight(
     {
         let points = kernel_at_points(Three(half[#(3 * p)], half[#(3 * p + 1)], half[#(3 * p + 2)]));
         #for q in 0..6
-        u[#(6 * p + q)u * params.rows * params.vectors + i] = Storage4(points[#q]);
+        u[#(6 * p + q)u * params.rows * params.padded_vectors + i] = Storage4(points[#q]);
         #end
     }
     #end
@@ -208,11 +224,12 @@ fn transform_input(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    let channel = i / params.vectors;
-    if channel >= params.channels {
+    let place = place_of(i, params.channels);
+    let channel = place.row;
+    let first = place.vector * 4u;
+    if place.vector >= params.vectors {
         return;
     }
-    let first = (i - channel * params.vectors) * 4u;
     // Below zero these wrap around to numbers that no image is as large as.
 #ifdef ROW
     // The four tiles lie side by side: what they read are whole vectors of a row.
@@ -228,7 +245,7 @@ fn transform_input(
     #for r in 0..6
     {
 #ifdef ROW
-        let row_exists = y + #ru < params.height;
+        let row_exists = tile.exists && y + #ru < params.height;
         let row = (tile.plane + (y + #ru) * params.width) / 4u;
         var pixels: Six;
         #for k in 0..6
@@ -315,11 +332,12 @@ fn transform_grad_output(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    let channel = i / params.vectors;
-    if channel >= params.channels {
+    let place = place_of(i, params.channels);
+    let channel = place.row;
+    let first = place.vector * 4u;
+    if place.vector >= params.vectors {
         return;
     }
-    let first = (i - channel * params.vectors) * 4u;
     #for j in 0..4
     let tile#j = tile_at(first + #ju, channel);
     #end
@@ -381,11 +399,12 @@ fn transform_output(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    let channel = i / params.vectors;
-    if channel >= params.channels {
+    let place = place_of(i, params.channels);
+    let channel = place.row;
+    let first = place.vector * 4u;
+    if place.vector >= params.vectors {
         return;
     }
-    let first = (i - channel * params.vectors) * 4u;
     var half: array<Accum4, 24>;
     #for q in 0..6
     {
@@ -446,7 +465,8 @@ fn transform_grad_weight(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.rows * params.vectors {
+    let place = place_of(i, params.rows);
+    if place.vector >= params.vectors {
         return;
     }
     var half: array<Accum4, 18>;
@@ -454,7 +474,7 @@ fn transform_grad_weight(
     {
         let rows = three_of_points(Six(
             #for p in 0..6
-            Accum4(products[#(6 * p + q)u * params.rows * params.vectors + i]),
+            Accum4(products[#(6 * p + q)u * params.rows * params.padded_vectors + i]),
             #end
         ));
         #for y in 0..3
@@ -470,7 +490,7 @@ fn transform_grad_weight(
         #for x in 0..3
         #for j in 0..4
         {
-            let at = (params.first * params.vectors * 4u + i * 4u + #ju) * 9u + #(3 * y + x)u;
+            let at = (((params.first + place.row) * params.vectors + place.vector) * 4u + #ju) * 9u + #(3 * y + x)u;
 #ifdef ACCUMULATE
             grad_weight[at] = Storage(Accum(grad_weight[at]) + row[#x][#j]);
 #else

@@ -2,6 +2,9 @@
 // [n, k] (TRANS_B). The sum may be split: every part then writes its own C, and `reduce` adds them:
 // output[i, column] = sum over `terms` rows from i * terms on of parts[row, column]. Both add to what is there with ACCUMULATE.
 //
+// With PANEL what lies next to each other are PANEL columns of B and C, then the same columns of the next row; of A and of a
+// transposed B as many k. A tile reads and writes memory in sequence then, which is what caches load ahead of time.
+//
 // With COLUMN_START (reduce: BIAS) sums start from one number for each column; with RELU then max(sum, 0).
 //
 // bindings   forward: a, b, c, bias (COLUMN_START). reduce: parts [rows, columns], output [sums, columns], columns a multiple
@@ -51,6 +54,10 @@ struct Params {
     steps: u32,
     // Distance between the results of the parts.
     c_split: u32,
+    // PANEL only: distance between panels.
+    a_panel: u32,
+    b_panel: u32,
+    c_panel: u32,
     // Tiles along rows and along columns; the other way round where columns come first.
     tiles_fast: u32,
     tiles_slow: u32,
@@ -109,6 +116,15 @@ fn b_scalar(i: u32) -> Accum {
 #endif
 }
 
+// Where k or a column lies, with `panel` between panels.
+fn panel_at(i: vec4<u32>, panel: u32) -> vec4<u32> {
+#ifdef PANEL
+    return (i / vec4<u32>(PANEL)) * panel + i % vec4<u32>(PANEL);
+#else
+    return i;
+#endif
+}
+
 fn rows_at(row: u32, z: u32) -> Rows {
     let base = params.a_offset + (z / params.splits) * params.a_batch;
 #ifdef TRANS_A
@@ -125,15 +141,17 @@ fn rows_at(row: u32, z: u32) -> Rows {
 fn columns_at(column: u32, z: u32) -> Columns {
     let batch = z / params.splits;
     let base = params.b_offset + batch * params.b_batch;
-    let c_at = params.c_offset + batch * params.c_batch + (z - batch * params.splits) * params.c_split + column;
+    let c_at = params.c_offset + batch * params.c_batch + (z - batch * params.splits) * params.c_split
+        + panel_at(vec4<u32>(column), params.c_panel).x;
     let all = vec4<u32>(params.n - 1u);
 #ifdef TRANS_B
     return Columns(base + params.ldb * min(column + LANES, all), c_at, column);
 #else
 #ifdef VEC_B
-    return Columns(base + min(column, (params.n - 1u) & ~3u) + LANES, c_at, column);
+    let first = panel_at(vec4<u32>(min(column, (params.n - 1u) & ~3u)), params.b_panel);
+    return Columns(base + first + LANES, c_at, column);
 #else
-    return Columns(base + min(column + LANES, all), c_at, column);
+    return Columns(base + panel_at(min(column + LANES, all), params.b_panel), c_at, column);
 #endif
 #endif
 }
@@ -172,11 +190,12 @@ fn load_a(rows: Rows, step: u32) -> Block {
     #end
     let block = transpose(Block(k0, k1, k2, k3));
 #else
+    let along = panel_at(k, params.a_panel);
     #for r in 0..4
 #ifdef VEC_A
-    let row#r = Accum4(a[(base[#r] + at.x) >> 2u]);
+    let row#r = Accum4(a[(base[#r] + along.x) >> 2u]);
 #else
-    let i#r = base[#r] + k;
+    let i#r = base[#r] + along;
     let row#r = Accum4(a_scalar(i#r.x), a_scalar(i#r.y), a_scalar(i#r.z), a_scalar(i#r.w));
 #endif
     #end
@@ -201,11 +220,12 @@ fn load_b(columns: Columns, step: u32) -> Block {
     let base = columns.at + at.y * params.b_outer;
     let k = all_k(at.x);
 #ifdef TRANS_B
+    let along = panel_at(k, params.b_panel);
     #for j in 0..4
 #ifdef VEC_B
-    let column#j = Accum4(b[(base[#j] + at.x) >> 2u]);
+    let column#j = Accum4(b[(base[#j] + along.x) >> 2u]);
 #else
-    let i#j = base[#j] + k;
+    let i#j = base[#j] + along;
     let column#j = Accum4(b_scalar(i#j.x), b_scalar(i#j.y), b_scalar(i#j.z), b_scalar(i#j.w));
 #endif
     #end

@@ -52,6 +52,11 @@ impl Tiling {
         }
     }
 
+    /// Columns of every tile on this target.
+    pub(super) fn columns(target: &Target) -> usize {
+        Tiling::new(target, 0, 0).tile_n
+    }
+
     /// Flops of `depth` products of `terms` terms, with whole tiles and vectors.
     pub(super) fn flops(&self, m: usize, n: usize, depth: usize, terms: usize) -> u64 {
         let cells = m.next_multiple_of(self.tile_m) as u64 * n.next_multiple_of(self.tile_n) as u64;
@@ -126,12 +131,21 @@ pub(super) struct Matrix {
     pub(super) batch: usize,
     /// Distance between terms of an outer sum.
     pub(super) outer: usize,
+    /// Distance between panels, 0 where rows are whole: only `stride` elements of each lie beside those of the next row
+    /// then. All three matrices of a product have panels, as wide as its tile, or none.
+    pub(super) panel: usize,
 }
 
 impl Matrix {
     /// A matrix at the start of a buffer.
     pub(super) fn new(slot: Slot, stride: usize) -> Self {
-        Matrix { slot, offset: 0, stride, batch: 0, outer: 0 }
+        Matrix { slot, offset: 0, stride, batch: 0, outer: 0, panel: 0 }
+    }
+
+    /// A batch of matrices of so many rows and columns in panels as wide as tiles; the last panel is padded.
+    pub(super) fn in_panels(slot: Slot, rows: usize, columns: usize, width: usize) -> Self {
+        let batch = rows * columns.next_multiple_of(width);
+        Matrix { batch, panel: rows * width, ..Matrix::new(slot, width) }
     }
 
     /// The matrix so many elements further on.
@@ -140,7 +154,7 @@ impl Matrix {
     }
 
     fn is_aligned(&self) -> bool {
-        [self.offset, self.stride, self.batch, self.outer].iter().all(|x| x % 4 == 0)
+        [self.offset, self.stride, self.batch, self.outer, self.panel].iter().all(|x| x % 4 == 0)
     }
 }
 
@@ -184,6 +198,9 @@ struct Params {
     part_steps: u32,
     steps: u32,
     c_split: u32,
+    a_panel: u32,
+    b_panel: u32,
+    c_panel: u32,
     tiles_fast: u32,
     tiles_slow: u32,
     columns_first: u32,
@@ -281,6 +298,9 @@ impl Gemm {
             part_steps: split.steps as u32,
             steps: self.steps() as u32,
             c_split: c_split as u32,
+            a_panel: a.panel as u32,
+            b_panel: b.panel as u32,
+            c_panel: c.panel as u32,
             tiles_fast: if columns_first { tiles_n } else { tiles_m } as u32,
             tiles_slow: if columns_first { tiles_m } else { tiles_n } as u32,
             columns_first: u32::from(columns_first),
@@ -288,7 +308,11 @@ impl Gemm {
         };
         let mut bindings = vec![a.slot, b.slot, c.slot];
         bindings.extend(self.bias);
-        let dispatch = Dispatch::new("matmul", "forward", bindings).params(&params).loops(split.steps.min(self.steps()));
+        let mut dispatch = Dispatch::new("matmul", "forward", bindings).params(&params).loops(split.steps.min(self.steps()));
+        if a.panel > 0 {
+            debug_assert!([a, b, c].iter().all(|matrix| matrix.panel > 0 && matrix.stride == tiling.tile_n));
+            dispatch = dispatch.constant("PANEL", tiling.tile_n as u32);
+        }
         let flags = [
             ("TRANS_A", self.trans_a),
             ("TRANS_B", self.trans_b),

@@ -2,7 +2,7 @@
 
 use bytemuck::NoUninit;
 
-use super::super::gemm::{Gemm, Matrix};
+use super::super::gemm::{Gemm, Matrix, Tiling};
 use super::super::{Dispatch, Slot};
 use super::geometry::{Gather, Geometry, Operands};
 use crate::shader::Target;
@@ -19,6 +19,8 @@ const CHUNK_BYTES: usize = 16 << 20;
 const BLOCK_BYTES: usize = 10 << 20;
 /// Rows of which a block has a multiple.
 const BLOCK_ROWS: usize = 64;
+/// Widest panel of any tiling: workspaces hold whole ones on every device.
+const WIDEST_PANEL: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, NoUninit)]
@@ -26,6 +28,7 @@ struct WeightParams {
     rows: u32,
     first: u32,
     vectors: u32,
+    padded_vectors: u32,
     row_stride: u32,
     channel_stride: u32,
 }
@@ -60,13 +63,11 @@ pub(super) struct Winograd {
     padding: (usize, usize),
 }
 
-/// Some samples, and where their transformed images begin and end.
+/// Some samples, and their tiles.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     first: usize,
     tiles: usize,
-    /// Tiles with the zeros that follow them.
-    padded: usize,
 }
 
 /// Some channels of an image, or rows of the weights.
@@ -130,34 +131,34 @@ impl Winograd {
     fn chunks(&self) -> impl Iterator<Item = Chunk> {
         let (step, samples, per_sample) = (self.samples_of_chunk(), self.samples, self.tiles_of_sample());
         (0..samples).step_by(step).map(move |first| {
-            let tiles = step.min(samples - first) * per_sample;
-            Chunk { first, tiles, padded: tiles.next_multiple_of(4) }
+            Chunk { first, tiles: step.min(samples - first) * per_sample }
         })
     }
 
     fn image_bytes(&self, channels: usize) -> u64 {
-        let tiles = (self.samples_of_chunk() * self.tiles_of_sample()).next_multiple_of(4);
-        (POINTS * channels * tiles * 4) as u64
+        let tiles = self.samples_of_chunk() * self.tiles_of_sample();
+        (POINTS * channels * tiles.next_multiple_of(WIDEST_PANEL) * 4) as u64
     }
 
     /// Some rows of the weights at the points (for the gradient of weight, of the products), and the transformed images of a
     /// chunk: all channels that are read, and those rows.
     pub(super) fn workspaces(&self) -> Vec<u64> {
         let rows = self.rows_of_block();
-        vec![(POINTS * rows * self.channels * 4) as u64, self.image_bytes(self.channels), self.image_bytes(rows)]
+        let channels = self.channels.next_multiple_of(WIDEST_PANEL);
+        vec![(POINTS * rows * channels * 4) as u64, self.image_bytes(self.channels), self.image_bytes(rows)]
     }
 
-    /// A launch that transforms the image of a chunk, `extent` large, or makes it.
+    /// A launch that transforms the image of a chunk, `extent` large, or makes it; what it becomes lies in panels so wide.
     fn image(
         &self,
         entry: &'static str,
         bindings: Vec<Slot>,
-        chunk: Chunk,
+        (chunk, panel): (Chunk, usize),
         channels: Block,
         extent: (usize, usize),
     ) -> Dispatch {
         let (tiles_h, tiles_w) = self.tiles();
-        let vectors = chunk.padded / 4;
+        let vectors = chunk.tiles.next_multiple_of(panel) / 4;
         let params = ImageParams {
             channels: channels.count as u32,
             first: channels.first as u32,
@@ -174,12 +175,13 @@ impl Winograd {
         };
         let dispatch = Dispatch::new("conv2d_winograd", entry, bindings)
             .params(&params)
-            .flops((12 * 14 * chunk.padded * channels.count) as u64)
+            .flops((12 * 14 * chunk.tiles * channels.count) as u64)
+            .constant("PANEL", panel as u32)
             .linear((vectors * channels.count).div_ceil(64));
         dispatch.flags([("VEC", extent.1.is_multiple_of(4))])
     }
 
-    fn transform_input(&self, source: Slot, chunk: Chunk) -> Dispatch {
+    fn transform_input(&self, source: Slot, chunk: (Chunk, usize)) -> Dispatch {
         let all = Block { first: 0, count: self.channels, all: self.channels };
         let dispatch = self.image("transform_input", vec![source, Slot::Workspace(1)], chunk, all, self.source);
         let padding = self.padding.1 as u32;
@@ -193,15 +195,17 @@ impl Winograd {
         }
     }
 
-    fn weight(&self, entry: &'static str, bindings: Vec<Slot>, block: Block) -> Dispatch {
+    fn weight(&self, entry: &'static str, bindings: Vec<Slot>, block: Block, panel: usize) -> Dispatch {
         let (row_stride, channel_stride) = match self.gather {
             Gather::Forward => (self.channels * 9, 9),
             Gather::GradInput => (9, self.rows * 9),
         };
+        let padded = self.channels.next_multiple_of(panel);
         let params = WeightParams {
             rows: block.count as u32,
             first: block.first as u32,
             vectors: (self.channels / 4) as u32,
+            padded_vectors: (padded / 4) as u32,
             row_stride: row_stride as u32,
             channel_stride: channel_stride as u32,
         };
@@ -209,17 +213,8 @@ impl Winograd {
             .params(&params)
             .flops((12 * 14 * block.count * self.channels) as u64)
             .constant("WEIGHT", 1)
-            .linear((block.count * self.channels / 4).div_ceil(64))
-    }
-
-    /// Transformed images of `channels`, as operands of a product.
-    fn operand(slot: Slot, channels: usize, chunk: Chunk) -> Matrix {
-        Matrix { batch: channels * chunk.padded, ..Matrix::new(slot, chunk.padded) }
-    }
-
-    /// Weights at the points, or products, of the rows of a block.
-    fn weights(&self, slot: Slot, block: Block) -> Matrix {
-        Matrix { batch: block.count * self.channels, ..Matrix::new(slot, self.channels) }
+            .constant("PANEL", panel as u32)
+            .linear((block.count * padded / 4).div_ceil(64))
     }
 
     /// The launches of forward or grad_input.
@@ -229,19 +224,21 @@ impl Winograd {
         let mut bindings = vec![m, Slot::Output(0)];
         bindings.extend(bias);
         let mut dispatches = Vec::new();
+        let panel = Tiling::columns(target);
         for chunk in self.chunks() {
-            dispatches.push(self.transform_input(source, chunk));
+            dispatches.push(self.transform_input(source, (chunk, panel)));
             for block in self.blocks() {
                 // A single block stays for all chunks.
                 if chunk.first == 0 || block.count < block.all {
-                    let transform = self.weight("transform_weight", vec![weight, u], block);
+                    let transform = self.weight("transform_weight", vec![weight, u], block, panel);
                     dispatches.push(transform.flags([("FLIP", self.gather == Gather::GradInput)]));
                 }
-                let product = Gemm { batch: POINTS, ..Gemm::new(block.count, chunk.padded, self.channels) };
-                let image = Winograd::operand(v, self.channels, chunk);
-                let rows = Winograd::operand(m, block.count, chunk);
-                dispatches.push(product.single(target, self.weights(u, block), image, rows));
-                let output = self.image("transform_output", bindings.clone(), chunk, block, self.dest);
+                let tiles = chunk.tiles.next_multiple_of(4);
+                let product = Gemm { batch: POINTS, ..Gemm::new(block.count, tiles, self.channels) };
+                let matrix = |slot, rows, columns| Matrix::in_panels(slot, rows, columns, panel);
+                let (a, b) = (matrix(u, block.count, self.channels), matrix(v, self.channels, tiles));
+                dispatches.push(product.single(target, a, b, matrix(m, block.count, tiles)));
+                let output = self.image("transform_output", bindings.clone(), (chunk, panel), block, self.dest);
                 dispatches.push(output.flags([("ROW_START", bias.is_some()), ("RELU", relu)]));
             }
         }
@@ -252,16 +249,18 @@ impl Winograd {
     pub(super) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
         let [products, v, w] = [0, 1, 2].map(Slot::Workspace);
         let mut dispatches = Vec::new();
+        let panel = Tiling::columns(target);
         for chunk in self.chunks() {
-            dispatches.push(self.transform_input(Slot::Input(0), chunk));
+            dispatches.push(self.transform_input(Slot::Input(0), (chunk, panel)));
             for block in self.blocks() {
                 let grad_output = vec![Slot::Input(1), w];
-                dispatches.push(self.image("transform_grad_output", grad_output, chunk, block, self.dest));
-                let sum = Gemm { batch: POINTS, trans_b: true, ..Gemm::new(block.count, self.channels, chunk.padded) };
-                let image = Winograd::operand(v, self.channels, chunk);
-                let rows = Winograd::operand(w, block.count, chunk);
-                dispatches.push(sum.single(target, rows, image, self.weights(products, block)));
-                let transform = self.weight("transform_grad_weight", vec![products, Slot::Output(0)], block);
+                dispatches.push(self.image("transform_grad_output", grad_output, (chunk, panel), block, self.dest));
+                let tiles = chunk.tiles.next_multiple_of(4);
+                let sum = Gemm { batch: POINTS, trans_b: true, ..Gemm::new(block.count, self.channels, tiles) };
+                let matrix = |slot, rows, columns| Matrix::in_panels(slot, rows, columns, panel);
+                let (a, b) = (matrix(w, block.count, tiles), matrix(v, self.channels, tiles));
+                dispatches.push(sum.single(target, a, b, matrix(products, block.count, self.channels)));
+                let transform = self.weight("transform_grad_weight", vec![products, Slot::Output(0)], block, panel);
                 dispatches.push(transform.flags([("ACCUMULATE", chunk.first > 0)]));
             }
         }
