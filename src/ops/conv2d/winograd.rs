@@ -119,13 +119,19 @@ impl Winograd {
         (0..all).step_by(step).map(move |first| Block { first, count: step.min(all - first), all })
     }
 
-    /// Samples that are transformed at a time: with no more bytes than the images themselves have.
+    /// Samples that are transformed at a time: with no more bytes than the images themselves have, or the weights at the
+    /// points. Of such numbers down to half of it, the one that fills panels best.
     fn samples_of_chunk(&self) -> usize {
-        let sample = POINTS * self.tiles_of_sample() * (self.channels + self.rows_of_block()) * 4;
+        let rows = self.rows_of_block();
+        let sample = POINTS * self.tiles_of_sample() * (self.channels + rows) * 4;
         let pixels = self.source.0 * self.source.1 * self.channels + self.dest.0 * self.dest.1 * self.rows;
-        let most = CHUNK_BYTES.min(self.samples * pixels * 4);
-        let chunks = self.samples.div_ceil((most / sample).max(1));
-        self.samples.div_ceil(chunks)
+        let beside = (self.samples * pixels * 4).max(POINTS * rows * self.channels * 4);
+        let most = (CHUNK_BYTES.min(beside) / sample).clamp(1, self.samples);
+        let padding = |step: &usize| {
+            let padded = |samples: usize| (samples * self.tiles_of_sample()).next_multiple_of(WIDEST_PANEL);
+            self.samples / step * padded(*step) + padded(self.samples % step)
+        };
+        (most.div_ceil(2)..=most).rev().min_by_key(padding).unwrap_or(most)
     }
 
     fn chunks(&self) -> impl Iterator<Item = Chunk> {
