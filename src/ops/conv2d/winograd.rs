@@ -19,8 +19,8 @@ const CHUNK_BYTES: usize = 16 << 20;
 const BLOCK_BYTES: usize = 10 << 20;
 /// Rows of which a block has a multiple.
 const BLOCK_ROWS: usize = 64;
-/// Widest panel of any tiling: workspaces hold whole ones on every device.
-const WIDEST_PANEL: usize = 64;
+/// Columns of the widest tile on any device, and so of a panel: workspaces hold whole ones on each.
+const LARGEST_TILE: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, NoUninit)]
@@ -120,18 +120,17 @@ impl Winograd {
     }
 
     /// Samples that are transformed at a time: with no more bytes than the images themselves have, or the weights at the
-    /// points. Of such numbers down to half of it, the one that fills panels best.
+    /// points. Of the least number of chunks up to twice as many, the one that fills panels best.
     fn samples_of_chunk(&self) -> usize {
         let rows = self.rows_of_block();
         let sample = POINTS * self.tiles_of_sample() * (self.channels + rows) * 4;
         let pixels = self.source.0 * self.source.1 * self.channels + self.dest.0 * self.dest.1 * self.rows;
         let beside = (self.samples * pixels * 4).max(POINTS * rows * self.channels * 4);
-        let most = (CHUNK_BYTES.min(beside) / sample).clamp(1, self.samples);
-        let padding = |step: &usize| {
-            let padded = |samples: usize| (samples * self.tiles_of_sample()).next_multiple_of(WIDEST_PANEL);
-            self.samples / step * padded(*step) + padded(self.samples % step)
-        };
-        (most.div_ceil(2)..=most).rev().min_by_key(padding).unwrap_or(most)
+        let chunks = self.samples.div_ceil((CHUNK_BYTES.min(beside) / sample).max(1));
+        let padded = |samples: usize| (samples * self.tiles_of_sample()).next_multiple_of(LARGEST_TILE);
+        let padding = |step: &usize| self.samples / step * padded(*step) + padded(self.samples % step);
+        let steps = (chunks..=2 * chunks).map(|chunks| self.samples.div_ceil(chunks));
+        steps.min_by_key(padding).unwrap_or(self.samples)
     }
 
     fn chunks(&self) -> impl Iterator<Item = Chunk> {
@@ -143,14 +142,14 @@ impl Winograd {
 
     fn image_bytes(&self, channels: usize) -> u64 {
         let tiles = self.samples_of_chunk() * self.tiles_of_sample();
-        (POINTS * channels * tiles.next_multiple_of(WIDEST_PANEL) * 4) as u64
+        (POINTS * channels * tiles.next_multiple_of(LARGEST_TILE) * 4) as u64
     }
 
     /// Some rows of the weights at the points (for the gradient of weight, of the products), and the transformed images of a
     /// chunk: all channels that are read, and those rows.
     pub(super) fn workspaces(&self) -> Vec<u64> {
         let rows = self.rows_of_block();
-        let channels = self.channels.next_multiple_of(WIDEST_PANEL);
+        let channels = self.channels.next_multiple_of(LARGEST_TILE);
         vec![(POINTS * rows * channels * 4) as u64, self.image_bytes(self.channels), self.image_bytes(rows)]
     }
 
