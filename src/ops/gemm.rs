@@ -308,7 +308,8 @@ impl Gemm {
         };
         let mut bindings = vec![a.slot, b.slot, c.slot];
         bindings.extend(self.bias);
-        let mut dispatch = Dispatch::new("matmul", "forward", bindings).params(&params).loops(split.steps.min(self.steps()));
+        let mut dispatch =
+            Dispatch::new("matmul", "forward", bindings).params(&params).loops(split.steps.min(self.steps()));
         if a.panel > 0 {
             debug_assert!([a, b, c].iter().all(|matrix| matrix.panel > 0 && matrix.stride == tiling.tile_n));
             dispatch = dispatch.constant("PANEL", tiling.tile_n as u32);
