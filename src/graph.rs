@@ -235,16 +235,12 @@ impl Graph {
     }
 
     /// Joins nodes with what follows them where an op does both at once ([`Op::followed_by`](crate::ops::Op::followed_by)) and
-    /// nothing else reads what is between, nor is it among those to `keep`. Returns for each value what it is now: the value between is what the joint node
-    /// makes.
+    /// nothing else reads what is between, nor is it among those to `keep`; before that, lets nodes follow those that make
+    /// less of what they read ([`Op::may_follow`](crate::ops::Op::may_follow)). Returns for each value what it is now: the
+    /// value between is what the joint node makes, and what a node that was moved made is what it read.
     pub(crate) fn fuse(&mut self, keep: &[ValueId]) -> Vec<ValueId> {
-        let mut readers = vec![0usize; self.values.len()];
-        for input in self.nodes.iter().flat_map(|node| &node.inputs) {
-            readers[input.index()] += 1;
-        }
-        for value in keep {
-            readers[value.index()] = usize::MAX;
-        }
+        let moved = self.move_behind(&self.readers(keep));
+        let readers = self.readers(keep);
         // For each node that goes away, the node that does its work.
         let mut joined: BTreeMap<usize, NodeId> = BTreeMap::new();
         let mut same_as: Vec<ValueId> = self.value_ids().collect();
@@ -265,7 +261,56 @@ impl Graph {
             same_as[output.index()] = between;
             self.values[between.index()].role = self.values[output.index()].role;
         }
+        for (made, read) in moved {
+            same_as[made.index()] = same_as[read.index()];
+        }
         self.drop_joined(&joined, &same_as)
+    }
+
+    /// How many nodes read each value; those to `keep` have readers enough.
+    fn readers(&self, keep: &[ValueId]) -> Vec<usize> {
+        let mut readers = vec![0usize; self.values.len()];
+        for input in self.nodes.iter().flat_map(|node| &node.inputs) {
+            readers[input.index()] += 1;
+        }
+        for value in keep {
+            readers[value.index()] = usize::MAX;
+        }
+        readers
+    }
+
+    /// Lets nodes change places with the next where that may be, and makes fewer elements. Returns what the first of each
+    /// two made, which nothing makes any more, and what it read.
+    fn move_behind(&mut self, readers: &[usize]) -> Vec<(ValueId, ValueId)> {
+        let mut moved = Vec::new();
+        for second in 0..self.nodes.len() {
+            let (&[between], &[output, ..]) = (&self.nodes[second].inputs[..], &self.nodes[second].outputs[..]) else {
+                continue;
+            };
+            let Value { role: Role::Intermediate, producer: Some(first), .. } = self.values[between.index()] else {
+                continue;
+            };
+            let (before, after) = (&self.nodes[first.index()], &self.nodes[second]);
+            let &[input] = &before.inputs[..] else { continue };
+            let is_less = self.value(output).desc.numel() < self.value(between).desc.numel();
+            let may = before.op.may_follow(after.op.name()) && before.phase == after.phase;
+            if !may || !is_less || before.outputs.len() > 1 || readers[between.index()] > 1 {
+                continue;
+            }
+            let now_between = ValueId(self.values.len() as u32);
+            self.values.push(Value { role: Role::Intermediate, producer: Some(first), ..self.value(output).clone() });
+            self.nodes.swap(first.index(), second);
+            let (earlier, later) = (first.index(), second);
+            self.nodes[earlier].inputs = vec![input];
+            self.nodes[earlier].outputs[0] = now_between;
+            for made in self.nodes[earlier].outputs.clone() {
+                self.values[made.index()].producer = Some(first);
+            }
+            self.nodes[later].inputs = vec![now_between];
+            self.nodes[later].outputs = vec![output];
+            moved.push((between, input));
+        }
+        moved
     }
 
     /// Takes out nodes that others do the work of, and the values that only they made.

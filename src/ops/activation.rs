@@ -40,6 +40,9 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// `<NAME>.grad_input_mask`, the latter of which the shader imports from `shared/mask.wgsl`.
     const MASK: Option<[&'static str; 2]> = None;
 
+    /// Ops that it [`may_follow`](Op::may_follow).
+    const MAY_FOLLOW: &[&str] = &[];
+
     /// Whether backward reads the output; otherwise it reads the input.
     fn saves_output(&self) -> bool;
 
@@ -100,6 +103,10 @@ impl<A: Activation> Op for A {
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
         let saved = if self.saves_output() { forward.outputs[0] } else { forward.inputs[0] };
         Ok(vec![Some(grad_input(*self, graph, forward, saved, grad_output)?)])
+    }
+
+    fn may_follow(&self, next: &str) -> bool {
+        A::MAY_FOLLOW.contains(&next)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -158,6 +158,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether the op, which is elementwise, may run on the output of the op of the name `next` in place of its input: outputs
+    /// and gradients then have the same bits.
+    fn may_follow(&self, next: &str) -> bool {
+        let _ = next;
+        false
+    }
+
     /// Flops and bytes of one run. The default is an elementwise pass.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let bytes = |t: &[TensorDesc]| t.iter().map(TensorDesc::size_bytes).sum::<u64>();
