@@ -239,8 +239,14 @@ impl Graph {
     /// less of what they read ([`Op::may_follow`](crate::ops::Op::may_follow)). Returns for each value what it is now: the
     /// value between is what the joint node makes, and what a node that was moved made is what it read.
     pub(crate) fn fuse(&mut self, keep: &[ValueId]) -> Vec<ValueId> {
-        let moved = self.move_behind(&self.readers(keep));
-        let readers = self.readers(keep);
+        let mut readers = vec![0usize; self.values.len()];
+        for input in self.nodes.iter().flat_map(|node| &node.inputs) {
+            readers[input.index()] += 1;
+        }
+        for value in keep {
+            readers[value.index()] = usize::MAX;
+        }
+        let moved = self.move_behind(&mut readers);
         // For each node that goes away, the node that does its work.
         let mut joined: BTreeMap<usize, NodeId> = BTreeMap::new();
         let mut same_as: Vec<ValueId> = self.value_ids().collect();
@@ -267,21 +273,9 @@ impl Graph {
         self.drop_joined(&joined, &same_as)
     }
 
-    /// How many nodes read each value; those to `keep` have readers enough.
-    fn readers(&self, keep: &[ValueId]) -> Vec<usize> {
-        let mut readers = vec![0usize; self.values.len()];
-        for input in self.nodes.iter().flat_map(|node| &node.inputs) {
-            readers[input.index()] += 1;
-        }
-        for value in keep {
-            readers[value.index()] = usize::MAX;
-        }
-        readers
-    }
-
     /// Lets nodes change places with the next where that may be, and makes fewer elements. Returns what the first of each
-    /// two made, which nothing makes any more, and what it read.
-    fn move_behind(&mut self, readers: &[usize]) -> Vec<(ValueId, ValueId)> {
+    /// two made, which nothing makes any more, and what it read. `readers` counts for each value the nodes that read it.
+    fn move_behind(&mut self, readers: &mut Vec<usize>) -> Vec<(ValueId, ValueId)> {
         let mut moved = Vec::new();
         for second in 0..self.nodes.len() {
             let (&[between], &[output, ..]) = (&self.nodes[second].inputs[..], &self.nodes[second].outputs[..]) else {
@@ -299,15 +293,16 @@ impl Graph {
             }
             let now_between = ValueId(self.values.len() as u32);
             self.values.push(Value { role: Role::Intermediate, producer: Some(first), ..self.value(output).clone() });
+            readers.push(1);
             self.nodes.swap(first.index(), second);
-            let (earlier, later) = (first.index(), second);
-            self.nodes[earlier].inputs = vec![input];
-            self.nodes[earlier].outputs[0] = now_between;
-            for made in self.nodes[earlier].outputs.clone() {
+            self.nodes[second].inputs = vec![now_between];
+            self.nodes[second].outputs = vec![output];
+            let earlier = &mut self.nodes[first.index()];
+            earlier.inputs = vec![input];
+            earlier.outputs[0] = now_between;
+            for made in &earlier.outputs {
                 self.values[made.index()].producer = Some(first);
             }
-            self.nodes[later].inputs = vec![now_between];
-            self.nodes[later].outputs = vec![output];
             moved.push((between, input));
         }
         moved
