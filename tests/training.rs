@@ -337,10 +337,9 @@ fn mnist_learns_at_every_budget() {
     for budget in budgets(&model, config.clone(), &device) {
         let config = Config { budget_bytes: budget, ..config.clone() };
         let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
-        trainer.fit(&train, steps(30)).expect("fit");
+        trainer.fit(&train, steps(45)).expect("fit");
         let evaluation = trainer.evaluate(&test).expect("evaluate");
         println!("{} micro-batches: {evaluation}", trainer.plan().micro_batches.len());
-        // About 0.85, give or take what rounding makes of the first steps.
-        assert!(evaluation.accuracy.expect("accuracy") > 0.8, "{evaluation}");
+        assert!(evaluation.accuracy.expect("accuracy") > 0.85, "{evaluation}");
     }
 }
