@@ -14,7 +14,8 @@
 //
 // With SUBGROUPS a workgroup is one subgroup. Its tile of C stays in registers, each lane loads other rows of A and other
 // columns of B, and A reaches all lanes by broadcast: no workgroup memory, no barrier, and few loads, which software
-// drivers do lane by lane. Otherwise 128 invocations share blocks of A and B of 16 k through workgroup memory (8 KiB).
+// drivers do lane by lane. Where a tile has fewer rows than the lanes could load, ROW_LANES of them load these rows, and
+// STEP_LANES groups of so many each another step (SPREAD if there are several). Otherwise 128 invocations share blocks of A and B of 16 k through workgroup memory (8 KiB).
 
 // Four vectors of four.
 alias Block = mat4x4<f32>;
@@ -38,18 +39,31 @@ struct Steps {
 #ifdef SUBGROUPS
 const GEMM_INVOCATIONS = SUBGROUP_SIZE;
 
+#ifdef SPREAD
+// A block, or zeros past the end of the sum.
+fn below_end(block: Block, exists: bool) -> Block {
+    let none = Accum4();
+    return Block(
+        select(none, block[0], exists),
+        select(none, block[1], exists),
+        select(none, block[2], exists),
+        select(none, block[3], exists),
+    );
+}
+#endif
+
 fn gemm(tile: Tile, steps: Steps, lane: u32) {
     // Indexed by constants only, so these are registers.
     var acc: array<Accum4, TILE_M>;
     #for p in 0..PANELS
-    let rows#p = rows_at(tile.row + (#p * SUBGROUP_SIZE + lane) * 4u, tile.z);
+    let rows#p = rows_at(tile.row + (#p * ROW_LANES + lane % ROW_LANES) * 4u, tile.z);
     #end
 #ifdef ROW_START
     #for p in 0..PANELS
-    let start#p = row_start(tile.row + (#p * SUBGROUP_SIZE + lane) * 4u, tile.z);
-    #for lane in 0..SUBGROUP_SIZE
+    let start#p = row_start(tile.row + (#p * ROW_LANES + lane % ROW_LANES) * 4u, tile.z);
+    #for lane in 0..ROW_LANES
     #for r in 0..4
-    acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] = Accum4(subgroupBroadcast(start#p[#r], #laneu));
+    acc[(#p * ROW_LANES + #lane) * 4 + #r] = Accum4(subgroupBroadcast(start#p[#r], #laneu));
     #end
     #end
     #end
@@ -62,31 +76,47 @@ fn gemm(tile: Tile, steps: Steps, lane: u32) {
     #end
 #endif
     // One loop, not one in another: drivers that keep a mask of lanes merge all sums with it at the end of each.
-    for (var step = steps.begin; step < steps.end; step++) {
+    for (var step = steps.begin; step < steps.end; step += STEP_LANES) {
+#ifdef SPREAD
+        let own = step + lane / ROW_LANES;
+#endif
         #for p in 0..PANELS
+#ifdef SPREAD
+        let a#p = below_end(load_a(rows#p, min(own, steps.end - 1u)), own < steps.end);
+#else
         let a#p = load_a(rows#p, step);
+#endif
         #end
-        let block = load_b(columns, step);
-        // One row of each lane after the other, so that few values of A are in use at a time.
-        #for p in 0..PANELS
-        #for r in 0..4
-        #for lane in 0..SUBGROUP_SIZE
+        #for s in 0..STEP_LANES
         {
-            let a = subgroupBroadcast(a#p[#r], #laneu);
-            acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.x * block[0];
-            acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.y * block[1];
-            acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.z * block[2];
-            acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r] += a.w * block[3];
+#ifdef SPREAD
+            let at = step + #su;
+            let block = below_end(load_b(columns, min(at, steps.end - 1u)), at < steps.end);
+#else
+            let block = load_b(columns, step);
+#endif
+            // One row of each lane after the other, so that few values of A are in use at a time.
+            #for p in 0..PANELS
+            #for r in 0..4
+            #for lane in 0..ROW_LANES
+            {
+                let a = subgroupBroadcast(a#p[#r], #(s * ROW_LANES + lane)u);
+                acc[(#p * ROW_LANES + #lane) * 4 + #r] += a.x * block[0];
+                acc[(#p * ROW_LANES + #lane) * 4 + #r] += a.y * block[1];
+                acc[(#p * ROW_LANES + #lane) * 4 + #r] += a.z * block[2];
+                acc[(#p * ROW_LANES + #lane) * 4 + #r] += a.w * block[3];
+            }
+            #end
+            #end
+            #end
         }
-        #end
-        #end
         #end
     }
     #for p in 0..PANELS
-    #for lane in 0..SUBGROUP_SIZE
+    #for lane in 0..ROW_LANES
     #for r in 0..4
-    if tile.row + (#p * SUBGROUP_SIZE + #lane) * 4 + #r < tile.rows {
-        store_c(tile.row + (#p * SUBGROUP_SIZE + #lane) * 4 + #r, columns, acc[(#p * SUBGROUP_SIZE + #lane) * 4 + #r]);
+    if tile.row + (#p * ROW_LANES + #lane) * 4 + #r < tile.rows {
+        store_c(tile.row + (#p * ROW_LANES + #lane) * 4 + #r, columns, acc[(#p * ROW_LANES + #lane) * 4 + #r]);
     }
     #end
     #end

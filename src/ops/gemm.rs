@@ -33,6 +33,8 @@ pub(super) struct Tiling {
     pub(super) tile_n: usize,
     /// Groups of four rows that a lane loads (subgroups only).
     pub(super) panels: usize,
+    /// Steps of the sum that lanes load at a time (subgroups only): several, where there are fewer rows than lanes could load.
+    step_lanes: usize,
 }
 
 impl Tiling {
@@ -46,9 +48,11 @@ impl Tiling {
                 // make up for the longer code that a driver compiles.
                 let filled = m % (2 * rows) > rows || m.is_multiple_of(2 * rows);
                 let panels = if size <= 8 && filled && flops >= LARGE_FLOPS { 2 } else { 1 };
-                Tiling { family: target.family, tile_m: rows * panels, tile_n: rows, panels }
+                let step_lanes = if 2 * m <= rows { 2 } else { 1 };
+                let tile_m = rows * panels / step_lanes;
+                Tiling { family: target.family, tile_m, tile_n: rows, panels, step_lanes }
             }
-            _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1 },
+            _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1, step_lanes: 1 },
         }
     }
 
@@ -72,7 +76,11 @@ impl Tiling {
             .constant("TILE_N", self.tile_n as u32)
             .linear(m.div_ceil(self.tile_m) * n.div_ceil(self.tile_n) * depth);
         match self.family {
-            Family::Subgroup { .. } => dispatch.constant("PANELS", self.panels as u32),
+            Family::Subgroup { size } => dispatch
+                .constant("PANELS", self.panels as u32)
+                .constant("STEP_LANES", self.step_lanes as u32)
+                .constant("ROW_LANES", size / self.step_lanes as u32)
+                .flags([("SPREAD", self.step_lanes > 1)]),
             Family::Workgroup => dispatch,
         }
     }
