@@ -8,6 +8,8 @@
 //                with sy = (y + padding - ky * dilation) / stride where that is a whole number
 //   grad_weight  grad_weight[o, c, ky, kx] = sum over n, y, x of grad_output[n, o, y, x] * input[n, c, sy, sx]
 //   grad_bias    grad_bias[o] = sum over n, y, x of grad_output[n, o, y, x]
+//                with STAGED phase[py, px, n, c, y, x] = grad_input[n, c, y * stride + py, x * stride + px] of some samples
+//   interleave   grad_input of some samples, of their phases
 //   pack_weight  packed[g, row, ky, kx, channel] = weight, each row padded to a multiple of 4 with zeros
 //
 // A step of four k lies at one kernel position; with FLAT, where the number of channels is no multiple of 4, each k has its own.
@@ -16,7 +18,7 @@
 //
 // bindings   forward: packed, input, output, bias (ROW_START). grad_input: packed, grad_output, grad_input.
 //            grad_weight: grad_output, input, grad_weight or the parts of a split sum [splits, numel].
-//            grad_bias: grad_output, parts [splits, channels]. pack_weight: weight, packed.
+//            grad_bias: grad_output, parts [splits, channels]. pack_weight: weight, packed. interleave: phases, grad_input.
 // dispatch   forward, grad_input, grad_weight: one workgroup per tile, rows fastest, then columns, then groups, each with
 //            its parts of a split sum (grad_weight) or pixels that lie whole strides apart (grad_input with PHASES); folded. grad_bias: one workgroup per channel and split, folded. pack_weight: one invocation per 4
 //            elements, 64 per workgroup, folded.
@@ -63,6 +65,9 @@ struct Params {
     phases_w: u32,
     phase_h: u32,
     phase_w: u32,
+    // STAGED only: samples at a time, and the first of them.
+    samples: u32,
+    first_sample: u32,
 }
 var<immediate> params: Params;
 
@@ -160,13 +165,24 @@ fn columns_at(column: u32, z: u32) -> Columns {
     let x = pixel - y * params.dest_w;
 #endif
     let image = sample * params.groups + part.group;
-    return Columns(
-        column,
-        image * params.rows * (params.dest_h * params.dest_w) + y * params.dest_w + x,
-        image * params.channels * (params.source_h * params.source_w),
-        y,
-        x,
-    );
+#ifdef STAGED
+    let stage = (part.y * params.phases_w + part.x) * params.samples * params.groups + image;
+    let c_at = stage * params.rows * plane + pixel;
+    let source_image = image + params.first_sample * params.groups;
+#else
+    let c_at = image * params.rows * (params.dest_h * params.dest_w) + y * params.dest_w + x;
+    let source_image = image;
+#endif
+    return Columns(column, c_at, source_image * params.channels * (params.source_h * params.source_w), y, x);
+}
+
+// Distance between rows of the result.
+fn row_stride() -> u32 {
+#ifdef STAGED
+    return params.phase_h * params.phase_w;
+#else
+    return params.dest_h * params.dest_w;
+#endif
 }
 
 // Whether one of the four is a pixel of `dest`.
@@ -253,7 +269,7 @@ fn row_start(row: u32, z: u32) -> Accum4 {
 
 fn store_c(row: u32, columns: Columns, sums: Accum4) {
     let value = epilogue(sums);
-    let i = columns.c_at + row * (params.dest_h * params.dest_w);
+    let i = columns.c_at + row * row_stride();
 #ifdef VEC_C
     if columns.column < params.columns {
         dest[i.x >> 2u] = Storage4(value);
@@ -430,5 +446,51 @@ fn pack_weight(
     }
     #end
     packed[i] = values;
+}
+#endif
+
+#ifdef ENTRY_interleave
+#import "shared/divide.wgsl"
+
+struct Params {
+    // Vectors of one phase, and those of a row and of a plane of it.
+    vectors: u32,
+    row_vectors: u32,
+    plane_vectors: u32,
+    // The first plane in grad_input.
+    first_plane: u32,
+    phases_h: u32,
+}
+var<immediate> params: Params;
+
+@group(0) @binding(0) var<storage, read> phases: array<Storage4>;
+@group(0) @binding(1) var<storage, read_write> dest: array<Storage4>;
+
+@compute @workgroup_size(64)
+fn interleave(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) num_workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    if i >= params.vectors * params.phases_h {
+        return;
+    }
+    // A row of grad_input is made of one row of each phase along x.
+    let row = divide(i, params.row_vectors);
+    let place = i - row * params.row_vectors;
+    let image_row = divide(row, params.phases_h);
+    let phase = (row - image_row * params.phases_h) * PHASES_W * params.vectors + image_row * params.row_vectors + place;
+    #for p in 0..PHASES_W
+    let phase#p = phases[phase + #pu * params.vectors];
+    #end
+    let at = (params.first_plane * params.plane_vectors * params.phases_h + row * params.row_vectors + place) * PHASES_W;
+    #for v in 0..PHASES_W
+    dest[at + #vu] = Storage4(
+        #for j in 0..4
+        phase#((4 * v + j) % PHASES_W)[#((4 * v + j) / PHASES_W)],
+        #end
+    );
+    #end
 }
 #endif

@@ -6,6 +6,7 @@ use super::super::gemm::{Split, Tiling, reduce};
 use super::super::{Dispatch, Slot};
 use super::Conv2d;
 use super::direct::Direct;
+use super::stage::Stage;
 use super::winograd::Winograd;
 use crate::shader::Target;
 
@@ -59,6 +60,8 @@ struct Params {
     tiles_n: u32,
     phases: [u32; 2],
     phase: [u32; 2],
+    samples: u32,
+    first_sample: u32,
 }
 
 #[repr(C)]
@@ -170,7 +173,7 @@ impl Geometry {
 
     /// Whether pixels of the result that lie whole strides apart are gathered together, since they meet the same kernel
     /// positions.
-    fn has_phases(&self, gather: Gather) -> bool {
+    pub(super) fn has_phases(&self, gather: Gather) -> bool {
         gather == Gather::GradInput && self.stride != (1, 1)
     }
 
@@ -196,7 +199,9 @@ impl Geometry {
 
     /// Bytes of the workspaces of forward or grad_input.
     pub(in crate::ops) fn workspaces(&self, gather: Gather) -> Vec<u64> {
-        self.workspaces_beside(gather, self.packed_bytes(gather))
+        let mut workspaces = self.workspaces_beside(gather, self.packed_bytes(gather));
+        workspaces.extend(Stage::new(self, gather).map(|stage| stage.size_bytes()));
+        workspaces
     }
 
     /// What products at points need, if they are made, beside `plain`, the workspace of the other kernels: those run where code
@@ -265,7 +270,6 @@ impl Geometry {
         // A step lies at one kernel position if their channels are whole steps.
         let is_flat = !self.padded_channels(gather).is_multiple_of(4);
         let row_vectors = self.row_vectors(gather);
-        let columns = self.samples * phase[0] * phase[1];
         let depth = self.groups * phases[0] * phases[1];
         let tiling = Tiling::new(target, rows, self.flops());
         let mut dispatches = Vec::new();
@@ -273,32 +277,48 @@ impl Geometry {
             dispatches.push(self.pack(gather, weight));
             bindings[0] = Slot::Workspace(0);
         }
-        let params = Params {
-            phases: phases.map(|n| n as u32),
-            phase: phase.map(|n| n as u32),
-            inner_steps: if is_flat { row_vectors } else { row_vectors / self.taps() } as u32,
-            ..flat.params(&tiling, rows, columns, channels, dest, source)
-        };
-        let mut dispatch = Dispatch::new("conv2d", entry, bindings)
-            .params(&params)
-            .loops(row_vectors + self.kernel.0 + self.kernel.1)
-            .constant("GEMM", 1)
-            .constant("VEC_A", 1)
-            .flags([("FLAT", is_flat), ("C_TAIL", has_phases && !channels.is_multiple_of(4))]);
-        if self.is_pointwise() && source.1.is_multiple_of(4) {
-            dispatch = dispatch.constant("VEC_B", 1);
+        let stage = Stage::new(self, gather);
+        if stage.is_some() {
+            bindings[2] = Slot::Workspace(1);
         }
-        if has_phases {
-            let step = |stride: usize, dilation: usize| (stride / gcd(stride, dilation)) as u32;
-            dispatch = dispatch
-                .constant("PHASES", 1)
-                .constant("TAP_STEP_H", step(self.stride.0, self.dilation.0))
-                .constant("TAP_STEP_W", step(self.stride.1, self.dilation.1));
-        } else if (dest.0 * dest.1).is_multiple_of(4) {
-            dispatch = dispatch.constant("VEC_C", 1);
+        let is_vector = if stage.is_some() || !has_phases { (phase[0] * phase[1]).is_multiple_of(4) } else { false };
+        let flags = flags.into_iter().chain([
+            ("FLAT", is_flat),
+            ("C_TAIL", has_phases && !channels.is_multiple_of(4)),
+            ("VEC_B", self.is_pointwise() && source.1.is_multiple_of(4)),
+            ("VEC_C", is_vector),
+            ("PHASES", has_phases),
+            ("STAGED", stage.is_some()),
+        ]);
+        let flags: Vec<_> = flags.collect();
+        let step = |stride: usize, dilation: usize| (stride / gcd(stride, dilation)) as u32;
+        let samples_at_a_time = stage.map_or(self.samples, |stage| stage.samples);
+        for first in (0..self.samples).step_by(samples_at_a_time) {
+            let samples = samples_at_a_time.min(self.samples - first);
+            let columns = samples * phase[0] * phase[1];
+            let params = Params {
+                phases: phases.map(|n| n as u32),
+                phase: phase.map(|n| n as u32),
+                inner_steps: if is_flat { row_vectors } else { row_vectors / self.taps() } as u32,
+                samples: samples as u32,
+                first_sample: first as u32,
+                ..flat.params(&tiling, rows, columns, channels, dest, source)
+            };
+            let mut dispatch = Dispatch::new("conv2d", entry, bindings.clone())
+                .params(&params)
+                .loops(row_vectors + self.kernel.0 + self.kernel.1)
+                .constant("GEMM", 1)
+                .constant("VEC_A", 1)
+                .flags(flags.iter().copied())
+                .flops(tiling.flops(rows, columns, self.groups * self.taps(), channels));
+            if has_phases {
+                dispatch = dispatch
+                    .constant("TAP_STEP_H", step(self.stride.0, self.dilation.0))
+                    .constant("TAP_STEP_W", step(self.stride.1, self.dilation.1));
+            }
+            dispatches.push(tiling.apply(self.strides(dispatch), rows, columns, depth));
+            dispatches.extend(stage.map(|stage| stage.interleave(first, samples)));
         }
-        let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * self.taps(), channels));
-        dispatches.push(tiling.apply(self.strides(dispatch).flags(flags), rows, columns, depth));
         dispatches
     }
 
@@ -396,6 +416,8 @@ impl Geometry {
             tiles_n: columns.div_ceil(tiling.tile_n) as u32,
             phases: [1; 2],
             phase: [0; 2],
+            samples: self.samples as u32,
+            first_sample: 0,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod direct;
 mod geometry;
 mod grad;
+mod stage;
 mod twin;
 mod winograd;
 
@@ -302,6 +303,11 @@ pub fn cases() -> Vec<Case> {
         case("stride2_dilation4", common, [1, 3, 13, 12], [4, 3, 2, 3]),
         case("stride_beyond_input", Conv2d { stride: (9, 7), ..same }, [2, 3, 5, 6], [4, 3, 3, 3]),
         case("stride2_channels36to33", stride2, [2, 36, 13, 11], [33, 36, 3, 3]),
+        // The same with parts of whole vectors, which are put together afterwards; several lots of samples.
+        case("stride2_vectors", stride2, [2, 5, 10, 16], [9, 5, 3, 3]),
+        case("kernel1x1_stride2_vectors", stride2_no_bias, [2, 6, 4, 8], [5, 6, 1, 1]),
+        case("groups2_stride3x4_vectors", groups(Conv2d { stride: (3, 4), ..same }, 2), [2, 18, 9, 16], [18, 9, 2, 3]),
+        case("stride2_lots", stride2_no_bias, [3, 2, 512, 512], [3, 2, 2, 2]),
         // The sum of the gradient of weight is split.
         case("split_weight", Conv2d::default(), [20, 1, 12, 12], [3, 1, 3, 3]),
         case("split_pointwise", plain, [9, 3, 16, 15], [5, 3, 1, 1]),
