@@ -74,6 +74,9 @@ fn convolutions() -> Vec<Case> {
         of("1x1 64->64 28x28", 64, 28, Conv2d::new(64, 1)),
         of("3x3 depthwise 64 28x28", 64, 28, same(64).groups(64)),
         of("3x3 3->32 32x32", 3, 32, same(32)),
+        of("3x3 16->16 64x64", 16, 64, same(16)),
+        of("3x3 64->128 28x28 stride 2", 64, 28, same(128).stride(2)),
+        of("1x1 32->64 64x64 stride 2", 32, 64, Conv2d::new(64, 1).stride(2)),
     ]
     .into_iter()
     .flatten()
