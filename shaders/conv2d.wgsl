@@ -6,11 +6,12 @@
 //                with RELU then max(output, 0)
 //   grad_input   grad_input[n, c, y, x] = sum over o, ky, kx of weight[o, c, ky, kx] * grad_output[n, o, sy, sx]
 //                with sy = (y + padding - ky * dilation) / stride where that is a whole number
+//                with STAGED phases[py, px, n, c, y, x] = grad_input[n, c, y * stride + py, x * stride + px] of some samples
 //   grad_weight  grad_weight[o, c, ky, kx] = sum over n, y, x of grad_output[n, o, y, x] * input[n, c, sy, sx]
 //   grad_bias    grad_bias[o] = sum over n, y, x of grad_output[n, o, y, x]
-//                with STAGED phase[py, px, n, c, y, x] = grad_input[n, c, y * stride + py, x * stride + px] of some samples
-//   interleave   grad_input of some samples, of their phases
-//   pack_weight  packed[g, row, ky, kx, channel] = weight, each row padded to a multiple of 4 with zeros
+//
+// The weights are packed, with PACKED also the image that is gathered, of some samples, and phases are put together afterwards:
+// conv2d_layout.wgsl.
 //
 // A step of four k lies at one kernel position; with FLAT, where the number of channels is no multiple of 4, each k has its own.
 // With PHASES steps have fewer than four k at the end of a kernel position (C_TAIL), and so has grad_weight at the end of a
@@ -18,11 +19,11 @@
 //
 // bindings   forward: packed, input, output, bias (ROW_START). grad_input: packed, grad_output, grad_input.
 //            grad_weight: grad_output, input, grad_weight or the parts of a split sum [splits, numel].
-//            grad_bias: grad_output, parts [splits, channels]. pack_weight: weight, packed. interleave: phases, grad_input.
+//            grad_bias: grad_output, parts [splits, channels].
 // dispatch   forward, grad_input, grad_weight: one workgroup per tile, rows fastest, then columns, then groups, each with
-//            its parts of a split sum (grad_weight) or pixels that lie whole strides apart (grad_input with PHASES); folded. grad_bias: one workgroup per channel and split, folded. pack_weight: one invocation per 4
-//            elements, 64 per workgroup, folded.
-// workgroup  without subgroups 8 KiB, grad_bias 256 bytes; else and pack_weight 0 bytes
+//            its parts of a split sum (grad_weight) or pixels that lie whole strides apart (grad_input with PHASES); folded.
+//            grad_bias: one workgroup per channel and split, folded
+// workgroup  without subgroups 8 KiB, grad_bias 256 bytes; else 0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html
 #import "shared/index.wgsl"
 #import "shared/epilogue.wgsl"
@@ -65,7 +66,7 @@ struct Params {
     phases_w: u32,
     phase_h: u32,
     phase_w: u32,
-    // STAGED only: samples at a time, and the first of them.
+    // forward, grad_input: samples at a time, and the first of them.
     samples: u32,
     first_sample: u32,
 }
@@ -125,7 +126,7 @@ struct Columns {
     column: u32,
     // Where row 0 of each pixel of `dest` lies.
     c_at: vec4<u32>,
-    // Where channel 0 of each pixel's image lies.
+    // Where channel 0 of each pixel's image lies; with PACKED counted in pixels.
     image: vec4<u32>,
     y: vec4<u32>,
     x: vec4<u32>,
@@ -164,16 +165,21 @@ fn columns_at(column: u32, z: u32) -> Columns {
     let y = pixel / vec4<u32>(params.dest_w);
     let x = pixel - y * params.dest_w;
 #endif
+    // Among the images of these samples, and among all.
     let image = sample * params.groups + part.group;
+    let any_image = image + params.first_sample * params.groups;
 #ifdef STAGED
     let stage = (part.y * params.phases_w + part.x) * params.samples * params.groups + image;
     let c_at = stage * params.rows * plane + pixel;
-    let source_image = image + params.first_sample * params.groups;
 #else
-    let c_at = image * params.rows * (params.dest_h * params.dest_w) + y * params.dest_w + x;
-    let source_image = image;
+    let c_at = any_image * params.rows * (params.dest_h * params.dest_w) + y * params.dest_w + x;
 #endif
-    return Columns(column, c_at, source_image * params.channels * (params.source_h * params.source_w), y, x);
+#ifdef PACKED
+    let source_at = image * (params.source_h * params.source_w);
+#else
+    let source_at = any_image * params.channels * (params.source_h * params.source_w);
+#endif
+    return Columns(column, c_at, source_at, y, x);
 }
 
 // Distance between rows of the result.
@@ -226,6 +232,17 @@ fn pixels_at(columns: Columns, number: u32) -> Pixels {
     return Pixels(columns.image + select(vec4<u32>(), y * params.source_w + x, valid), valid);
 }
 
+#ifdef PACKED
+fn load_b(columns: Columns, step: u32) -> Block {
+    let number = divide(step, params.inner_steps);
+    let pixels = pixels_at(columns, number);
+    let i = (pixels.at - number) * params.inner_steps + step;
+    #for j in 0..4
+    let column#j = select(Accum4(), Accum4(source[i[#j]]), pixels.valid[#j]);
+    #end
+    return transpose(Block(column0, column1, column2, column3));
+}
+#else
 fn load_b(columns: Columns, step: u32) -> Block {
     let plane = params.source_h * params.source_w;
 #ifdef FLAT
@@ -259,6 +276,7 @@ fn load_b(columns: Columns, step: u32) -> Block {
     #end
     return Block(k0, k1, k2, k3);
 }
+#endif
 
 #ifdef ROW_START
 fn row_start(row: u32, z: u32) -> Accum4 {
@@ -398,99 +416,5 @@ fn grad_bias(
     if local_index == 0u {
         parts[part * ((params.channels + 3u) & ~3u) + channel] = Storage(total);
     }
-}
-#endif
-
-#ifdef ENTRY_pack_weight
-#import "shared/divide.wgsl"
-
-struct Params {
-    // Vectors of `packed`, and those of a row.
-    vectors: u32,
-    row_vectors: u32,
-    rows: u32,
-    channels: u32,
-    // The same with the zeros that follow them at each tap.
-    padded_channels: u32,
-    taps: u32,
-    // Distances in `weight`.
-    group_stride: u32,
-    row_stride: u32,
-    channel_stride: u32,
-}
-var<immediate> params: Params;
-
-@group(0) @binding(0) var<storage, read> weight: array<Storage>;
-@group(0) @binding(1) var<storage, read_write> packed: array<Storage4>;
-
-@compute @workgroup_size(64)
-fn pack_weight(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors {
-        return;
-    }
-    let index = divide(i, params.row_vectors);
-    let group = divide(index, params.rows);
-    let at = group * params.group_stride + (index - group * params.rows) * params.row_stride;
-    var values = Storage4();
-    #for j in 0..4
-    let k#j = (i - index * params.row_vectors) * 4u + #ju;
-    let tap#j = divide(k#j, params.padded_channels);
-    let channel#j = k#j - tap#j * params.padded_channels;
-    if tap#j < params.taps && channel#j < params.channels {
-        values[#j] = weight[at + channel#j * params.channel_stride + tap#j];
-    }
-    #end
-    packed[i] = values;
-}
-#endif
-
-#ifdef ENTRY_interleave
-#import "shared/divide.wgsl"
-
-struct Params {
-    // Vectors of one phase, and those of a row and of a plane of it.
-    vectors: u32,
-    row_vectors: u32,
-    plane_vectors: u32,
-    // The first plane in grad_input.
-    first_plane: u32,
-    phases_h: u32,
-}
-var<immediate> params: Params;
-
-@group(0) @binding(0) var<storage, read> phases: array<Storage4>;
-@group(0) @binding(1) var<storage, read_write> dest: array<Storage4>;
-
-@compute @workgroup_size(64)
-fn interleave(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors * params.phases_h {
-        return;
-    }
-    // A row of grad_input is made of one row of each phase along x.
-    let row = divide(i, params.row_vectors);
-    let place = i - row * params.row_vectors;
-    let image_row = divide(row, params.phases_h);
-    let phase = (row - image_row * params.phases_h) * PHASES_W * params.vectors + image_row * params.row_vectors + place;
-    #for p in 0..PHASES_W
-    let phase#p = phases[phase + #pu * params.vectors];
-    #end
-    let at = (params.first_plane * params.plane_vectors * params.phases_h + row * params.row_vectors + place) * PHASES_W;
-    #for v in 0..PHASES_W
-    dest[at + #vu] = Storage4(
-        #for j in 0..4
-        phase#((4 * v + j) % PHASES_W)[#((4 * v + j) / PHASES_W)],
-        #end
-    );
-    #end
 }
 #endif

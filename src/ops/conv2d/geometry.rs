@@ -6,7 +6,7 @@ use super::super::gemm::{Split, Tiling, reduce};
 use super::super::{Dispatch, Slot};
 use super::Conv2d;
 use super::direct::Direct;
-use super::stage::Stage;
+use super::lots::Lots;
 use super::winograd::Winograd;
 use crate::shader::Target;
 
@@ -181,7 +181,8 @@ impl Geometry {
     /// them, so there is padding at each; otherwise only at the end of a row.
     fn padded_channels(&self, gather: Gather) -> usize {
         let (_, channels) = self.rows_and_channels(gather);
-        if self.has_phases(gather) { channels.next_multiple_of(4) } else { channels }
+        let is_padded = self.has_phases(gather) || Lots::new(self, gather).is_packed();
+        if is_padded { channels.next_multiple_of(4) } else { channels }
     }
 
     /// Vectors of four in a row of packed weights.
@@ -199,17 +200,19 @@ impl Geometry {
 
     /// Bytes of the workspaces of forward or grad_input.
     pub(in crate::ops) fn workspaces(&self, gather: Gather) -> Vec<u64> {
-        let mut workspaces = self.workspaces_beside(gather, self.packed_bytes(gather));
-        workspaces.extend(Stage::new(self, gather).map(|stage| stage.size_bytes()));
-        workspaces
+        let lots = Lots::new(self, gather).workspaces();
+        self.workspaces_beside(gather, self.packed_bytes(gather).into_iter().chain(lots.into_iter().flatten()))
     }
 
-    /// What products at points need, if they are made, beside `plain`, the workspace of the other kernels: those run where code
-    /// must be short, so the first of the workspaces holds theirs too.
-    fn workspaces_beside(&self, gather: Gather, plain: Option<u64>) -> Vec<u64> {
-        let Some(winograd) = Winograd::new(self, gather) else { return plain.into_iter().collect() };
-        let mut workspaces = winograd.workspaces();
-        workspaces[0] = workspaces[0].max(plain.unwrap_or(0));
+    /// What products at points need, if they are made, and the other kernels, `plain`: those run where code must be short.
+    fn workspaces_beside(&self, gather: Gather, plain: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut workspaces = Winograd::new(self, gather).map_or(Vec::new(), |winograd| winograd.workspaces());
+        for (i, size_bytes) in plain.into_iter().enumerate() {
+            match workspaces.get_mut(i) {
+                Some(workspace) => *workspace = size_bytes.max(*workspace),
+                None => workspaces.push(size_bytes),
+            }
+        }
         workspaces
     }
 
@@ -236,7 +239,7 @@ impl Geometry {
             row_stride: row as u32,
             channel_stride: channel as u32,
         };
-        Dispatch::new("conv2d", "pack_weight", [weight, Slot::Workspace(0)])
+        Dispatch::new("conv2d_layout", "pack_weight", [weight, Slot::Workspace(0)])
             .params(&params)
             .linear(vectors.div_ceil(64))
     }
@@ -273,28 +276,34 @@ impl Geometry {
         let depth = self.groups * phases[0] * phases[1];
         let tiling = Tiling::new(target, rows, self.flops());
         let mut dispatches = Vec::new();
-        if self.packed_bytes(gather).is_some() {
+        let mut workspaces = (0..).map(Slot::Workspace);
+        let mut workspace = |wanted: bool, otherwise| if wanted { workspaces.next() } else { None }.unwrap_or(otherwise);
+        let lots = Lots::new(self, gather);
+        let [a, b, c] = [bindings[0], bindings[1], bindings[2]];
+        bindings[0] = workspace(self.packed_bytes(gather).is_some(), a);
+        bindings[1] = workspace(lots.is_packed(), b);
+        bindings[2] = workspace(lots.is_staged(), c);
+        if bindings[0] != a {
             dispatches.push(self.pack(gather, weight));
-            bindings[0] = Slot::Workspace(0);
         }
-        let stage = Stage::new(self, gather);
-        if stage.is_some() {
-            bindings[2] = Slot::Workspace(1);
-        }
-        let is_vector = if stage.is_some() || !has_phases { (phase[0] * phase[1]).is_multiple_of(4) } else { false };
-        let flags = flags.into_iter().chain([
-            ("FLAT", is_flat),
-            ("C_TAIL", has_phases && !channels.is_multiple_of(4)),
-            ("VEC_B", self.is_pointwise() && source.1.is_multiple_of(4)),
-            ("VEC_C", is_vector),
-            ("PHASES", has_phases),
-            ("STAGED", stage.is_some()),
-        ]);
-        let flags: Vec<_> = flags.collect();
+        // The single tap of four pixels side by side is four pixels side by side.
+        let is_aligned = self.taps() == 1 && self.padding == (0, 0) && phase == [source.0, source.1];
+        let has_vectors = (lots.is_staged() || !has_phases) && (phase[0] * phase[1]).is_multiple_of(4);
+        let flags: Vec<_> = flags
+            .into_iter()
+            .chain([
+                ("FLAT", is_flat),
+                ("C_TAIL", has_phases && !lots.is_packed() && !channels.is_multiple_of(4)),
+                ("VEC_B", lots.is_packed() || is_aligned && (source.0 * source.1).is_multiple_of(4)),
+                ("VEC_C", has_vectors),
+                ("PHASES", has_phases),
+                ("PACKED", lots.is_packed()),
+                ("STAGED", lots.is_staged()),
+            ])
+            .collect();
         let step = |stride: usize, dilation: usize| (stride / gcd(stride, dilation)) as u32;
-        let samples_at_a_time = stage.map_or(self.samples, |stage| stage.samples);
-        for first in (0..self.samples).step_by(samples_at_a_time) {
-            let samples = samples_at_a_time.min(self.samples - first);
+        for first in (0..self.samples).step_by(lots.samples) {
+            let samples = lots.samples.min(self.samples - first);
             let columns = samples * phase[0] * phase[1];
             let params = Params {
                 phases: phases.map(|n| n as u32),
@@ -316,8 +325,9 @@ impl Geometry {
                     .constant("TAP_STEP_H", step(self.stride.0, self.dilation.0))
                     .constant("TAP_STEP_W", step(self.stride.1, self.dilation.1));
             }
+            dispatches.extend(lots.pack(first, samples, b, bindings[1]));
             dispatches.push(tiling.apply(self.strides(dispatch), rows, columns, depth));
-            dispatches.extend(stage.map(|stage| stage.interleave(first, samples)));
+            dispatches.extend(lots.interleave(first, samples, bindings[2], c));
         }
         dispatches
     }

@@ -3,7 +3,7 @@
 mod direct;
 mod geometry;
 mod grad;
-mod stage;
+mod lots;
 mod twin;
 mod winograd;
 
@@ -308,6 +308,10 @@ pub fn cases() -> Vec<Case> {
         case("kernel1x1_stride2_vectors", stride2_no_bias, [2, 6, 4, 8], [5, 6, 1, 1]),
         case("groups2_stride3x4_vectors", groups(Conv2d { stride: (3, 4), ..same }, 2), [2, 18, 9, 16], [18, 9, 2, 3]),
         case("stride2_lots", stride2_no_bias, [3, 2, 512, 512], [3, 2, 2, 2]),
+        // Pixels with their channels side by side; several lots of samples.
+        case("packed_5x5", Conv2d { padding: (2, 1), ..Conv2d::default() }, [2, 10, 7, 9], [11, 10, 5, 5]),
+        case("packed_groups2_dilation2", groups(dilated, 2), [2, 24, 9, 8], [18, 12, 3, 3]),
+        case("packed_lots", Conv2d { stride: (3, 3), padding: (2, 2), ..plain }, [5, 9, 193, 191], [8, 9, 5, 5]),
         // The sum of the gradient of weight is split.
         case("split_weight", Conv2d::default(), [20, 1, 12, 12], [3, 1, 3, 3]),
         case("split_pointwise", plain, [9, 3, 16, 15], [5, 3, 1, 1]),
