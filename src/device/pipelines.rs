@@ -16,25 +16,27 @@ pub struct Pipeline {
     pub reflection: Reflection,
 }
 
-/// All kernels compiled so far.
+/// All kernels compiled so far. Each has a lock of its own, so that several are compiled at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Pipelines {
-    made: Mutex<HashMap<(Kernel, Variant), Arc<Pipeline>>>,
+    made: Mutex<HashMap<(Kernel, Variant), Arc<Mutex<Option<Arc<Pipeline>>>>>>,
 }
 
 impl Device {
-    /// The compiled kernel, compiling it where that has not happened yet.
+    /// The compiled kernel, compiling it where that has not happened yet. Threads that ask for others meanwhile do not wait.
     ///
     /// # Errors
     /// Where the shader is broken, the device lacks what the variant needs, or the driver refuses it.
     pub fn pipeline(&self, kernel: Kernel, variant: &Variant) -> Result<Arc<Pipeline>, DeviceError> {
-        let key = (kernel, variant.clone());
         let mut made = self.pipelines.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pipeline) = made.get(&key) {
+        let own = made.entry((kernel, variant.clone())).or_default().clone();
+        drop(made);
+        let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipeline) = own.as_ref() {
             return Ok(pipeline.clone());
         }
         let pipeline = Arc::new(self.compile(kernel, variant)?);
-        made.insert(key, pipeline.clone());
+        *own = Some(pipeline.clone());
         Ok(pipeline)
     }
 

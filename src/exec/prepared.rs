@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
+
 use super::gpu::{Arena, Tensor, buffer, invalid};
 use super::launch::{Launch, Location, access, storage_type};
 use crate::device::Device;
@@ -41,6 +43,12 @@ pub(super) enum Step {
     },
 }
 
+/// A command, with what the commands before it decide.
+enum Placed<'a> {
+    Dispatch { command: &'a Command, inputs: Vec<Place> },
+    Step(Step),
+}
+
 impl Prepared {
     pub(super) fn new(
         device: &Device,
@@ -64,29 +72,40 @@ impl Prepared {
         let inputs = with_role(Role::Input)
             .map(|id| Ok((graph.value(id).name.clone(), tensor(&places, id)?)))
             .collect::<Result<_, DeviceError>>()?;
-        let mut steps = Vec::new();
+        let mut commands = Vec::new();
         for command in &program.commands {
             match command {
                 Command::Dispatch { node, outputs, workspaces, .. } => {
                     outputs.iter().chain(workspaces).try_for_each(|&place| check_place(place, arenas))?;
-                    steps.push(prepare_dispatch(device, arenas, graph, command, &places)?);
+                    let inputs = input_places(graph, *node, &places)?;
+                    commands.push(Placed::Dispatch { command, inputs });
                     places.extend(graph.node(*node).outputs.iter().copied().zip(outputs.iter().copied()));
                 }
                 // Memory is free by its absence from later launches.
                 Command::Free { .. } => {}
                 Command::Offload { value, to } => {
                     check_place(*to, arenas)?;
-                    steps.push(Step::Offload { value: *value, from: tensor(&places, *value)?, to: *to });
+                    commands.push(Placed::Step(Step::Offload {
+                        value: *value,
+                        from: tensor(&places, *value)?,
+                        to: *to,
+                    }));
                 }
                 Command::Prefetch { value, from, to } => {
                     check_place(*from, arenas)?;
                     check_place(*to, arenas)?;
                     places.insert(*value, *to);
-                    steps.push(Step::Prefetch { from: *from, to: tensor(&places, *value)? });
+                    commands.push(Placed::Step(Step::Prefetch { from: *from, to: tensor(&places, *value)? }));
                 }
             }
         }
         let outputs = with_role(Role::Output).map(|id| tensor(&places, id)).collect::<Result<_, _>>()?;
+        // Drivers compile kernels when launches are made: as many at a time as there are cores.
+        let steps = commands.into_par_iter().map(|placed| match placed {
+            Placed::Dispatch { command, inputs } => prepare_dispatch(device, arenas, graph, command, &inputs),
+            Placed::Step(step) => Ok(step),
+        });
+        let steps = steps.collect::<Result<_, _>>()?;
         Ok(Prepared { graph: graph.clone(), steps, inputs, outputs })
     }
 }
@@ -99,13 +118,23 @@ fn check_place(place: Place, arenas: &[Arena]) -> Result<(), DeviceError> {
     }
 }
 
-/// Binds the launches of a `Dispatch`. `places` says where values are before it.
+/// Where the inputs of a node lie, with values where `places` says.
+fn input_places(graph: &Graph, node: NodeId, places: &BTreeMap<ValueId, Place>) -> Result<Vec<Place>, DeviceError> {
+    let node = graph.node(node);
+    let place_of = |&value: &ValueId| {
+        let place = places.get(&graph.storage_root(value)).copied();
+        place.ok_or_else(|| invalid(format!("`{}`, which {} uses, has no place", graph.value(value).name, node.name)))
+    };
+    node.inputs.iter().map(place_of).collect()
+}
+
+/// Binds the launches of a `Dispatch` whose inputs lie there.
 fn prepare_dispatch(
     device: &Device,
     arenas: &[Arena],
     graph: &Graph,
     command: &Command,
-    places: &BTreeMap<ValueId, Place>,
+    input_places: &[Place],
 ) -> Result<Step, DeviceError> {
     let Command::Dispatch { node: id, outputs: output_places, workspaces, in_place } = command else {
         return Err(invalid("it dispatches what is not a node"));
@@ -116,12 +145,6 @@ fn prepare_dispatch(
     let counts = (output_places.len(), workspaces.len());
     if counts != (outputs.len(), node.op.workspaces(&inputs, &outputs).len()) {
         return Err(invalid(format!("{} has another number of outputs or workspaces", node.name)));
-    }
-    let mut input_places = Vec::with_capacity(inputs.len());
-    for &value in &node.inputs {
-        let place = places.get(&graph.storage_root(value)).copied();
-        let missing = || invalid(format!("`{}`, which {} uses, has no place", graph.value(value).name, node.name));
-        input_places.push(place.ok_or_else(missing)?);
     }
     let bound = input_places.iter().chain(output_places).chain(workspaces);
     bound.clone().try_for_each(|&place| buffer(arenas, place).map(drop))?;
