@@ -124,8 +124,9 @@ fn gather(at: vec4<u32>, valid: vec4<bool>) -> Accum4 {
 #else
 struct Columns {
     column: u32,
-    // Where row 0 of each pixel of `dest` lies.
+    // Where row 0 of each pixel of `dest` lies, and how far the next row: looked up here, not once for each row.
     c_at: vec4<u32>,
+    row_stride: u32,
     // Where channel 0 of each pixel's image lies; with PACKED counted in pixels.
     image: vec4<u32>,
     y: vec4<u32>,
@@ -170,25 +171,18 @@ fn columns_at(column: u32, z: u32) -> Columns {
     let any_image = image + params.first_sample * params.groups;
 #ifdef STAGED
     let stage = (part.y * params.phases_w + part.x) * params.samples * params.groups + image;
+    let row_stride = plane;
     let c_at = stage * params.rows * plane + pixel;
 #else
-    let c_at = any_image * params.rows * (params.dest_h * params.dest_w) + y * params.dest_w + x;
+    let row_stride = params.dest_h * params.dest_w;
+    let c_at = any_image * params.rows * row_stride + y * params.dest_w + x;
 #endif
 #ifdef PACKED
     let source_at = image * (params.source_h * params.source_w);
 #else
     let source_at = any_image * params.channels * (params.source_h * params.source_w);
 #endif
-    return Columns(column, c_at, source_at, y, x);
-}
-
-// Distance between rows of the result.
-fn row_stride() -> u32 {
-#ifdef STAGED
-    return params.phase_h * params.phase_w;
-#else
-    return params.dest_h * params.dest_w;
-#endif
+    return Columns(column, c_at, row_stride, source_at, y, x);
 }
 
 // Whether one of the four is a pixel of `dest`.
@@ -287,7 +281,7 @@ fn row_start(row: u32, z: u32) -> Accum4 {
 
 fn store_c(row: u32, columns: Columns, sums: Accum4) {
     let value = epilogue(sums);
-    let i = columns.c_at + row * row_stride();
+    let i = columns.c_at + row * columns.row_stride;
 #ifdef VEC_C
     if columns.column < params.columns {
         dest[i.x >> 2u] = Storage4(value);

@@ -95,8 +95,9 @@ struct Rows {
 struct Columns {
     // Where the first k of each column lies.
     at: vec4<u32>,
-    // Where row 0 of C lies.
+    // Where row 0 of C lies, and how far the next: looked up here, not once for each row.
     c_at: u32,
+    ldc: u32,
     column: u32,
 }
 
@@ -145,13 +146,13 @@ fn columns_at(column: u32, z: u32) -> Columns {
         + panel_at(vec4<u32>(column), params.c_panel).x;
     let all = vec4<u32>(params.n - 1u);
 #ifdef TRANS_B
-    return Columns(base + params.ldb * min(column + LANES, all), c_at, column);
+    return Columns(base + params.ldb * min(column + LANES, all), c_at, params.ldc, column);
 #else
 #ifdef VEC_B
     let first = panel_at(vec4<u32>(min(column, (params.n - 1u) & ~3u)), params.b_panel);
-    return Columns(base + first + LANES, c_at, column);
+    return Columns(base + first + LANES, c_at, params.ldc, column);
 #else
-    return Columns(base + panel_at(min(column + LANES, all), params.b_panel), c_at, column);
+    return Columns(base + panel_at(min(column + LANES, all), params.b_panel), c_at, params.ldc, column);
 #endif
 #endif
 }
@@ -264,7 +265,7 @@ fn column_start(columns: Columns) -> Accum4 {
 
 fn store_c(row: u32, columns: Columns, sums: Accum4) {
     let value = epilogue(sums);
-    let i = columns.c_at + row * params.ldc;
+    let i = columns.c_at + row * columns.ldc;
 #ifdef VEC_C
     if columns.column < params.n {
 #ifdef ACCUMULATE

@@ -2,8 +2,9 @@
 
 struct Columns {
     column: u32,
-    // Group, part of the sum, and column of C.
+    // Group, part of the sum, and column of C; how far the next row is.
     c_at: u32,
+    row_stride: u32,
     // Channel's plane.
     plane: vec4<u32>,
     // Position of the kernel's tap, relative to the output pixel times the stride. May be below zero, wrapping around.
@@ -27,6 +28,7 @@ fn columns_at(column: u32, z: u32) -> Columns {
     return Columns(
         column,
         group * params.rows * params.columns + (z - group * params.splits) * params.c_split + column,
+        params.columns,
         (group * params.channels + channel) * (params.source_h * params.source_w),
         ky * params.dilation_h - params.padding_h,
         kx * params.dilation_w - params.padding_w,
@@ -84,7 +86,7 @@ fn load_b(columns: Columns, step: u32) -> Block {
 }
 
 fn store_c(row: u32, columns: Columns, value: Accum4) {
-    let i = columns.c_at + row * params.columns;
+    let i = columns.c_at + row * columns.row_stride;
 #ifdef VEC_C
     if columns.column < params.columns {
         dest[i >> 2u] = Storage4(value);
