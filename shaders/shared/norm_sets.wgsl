@@ -23,8 +23,30 @@ struct Params {
     eps: f32,
     // 1 / elements of a group
     inverse_terms: f32,
+#for k in 0..SETTINGS
+    setting_#k: f32,
+#end
 }
 var<immediate> params: Params;
+
+// What is written at a place: with LINKS, what elementwise functions make of it.
+#ifdef LINKS
+fn runtime_number() -> u32 {
+    return params.terms;
+}
+
+fn finished(y: Value, i: u32) -> Value {
+#ifdef VECTORS
+    return linked(y, i);
+#else
+    return linked(Accum4(y), i).x;
+#endif
+}
+#else
+fn finished(y: Value, i: u32) -> Value {
+    return y;
+}
+#endif
 
 // A team's set and split, clamped to those that exist.
 struct Team {
@@ -208,7 +230,8 @@ fn write_output(team: Team, local_index: u32, s: Statistics) {
     for (var term = first; term < end; term += LANES) {
         let i = element_of(team.set_number, place);
         let scale = scale_at(fixed_scale, first_other, place);
-        output[i] = Element(activated(affine((input_at(i) - s.mean) * s.rstd, scale)));
+        let y = activated(affine((input_at(i) - s.mean) * s.rstd, scale));
+        output[i] = Element(finished(y, i));
         place = next_place(place);
     }
 }
@@ -408,7 +431,8 @@ fn write_grad_input(team: Team, local_index: u32, means: Sums) {
     for (var term = first; term < end; term += LANES) {
         let i = element_of(team.set_number, place);
         let scale = scale_at(fixed_scale, first_other, place);
-        output[i] = Element(grad_input_of(gradient_at(i, scale, s), scale, s, means));
+        let y = grad_input_of(gradient_at(i, scale, s), scale, s, means);
+        output[i] = Element(finished(y, i));
         place = next_place(place);
     }
 }

@@ -115,12 +115,13 @@ enum StatisticsName {
     Frozen,
 }
 
-/// What the planner may do to save memory, besides micro-batches (for which there is `--micro-batches 1`).
+/// What the planner may do to save memory or time, besides micro-batches (for which there is `--micro-batches 1`).
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum LeverName {
     Recompute,
     Offload,
     SmallForms,
+    Chains,
 }
 
 impl ModelArgs {
@@ -154,6 +155,7 @@ impl ModelArgs {
             recompute: !self.without.contains(&LeverName::Recompute),
             offload: !self.without.contains(&LeverName::Offload),
             compact: !self.without.contains(&LeverName::SmallForms),
+            chains: !self.without.contains(&LeverName::Chains),
         };
         config.clip_norm = self.clip_norm.map(|norm| norm as f32).or_else(|| plan.and_then(PlanFile::clip_norm));
         config.statistics = match self.batch_norm {

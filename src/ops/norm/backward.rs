@@ -120,6 +120,10 @@ impl Op for NormBackward {
         Flags { batch_separable: self.norm.batch_separable, ..Flags::default() }
     }
 
+    fn takes_links(&self) -> bool {
+        self.wanted[0]
+    }
+
     fn in_place(&self) -> &'static [(usize, usize)] {
         match (self.wanted[0], self.places().input) {
             (false, _) => &[],

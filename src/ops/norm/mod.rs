@@ -257,6 +257,10 @@ macro_rules! normalization_op {
                 $crate::ops::Flags { batch_separable, ..Default::default() }
             }
 
+            fn takes_links(&self) -> bool {
+                true
+            }
+
             fn in_place(&self) -> &'static [(usize, usize)] {
                 &[(0, 0)]
             }
