@@ -186,6 +186,25 @@ fn activated(y: Value) -> Value {
 #endif
 }
 
+// What is written at a place: with LINKS, what elementwise functions make of it.
+#ifdef LINKS
+fn runtime_number() -> u32 {
+    return params.terms;
+}
+
+fn finished(y: Value, i: u32) -> Value {
+#ifdef VECTORS
+    return linked(y, i);
+#else
+    return linked(Accum4(y), i).x;
+#endif
+}
+#else
+fn finished(y: Value, i: u32) -> Value {
+    return y;
+}
+#endif
+
 struct Sums {
     g: Accum,
     gx: Accum,

@@ -29,25 +29,6 @@ struct Params {
 }
 var<immediate> params: Params;
 
-// What is written at a place: with LINKS, what elementwise functions make of it.
-#ifdef LINKS
-fn runtime_number() -> u32 {
-    return params.terms;
-}
-
-fn finished(y: Value, i: u32) -> Value {
-#ifdef VECTORS
-    return linked(y, i);
-#else
-    return linked(Accum4(y), i).x;
-#endif
-}
-#else
-fn finished(y: Value, i: u32) -> Value {
-    return y;
-}
-#endif
-
 // A team's set and split, clamped to those that exist.
 struct Team {
     set_number: u32,
