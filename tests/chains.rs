@@ -99,6 +99,7 @@ fn own() -> Model {
         let [a, b, c] = ["a", "b", "c"].map(|name| x.layer(name, Linear::new(17)));
         let gated = (a * b + c).tanh() + (b * c).silu();
         let y = (gated * gated + a.clamp(-0.3, 0.5)).apply(LayerNorm::new()) + b;
+        let y = y + y.layer("norm2", LayerNorm::new()).layer("d", Linear::new(17));
         (y.exp().pow(0.5).log() * c).apply(Linear::new(3))
     })
 }

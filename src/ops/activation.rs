@@ -8,8 +8,8 @@ use crate::ops::mask::{GradInputMask, Mask};
 use crate::tensor::{DType, TensorDesc, ValueId};
 use crate::twin;
 
-/// A function of one element. Every activation is an [`Op`] that `shaders/<NAME>.wgsl` has the functions
-/// `<NAME>_forward` (of an element) and `<NAME>_grad_input` (of the saved element and the gradient for the output) for.
+/// A function of one element. Every activation is an [`Op`] with two functions in `shaders/<NAME>.wgsl`: `<NAME>_forward` of an
+/// element, and `<NAME>_grad_input` of the saved element and the gradient for the output.
 pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// Name of the op and of its files.
     const NAME: &'static str;

@@ -12,6 +12,7 @@ use super::layer_norm::LayerNorm;
 use super::leaky_relu::LeakyRelu;
 use super::mask::GradInputMask;
 use super::mul::Mul;
+use super::norm::all_gradients;
 use super::relu::Relu;
 use super::scale::Scale;
 use super::silu::Silu;
@@ -190,47 +191,25 @@ impl Op for Chain {
 
 /// Test cases.
 pub fn cases() -> Vec<Case> {
-    const VALUE: Option<usize> = None;
-    let link = |op: Arc<dyn Op>, operands: &[Option<usize>]| (op, operands.to_vec());
-    let chain = |head: Arc<dyn Op>, inputs: usize, links: Vec<(Arc<dyn Op>, Vec<Option<usize>>)>| {
-        links.into_iter().fold(Chain::new(head, inputs), |chain, (op, operands)| chain.then(op, operands))
-    };
-    let relu_grad = || Arc::new(GradInput(Relu));
-    let masked = GradInputMask { activation: LeakyRelu { slope: 0.1 }, name: "leaky_relu.grad_input_mask" };
     let [exact, tanh] = [GeluForm::Erf, GeluForm::Tanh].map(|approximate| Arc::new(Gelu { approximate }));
+    let scale = Arc::new(Scale { factor: -1.5 });
+    let clamp = Arc::new(Clamp { min: -0.2, max: 1.1 });
+    let masked = GradInputMask { activation: LeakyRelu { slope: 0.1 }, name: "leaky_relu.grad_input_mask" };
+    let sum = || Chain::new(Arc::new(Add), 2);
     let elementwise = [
-        ("add_relu", 2, chain(Arc::new(Add), 2, vec![link(Arc::new(Relu), &[VALUE])])),
-        (
-            "mul_add_tanh",
-            3,
-            chain(
-                Arc::new(Mul),
-                2,
-                vec![link(Arc::new(Add), &[VALUE, Some(2)]), link(Arc::new(Tanh), &[VALUE])],
-            ),
-        ),
+        ("add_relu", 2, sum().then(Arc::new(Relu), [None])),
+        ("mul_add_tanh", 3, Chain::new(Arc::new(Mul), 2).then(Arc::new(Add), [None, Some(2)]).then(Arc::new(Tanh), [None])),
         (
             "scale_leaky_relu_clamp",
             1,
-            chain(
-                Arc::new(Scale { factor: -1.5 }),
-                1,
-                vec![
-                    link(Arc::new(LeakyRelu { slope: 0.3 }), &[VALUE]),
-                    link(Arc::new(Clamp { min: -0.2, max: 1.1 }), &[VALUE]),
-                ],
-            ),
+            Chain::new(scale, 1).then(Arc::new(LeakyRelu { slope: 0.3 }), [None]).then(clamp, [None]),
         ),
         // The value is not the first operand, or an input is read twice.
-        ("add_relu_grad", 3, chain(Arc::new(Add), 2, vec![link(relu_grad(), &[Some(2), VALUE])])),
-        ("silu_mul_own", 1, chain(Arc::new(Silu), 1, vec![link(Arc::new(Mul), &[Some(0), VALUE])])),
-        ("gelu_gelu", 1, chain(exact, 1, vec![link(tanh, &[VALUE])])),
-        (
-            "add_add_add_add_add_add",
-            7,
-            chain(Arc::new(Add), 2, (2..7).map(|i| link(Arc::new(Add), &[VALUE, Some(i)])).collect()),
-        ),
-        ("add_masked", 2, chain(Arc::new(Add), 2, vec![link(Arc::new(masked), &[Some(2), VALUE])])),
+        ("add_relu_grad", 3, sum().then(Arc::new(GradInput(Relu)), [Some(2), None])),
+        ("silu_mul_own", 1, Chain::new(Arc::new(Silu), 1).then(Arc::new(Mul), [Some(0), None])),
+        ("gelu_gelu", 1, Chain::new(exact, 1).then(tanh, [None])),
+        ("add_add_add_add_add_add", 7, (2..7).fold(sum(), |chain, i| chain.then(Arc::new(Add), [None, Some(i)]))),
+        ("add_masked", 2, sum().then(Arc::new(masked), [Some(2), None])),
     ];
     let mut cases = Vec::new();
     for (name, inputs, op) in elementwise {
@@ -273,6 +252,16 @@ fn after_norms() -> Vec<Case> {
             let case = case.forward_only().reduction(terms);
             cases.push(if parameters == 4 { case.fill(2, Fill::Uniform(0.2, 3.0)) } else { case });
         }
+    }
+    let backward = all_gradients(LayerNorm { affine: Affine::Full, ..layer_norm }.normalization());
+    for [rows, width] in [[5, 3], [4, 64], [33, 256]] {
+        let large = TensorDesc::f32([rows, width]);
+        let statistics = TensorDesc::f32([rows]);
+        let weight = TensorDesc::f32([width]);
+        let descs = [large.clone(), large.clone(), statistics.clone(), statistics, weight, large];
+        let op = Chain::new(backward.clone(), 5).then(Arc::new(Add), [None, Some(5)]);
+        let case = Case::new(format!("layer_norm_backward_add_{rows}x{width}"), op, descs);
+        cases.push(case.fill(3, Fill::Uniform(0.2, 3.0)).forward_only().reduction(rows.max(width)));
     }
     cases
 }

@@ -49,6 +49,11 @@ impl NormBackward {
     }
 }
 
+/// The op of all gradients of a normalization, for test cases.
+pub(in crate::ops) fn all_gradients(norm: Normalization) -> Arc<dyn Op> {
+    Arc::new(NormBackward { norm, wanted: [true; 3] })
+}
+
 /// Adds the node of the gradients of a normalization.
 pub(in crate::ops) fn backward(
     norm: Normalization,

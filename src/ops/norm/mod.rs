@@ -10,7 +10,7 @@ mod twin;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use backward::backward;
+pub(super) use backward::{all_gradients, backward};
 pub(super) use launch::Launches;
 pub(super) use sets::Grouping;
 use sets::Sets;
