@@ -1,16 +1,14 @@
-// output = clamp(input, min, max); grad_input = grad_output where min < output < max, else 0.
+// output = clamp(input, low, high); grad_input = grad_output where low < output < high, else 0.
 //
-// bindings, in place, dispatch, workgroup   see shared/activation.wgsl; `saved` is the output, the
-//            settings are min and max
+// kernel     elementwise.wgsl; `saved` is the output
 // source     https://pytorch.org/docs/stable/generated/torch.clamp.html, torch.nn.Hardtanh.html
-#import "shared/activation.wgsl"
 #import "shared/math.wgsl"
 
-fn activation(x: Accum4) -> Accum4 {
-    return hold4(x, params.setting, params.second_setting);
+fn clamp_forward(x: Accum4, low: f32, high: f32) -> Accum4 {
+    return hold4(x, low, high);
 }
 
-fn activation_gradient(saved: Accum4, grad_output: Accum4) -> Accum4 {
-    let is_inside = (saved > Accum4(params.setting)) & (saved < Accum4(params.second_setting));
+fn clamp_grad_input(saved: Accum4, grad_output: Accum4, low: f32, high: f32) -> Accum4 {
+    let is_inside = (saved > Accum4(low)) & (saved < Accum4(high));
     return select(Accum4(0.0), grad_output, is_inside);
 }

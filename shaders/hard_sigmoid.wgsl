@@ -1,14 +1,13 @@
 // output = clamp(input + 3, 0, 6) / 6; grad_input = grad_output / 6 where |input| < 3, else 0.
 //
-// bindings, in place, dispatch, workgroup   see shared/activation.wgsl; `saved` is the input
+// kernel     elementwise.wgsl; `saved` is the input
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Hardsigmoid.html
-#import "shared/activation.wgsl"
 #import "shared/math.wgsl"
 
-fn activation(x: Accum4) -> Accum4 {
+fn hard_sigmoid_forward(x: Accum4) -> Accum4 {
     return hold4(x + 3.0, 0.0, 6.0) / 6.0;
 }
 
-fn activation_gradient(saved: Accum4, grad_output: Accum4) -> Accum4 {
+fn hard_sigmoid_grad_input(saved: Accum4, grad_output: Accum4) -> Accum4 {
     return select(Accum4(0.0), grad_output / 6.0, abs(saved) < Accum4(3.0));
 }

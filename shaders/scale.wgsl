@@ -1,37 +1,7 @@
-// output = setting * input
+// output = factor * input
 //
-// bindings   forward: input, output. Any shape, both alike.
-// in place   input
-// dispatch   one invocation per 4 elements, 64 per workgroup, folded
-// workgroup  0 bytes
-#import "shared/index.wgsl"
+// kernel     elementwise.wgsl
 
-struct Params {
-    // Elements / 4, rounded up.
-    vectors: u32,
-    setting: f32,
-}
-var<immediate> params: Params;
-
-#ifdef IN_PLACE_0
-#else
-@group(0) @binding(0) var<storage, read> input: array<Storage4>;
-#endif
-@group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
-
-@compute @workgroup_size(64)
-fn forward(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors {
-        return;
-    }
-#ifdef IN_PLACE_0
-    output[i] = Storage4(params.setting * Accum4(output[i]));
-#else
-    output[i] = Storage4(params.setting * Accum4(input[i]));
-#endif
+fn scale_forward(x: Accum4, factor: f32) -> Accum4 {
+    return factor * x;
 }

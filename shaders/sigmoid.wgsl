@@ -1,14 +1,13 @@
 // output = 1 / (1 + exp(-input)); grad_input = grad_output * output * (1 - output).
 //
-// bindings, in place, dispatch, workgroup   see shared/activation.wgsl; `saved` is the output
+// kernel     elementwise.wgsl; `saved` is the output
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Sigmoid.html
-#import "shared/activation.wgsl"
 #import "shared/math.wgsl"
 
-fn activation(x: Accum4) -> Accum4 {
+fn sigmoid_forward(x: Accum4) -> Accum4 {
     return sigmoid4(x);
 }
 
-fn activation_gradient(saved: Accum4, grad_output: Accum4) -> Accum4 {
+fn sigmoid_grad_input(saved: Accum4, grad_output: Accum4) -> Accum4 {
     return grad_output * saved * (1.0 - saved);
 }

@@ -1,13 +1,12 @@
 // output = sqrt(input); grad_input = grad_output / (2 * output).
 //
-// bindings, in place, dispatch, workgroup   see shared/activation.wgsl; `saved` is the output
+// kernel     elementwise.wgsl; `saved` is the output
 // source     https://pytorch.org/docs/stable/generated/torch.sqrt.html
-#import "shared/activation.wgsl"
 
-fn activation(x: Accum4) -> Accum4 {
+fn sqrt_forward(x: Accum4) -> Accum4 {
     return sqrt(x);
 }
 
-fn activation_gradient(saved: Accum4, grad_output: Accum4) -> Accum4 {
+fn sqrt_grad_input(saved: Accum4, grad_output: Accum4) -> Accum4 {
     return grad_output / (saved + saved);
 }

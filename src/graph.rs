@@ -1,5 +1,7 @@
 //! The graph: values and the nodes that make them, in an order in which they can run. Shapes are checked while building.
 
+mod chain;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;

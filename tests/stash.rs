@@ -1,87 +1,22 @@
 //! What forward keeps for backward in small forms: the same gradients bit for bit, and fewer bytes.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+mod common;
 
-use tightfit::autodiff::{self, Training};
+use std::collections::BTreeSet;
+
+use common::classifier::{Form, assert_same, classifier, planned, train};
 use tightfit::device::testing::device_or_skip;
-use tightfit::error::GraphError;
-use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
+use tightfit::exec::{CpuExecutor, GpuExecutor};
 use tightfit::graph::{Graph, Pass, Phase, Role};
 use tightfit::models;
-use tightfit::nn::{Conv2d, Lstm, Mode, Model, Sequential, Statistics};
-use tightfit::ops::cross_entropy::CrossEntropy;
-use tightfit::ops::sgd::Sgd;
-use tightfit::ops::{Stash, UpdateRule};
-use tightfit::plan::{CostModel, Levers, Limits, Planned, Request, Source, plan};
-use tightfit::tensor::{DType, TensorDesc};
+use tightfit::nn::{Conv2d, Lstm, Model, Sequential, Statistics};
+use tightfit::ops::Stash;
+use tightfit::plan::{Limits, Source as _};
+use tightfit::tensor::DType;
 
-struct Classifier {
-    model: Model,
-    stash: Stash,
-    rule: Arc<dyn UpdateRule>,
-}
-
-impl Source for Classifier {
-    /// The form that is looked at, whichever the planner asks for.
-    fn graph(&self, pass: Pass, samples: usize, batch: usize, _stash: Stash) -> Result<Graph, GraphError> {
-        let built = self.model.build_part(samples, batch, Mode::Train(Statistics::Exact))?;
-        let mut graph = built.graph;
-        let labels = graph.input("labels", TensorDesc::u32([samples]));
-        let loss = graph.apply(CrossEntropy::default(), &[built.output, labels])?;
-        let weight = samples as f32 / batch as f32;
-        let (groups, group_of) = (std::slice::from_ref(&self.rule), &BTreeMap::new());
-        let (stash, carries) = (self.stash, &built.carries[..]);
-        let training = Training { groups, group_of, clip_norm: None, pass, weight, stash, carries };
-        autodiff::joint(graph, loss, &[], &training)
-    }
-}
-
-fn classifier(model: &Model, stash: Stash) -> Classifier {
-    let rule = Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0, lr: 0.1 };
-    Classifier { model: model.clone(), stash, rule: Arc::new(rule) }
-}
-
-fn planned(model: &Model, stash: Stash, batch: usize, micro_batches: usize, limits: Limits) -> Planned {
-    let costs = CostModel::default();
-    let levers = Levers { compact: false, ..Levers::default() };
-    let request = Request { batch, budget_bytes: None, micro_batches: Some(micro_batches), levers, limits, costs };
-    plan(&classifier(model, stash), &request).unwrap()
-}
-
-/// Numbers in -0.5..0.5.
-fn numbers(salt: usize, count: usize) -> Vec<f32> {
-    (0..count).map(|i| ((i * 7919 + salt * 104_729) % 1009) as f32 / 1009.0 - 0.5).collect()
-}
-
-/// Everything that outlives two steps, gradients in the momentum among it.
-fn train(model: &Model, planned: &Planned, executor: &mut dyn Executor) -> BTreeMap<String, Vec<u8>> {
-    let rule = classifier(model, Stash::Full).rule;
-    for parameter in model.build(1, Mode::Evaluate).unwrap().parameters {
-        let value = planned.plan.persistent.iter().find(|value| value.name == parameter.name).unwrap();
-        let mut data = vec![0.0; value.desc.numel()];
-        parameter.init.fill(1, &parameter.name, &mut data);
-        executor.write(&parameter.name, bytemuck::cast_slice(&data)).unwrap();
-    }
-    for step in 1..3 {
-        for (part, &program) in planned.plan.schedule.iter().enumerate() {
-            let graph = &planned.graphs[program];
-            let inputs = graph.values().iter().filter(|value| value.role == Role::Input).map(|value| {
-                let count = value.desc.numel();
-                let data = match value.name.as_str() {
-                    "labels" => (0..count as u32).flat_map(|i| (i % 3).to_le_bytes()).collect::<Vec<_>>(),
-                    autodiff::HYPER => bytemuck::cast_slice(&rule.hyper(step)).to_vec(),
-                    _ => bytemuck::cast_slice(&numbers(step as usize * 10 + part, count)).to_vec(),
-                };
-                (value.name.as_str(), data)
-            });
-            let inputs: Vec<_> = inputs.collect();
-            let inputs: Vec<_> = inputs.iter().map(|(name, data)| (*name, data.as_slice())).collect();
-            executor.run(program, &inputs).unwrap();
-        }
-    }
-    planned.plan.persistent.iter().map(|value| (value.name.clone(), executor.read(&value.name).unwrap())).collect()
+fn form(stash: Stash) -> Form {
+    Form { stash, chains: false, statistics: Statistics::Exact }
 }
 
 fn small_models() -> Vec<Model> {
@@ -100,20 +35,12 @@ fn small_models() -> Vec<Model> {
         .collect()
 }
 
-fn assert_same(model: &Model, full: &BTreeMap<String, Vec<u8>>, compact: &BTreeMap<String, Vec<u8>>) {
-    assert_eq!(full.len(), compact.len());
-    for (name, data) in full {
-        assert!(bytemuck::pod_collect_to_vec::<u8, f32>(data).iter().all(|x| x.is_finite()), "{name}");
-        assert!(compact[name] == *data, "{}: `{name}` differs", model.name());
-    }
-}
-
 #[test]
 fn training_is_the_same_bit_for_bit_on_the_cpu() {
     for model in small_models() {
         for micro_batches in [1, 3] {
             let run = |stash| {
-                let planned = planned(&model, stash, 7, micro_batches, Limits::default());
+                let planned = planned(&model, form(stash), 7, micro_batches, Limits::default());
                 train(&model, &planned, &mut CpuExecutor::new(&planned).unwrap())
             };
             assert_same(&model, &run(Stash::Full), &run(Stash::Compact));
@@ -130,7 +57,7 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
             let mut results = Vec::new();
             for stash in [Stash::Full, Stash::Compact] {
                 let Some(device) = device_or_skip() else { return };
-                let planned = planned(&model, stash, batch, 1, device.limits());
+                let planned = planned(&model, form(stash), batch, 1, device.limits());
                 results.push(train(&model, &planned, &mut GpuExecutor::new(device, &planned).unwrap()));
             }
             assert_same(&model, &results[0], &results[1]);
@@ -139,7 +66,7 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
 }
 
 fn joint(model: &Model, stash: Stash, samples: usize) -> Graph {
-    classifier(model, stash).graph(Pass::Only, samples, samples, stash).unwrap()
+    classifier(model, form(stash)).graph(Pass::Only, samples, samples, stash).unwrap()
 }
 
 /// Bytes that forward makes and that later phases read.

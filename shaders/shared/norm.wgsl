@@ -23,11 +23,12 @@
 //            WEIGHT, BIAS [parameters]
 //            MOMENTS [groups, splits]: mean (less the group's first element) and sum of squares around it
 //            SUM_G, SUM_GX [sets, splits], written; TOTAL_G, TOTAL_GX [groups], read
-// constants  VECTORS; RELU; CENTERED (subtract the mean); PER_ELEMENT (the elements of a run have a parameter each);
+// constants  VECTORS, or BY_ELEMENT; RELU; CENTERED (subtract the mean); PER_ELEMENT (the elements of a run have a parameter each);
 //            ONE_PARAMETER (all elements of a set have one);
 //            BY_PARAMETER (sets are those of parameters); COLUMNS (a vector is of four sets side by side, LANES is 1);
 //            WEIGHTED (sums over groups include w, which differs there)
-// in place   normalize, forward: input; grad_input, grad_input_from_sums: input or grad_output
+// links      forward, normalize, grad_input and grad_input_from_sums end in them (shared/links.wgsl)
+// in place   normalize, forward: input; grad_input, grad_input_from_sums: input or grad_output; all: operands of links
 // dispatch   LANES invocations per set and split, 64 per workgroup (with subgroups LANES), folded
 // workgroup  768 bytes (forward, moments, combine), 256 bytes (grad_input, sums), with subgroups 0 bytes
 // source     https://arxiv.org/abs/1502.03167; Welford 1962, https://doi.org/10.2307/1266577 (updates of a mean and a sum
@@ -184,6 +185,25 @@ fn activated(y: Value) -> Value {
     return y;
 #endif
 }
+
+// What is written at a place: with LINKS, what elementwise functions make of it.
+#ifdef LINKS
+fn runtime_number() -> u32 {
+    return params.terms;
+}
+
+fn finished(y: Value, i: u32) -> Value {
+#ifdef VECTORS
+    return linked(y, i);
+#else
+    return linked(Accum4(y), i).x;
+#endif
+}
+#else
+fn finished(y: Value, i: u32) -> Value {
+    return y;
+}
+#endif
 
 struct Sums {
     g: Accum,

@@ -23,6 +23,9 @@ struct Params {
     eps: f32,
     // 1 / elements of a group
     inverse_terms: f32,
+#for k in 0..SETTINGS
+    setting_#k: f32,
+#end
 }
 var<immediate> params: Params;
 
@@ -208,7 +211,8 @@ fn write_output(team: Team, local_index: u32, s: Statistics) {
     for (var term = first; term < end; term += LANES) {
         let i = element_of(team.set_number, place);
         let scale = scale_at(fixed_scale, first_other, place);
-        output[i] = Element(activated(affine((input_at(i) - s.mean) * s.rstd, scale)));
+        let y = activated(affine((input_at(i) - s.mean) * s.rstd, scale));
+        output[i] = Element(finished(y, i));
         place = next_place(place);
     }
 }
@@ -408,7 +412,8 @@ fn write_grad_input(team: Team, local_index: u32, means: Sums) {
     for (var term = first; term < end; term += LANES) {
         let i = element_of(team.set_number, place);
         let scale = scale_at(fixed_scale, first_other, place);
-        output[i] = Element(grad_input_of(gradient_at(i, scale, s), scale, s, means));
+        let y = grad_input_of(gradient_at(i, scale, s), scale, s, means);
+        output[i] = Element(finished(y, i));
         place = next_place(place);
     }
 }

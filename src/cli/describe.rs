@@ -31,6 +31,7 @@ pub(crate) fn describe(plan: &Plan, unified_memory: bool) -> Map<String, Value> 
         ("micro_batches", json!(plan.micro_batches.len())),
         ("micro_batch_sizes", json!(plan.micro_batches)),
         ("stash", json!(plan.stash)),
+        ("chains", json!(plan.chains)),
         ("programs", programs(plan)),
         ("predicted_step_ms", json!(milliseconds(plan.predicted_step_ns as f64))),
         ("overhead_ms", json!(milliseconds(plan.overhead_ns()))),

@@ -115,12 +115,23 @@ enum StatisticsName {
     Frozen,
 }
 
-/// What the planner may do to save memory, besides micro-batches (for which there is `--micro-batches 1`).
+/// What the planner may do to save memory or time, besides micro-batches (for which there is `--micro-batches 1`).
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum LeverName {
+pub(crate) enum LeverName {
     Recompute,
     Offload,
     SmallForms,
+    Chains,
+}
+
+/// All levers but these.
+pub(crate) fn levers_without(names: &[LeverName]) -> Levers {
+    Levers {
+        recompute: !names.contains(&LeverName::Recompute),
+        offload: !names.contains(&LeverName::Offload),
+        compact: !names.contains(&LeverName::SmallForms),
+        chains: !names.contains(&LeverName::Chains),
+    }
 }
 
 impl ModelArgs {
@@ -150,11 +161,7 @@ impl ModelArgs {
         }
         config.budget_bytes = self.budget;
         config.micro_batches = self.micro_batches;
-        config.levers = Levers {
-            recompute: !self.without.contains(&LeverName::Recompute),
-            offload: !self.without.contains(&LeverName::Offload),
-            compact: !self.without.contains(&LeverName::SmallForms),
-        };
+        config.levers = levers_without(&self.without);
         config.clip_norm = self.clip_norm.map(|norm| norm as f32).or_else(|| plan.and_then(PlanFile::clip_norm));
         config.statistics = match self.batch_norm {
             Some(StatisticsName::Exact) => Statistics::Exact,

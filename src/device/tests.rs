@@ -86,20 +86,21 @@ fn a_buffer_beyond_the_limits_is_an_error() {
 #[test]
 fn pipelines_are_made_once_and_refused_where_unsupported() {
     let Some(device) = device_or_skip() else { return };
-    let relu = Kernel { file: "relu", entry: "forward" };
+    let copy = Kernel { file: "copy", entry: "forward" };
     let variant = Variant {
         storage: StorageType::F32,
         access: Access::Read,
         in_place: None,
         family: Family::Workgroup,
         consts: Vec::new(),
+        links: Vec::new(),
     };
-    let first = device.pipeline(relu, &variant).expect("compiles");
-    assert!(Arc::ptr_eq(&first, &device.pipeline(relu, &variant).expect("cached")));
+    let first = device.pipeline(copy, &variant).expect("compiles");
+    assert!(Arc::ptr_eq(&first, &device.pipeline(copy, &variant).expect("cached")));
     assert_eq!(first.reflection.bindings.len(), 2);
     let odd = Variant { family: Family::Subgroup { size: 5 }, ..variant.clone() };
-    assert!(matches!(device.pipeline(relu, &odd), Err(DeviceError::Unsupported { .. })));
-    let missing = device.pipeline(Kernel { file: "relu", entry: "nothing" }, &variant);
+    assert!(matches!(device.pipeline(copy, &odd), Err(DeviceError::Unsupported { .. })));
+    let missing = device.pipeline(Kernel { file: "copy", entry: "nothing" }, &variant);
     assert!(matches!(missing, Err(DeviceError::Shader(_))));
 }
 

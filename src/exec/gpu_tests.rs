@@ -60,6 +60,7 @@ fn planned() -> Planned {
         minimum_budget_bytes: bytes,
         micro_batches: vec![LEN],
         stash: Stash::Full,
+        chains: false,
         schedule: vec![0],
         evaluate: Some(0),
         programs: vec![program],

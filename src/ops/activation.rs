@@ -2,17 +2,14 @@
 
 use std::fmt::Debug;
 
-use super::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, elementwise, expect_count, expect_dtype,
-};
+use super::{Backward, Builder, Call, Case, Cost, Elementwise, Fill, Op, Real, expect_count, expect_dtype};
 use crate::error::OpError;
 use crate::ops::mask::{GradInputMask, Mask};
-use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 use crate::twin;
 
-/// A function of one element. Every activation is an [`Op`] whose kernels are `forward` and `grad_input` of
-/// `shaders/<NAME>.wgsl` (see `shaders/shared/activation.wgsl`).
+/// A function of one element. Every activation is an [`Op`] with two functions in `shaders/<NAME>.wgsl`: `<NAME>_forward` of an
+/// element, and `<NAME>_grad_input` of the saved element and the gradient for the output.
 pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// Name of the op and of its files.
     const NAME: &'static str;
@@ -21,9 +18,9 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// Floating-point operations on one element, for the cost model.
     const FLOPS: u64;
 
-    /// The numbers that the kernels read as `params.setting` and `params.second_setting`.
-    fn settings(&self) -> [f32; 2] {
-        [0.0; 2]
+    /// The numbers that both functions take besides.
+    fn settings(&self) -> Vec<f32> {
+        Vec::new()
     }
 
     /// Refuses settings that make no sense.
@@ -31,13 +28,13 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Constants of the kernels' prelude.
-    fn consts(&self) -> Vec<(&'static str, u32)> {
-        Vec::new()
+    /// The functions' names without `<NAME>_`, where settings choose among several.
+    fn entries(&self) -> [&'static str; 2] {
+        ["forward", "grad_input"]
     }
 
     /// Where backward needs to know of a saved element only whether it is above 0: the names of the ops `<NAME>.mask` and
-    /// `<NAME>.grad_input_mask`, the latter of which the shader imports from `shared/mask.wgsl`.
+    /// `<NAME>.grad_input_mask`, the latter of which is the same function of 1 or 0 in place of a saved element.
     const MASK: Option<[&'static str; 2]> = None;
 
     /// Ops that it [`may_follow`](Op::may_follow).
@@ -53,16 +50,9 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T;
 }
 
-/// A launch of one of the activation's kernels.
-pub(super) fn dispatch<A: Activation>(
-    activation: &A,
-    entry: &'static str,
-    bindings: &[Slot],
-    numel: usize,
-) -> Vec<Dispatch> {
-    let mut dispatch = elementwise::launch_with(A::NAME, entry, bindings, numel, &activation.settings());
-    dispatch.consts = activation.consts();
-    vec![dispatch]
+/// The gradient of an activation as a function of what it saved and the gradient for the output.
+pub(super) fn gradient<A: Activation>(activation: &A) -> Elementwise {
+    Elementwise::new(A::NAME, activation.entries()[1], activation.settings())
 }
 
 /// Adds the gradient of an activation: of an op's own, or of one that an op applies to its output.
@@ -117,8 +107,8 @@ impl<A: Activation> Op for A {
         &[(0, 0)]
     }
 
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        dispatch(self, "forward", &[Slot::Input(0), Slot::Output(0)], inputs[0].numel())
+    fn elementwise(&self) -> Option<Elementwise> {
+        Some(Elementwise::new(A::NAME, self.entries()[0], self.settings()))
     }
 
     fn run_f32(&self, call: &mut Call<'_, f32>) {
@@ -139,7 +129,7 @@ fn forward_twin<A: Activation, T: Real>(activation: &A, call: &mut Call<'_, T>) 
 
 /// The gradient of an activation; inputs `saved, grad_output`, where `saved` is the activation's input or output.
 #[derive(Clone, Copy, Debug)]
-struct GradInput<A>(A);
+pub(super) struct GradInput<A>(pub(super) A);
 
 impl<A: Activation> Op for GradInput<A> {
     fn name(&self) -> &'static str {
@@ -159,8 +149,8 @@ impl<A: Activation> Op for GradInput<A> {
         &[(1, 0), (0, 0)]
     }
 
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        dispatch(&self.0, "grad_input", &[Slot::Input(0), Slot::Input(1), Slot::Output(0)], inputs[0].numel())
+    fn elementwise(&self) -> Option<Elementwise> {
+        Some(gradient(&self.0))
     }
 
     twin!();

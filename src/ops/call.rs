@@ -90,6 +90,16 @@ impl<'a, T> Call<'a, T> {
     }
 }
 
+impl<T> Output<'_, T> {
+    /// The same data, for an op within an op.
+    pub(super) fn again(&mut self) -> Output<'_, T> {
+        match self {
+            Output::Real(data) => Output::Real(data),
+            Output::Int(data) => Output::Int(data),
+        }
+    }
+}
+
 fn real<'b, T>(output: &'b mut Output<'_, T>) -> &'b mut [T] {
     match output {
         Output::Real(data) => data,

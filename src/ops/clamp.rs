@@ -42,8 +42,8 @@ impl Activation for Clamp {
     const GRAD_INPUT: &'static str = "clamp.grad_input";
     const FLOPS: u64 = 2;
 
-    fn settings(&self) -> [f32; 2] {
-        [self.min, self.max]
+    fn settings(&self) -> Vec<f32> {
+        vec![self.min, self.max]
     }
 
     fn check(&self) -> Result<(), OpError> {

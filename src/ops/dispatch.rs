@@ -1,6 +1,8 @@
 //! One kernel launch, as an op describes it: no addresses, no device.
 
-use crate::shader::{Access, Family, Kernel, StorageType, Variant};
+use super::Elementwise;
+use crate::shader::{Access, Family, Kernel, Link, Operand, StorageType, Variant};
+use crate::tensor::DType;
 
 /// The most loop iterations one invocation may make in total: beyond it Mesa's lavapipe computes wrong results
 /// without a word.
@@ -29,6 +31,8 @@ pub struct Dispatch {
     pub family: Family,
     /// Constants of the prelude (`const TILE_M = 32u;`).
     pub consts: Vec<(&'static str, u32)>,
+    /// Elementwise functions that the kernel computes on the way to its output.
+    pub links: Vec<Link>,
     /// What binding 0, 1, 2… is bound to.
     pub bindings: Vec<Slot>,
     /// The bytes of the kernel's parameter struct.
@@ -48,6 +52,7 @@ impl Dispatch {
             kernel: Kernel { file, entry },
             family: Family::Workgroup,
             consts: Vec::new(),
+            links: Vec::new(),
             bindings: bindings.into(),
             params: Vec::new(),
             grid: [1, 1, 1],
@@ -101,11 +106,44 @@ impl Dispatch {
         self
     }
 
+    /// Has the kernel compute one elementwise function more before it writes its output: of tensors, and where an operand is
+    /// `None`, of what it would have written. Its file says where (`shaders/shared/links.wgsl`).
+    #[must_use]
+    pub(super) fn link(
+        mut self,
+        function: &Elementwise,
+        operands: impl IntoIterator<Item = Option<(Slot, DType)>>,
+    ) -> Self {
+        let bind = |operand: Option<(Slot, DType)>| {
+            let Some((slot, dtype)) = operand else { return Operand::Value };
+            let bound = self.bindings.iter().position(|&bound| bound == slot).unwrap_or_else(|| {
+                self.bindings.push(slot);
+                self.bindings.len() - 1
+            }) as u32;
+            if dtype == DType::U32 { Operand::Bits(bound) } else { Operand::Tensor(bound) }
+        };
+        let operands = operands.into_iter().map(bind).collect();
+        self.links.push(Link { function: function.function, operands, settings: function.settings.len() as u32 });
+        self.params.extend_from_slice(bytemuck::cast_slice(&function.settings));
+        self
+    }
+
     /// How the kernel must be compiled for this launch. `in_place` is the pair (input, output) of the op that shares
     /// memory.
     pub fn variant(&self, storage: StorageType, access: Access, in_place: Option<(usize, usize)>) -> Variant {
         let in_place = self.in_place_input(in_place);
-        Variant { storage, access, in_place, family: self.family, consts: self.consts.clone() }
+        let mut links = self.links.clone();
+        if let Some(input) = in_place {
+            let place = self.bindings.iter().position(|&slot| slot == Slot::Input(input));
+            for operand in links.iter_mut().flat_map(|link| &mut link.operands) {
+                if let Operand::Tensor(binding) = *operand
+                    && place == Some(binding as usize)
+                {
+                    *operand = Operand::Output;
+                }
+            }
+        }
+        Variant { storage, access, in_place, family: self.family, consts: self.consts.clone(), links }
     }
 
     /// The input that this launch leaves unbound, because it reads its output's memory instead. A launch that does not

@@ -1,6 +1,30 @@
-//! Launches of kernels that take four elements per invocation.
+//! Elementwise functions, and launches of kernels that take four elements per invocation.
 
 use super::{Dispatch, Slot};
+use crate::shader::Kernel;
+use crate::tensor::TensorDesc;
+
+/// An elementwise op as a function that kernels call: of a vector of four elements of each input, then of numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elementwise {
+    /// The function `<file>_<entry>` of `shaders/<file>.wgsl`.
+    pub function: Kernel,
+    /// The numbers.
+    pub settings: Vec<f32>,
+}
+
+impl Elementwise {
+    /// The function `<file>_<entry>`.
+    pub fn new(file: &'static str, entry: &'static str, settings: impl Into<Vec<f32>>) -> Self {
+        Elementwise { function: Kernel { file, entry }, settings: settings.into() }
+    }
+}
+
+/// The launch of an elementwise op by itself.
+pub(super) fn dispatch(function: &Elementwise, inputs: &[TensorDesc], output: &TensorDesc) -> Dispatch {
+    let operands = inputs.iter().enumerate().map(|(i, desc)| Some((Slot::Input(i), desc.dtype)));
+    launch_with("elementwise", "forward", [Slot::Output(0)], output.numel(), &[]).link(function, operands)
+}
 
 /// A launch over `numel` elements; the kernel's parameters are `vectors: u32`, elements / 4 rounded up, and `setting: f32`,
 /// a number that the op gives meaning to.

@@ -29,12 +29,12 @@ impl Activation for Elu {
     const GRAD_INPUT: &'static str = "elu.grad_input";
     const FLOPS: u64 = 12;
 
-    fn settings(&self) -> [f32; 2] {
-        [self.alpha, 0.0]
+    fn settings(&self) -> Vec<f32> {
+        vec![self.alpha]
     }
 
-    fn consts(&self) -> Vec<(&'static str, u32)> {
-        if self.saves_output() { vec![("SAVED_OUTPUT", 1)] } else { Vec::new() }
+    fn entries(&self) -> [&'static str; 2] {
+        ["forward", if self.saves_output() { "grad_input_from_output" } else { "grad_input" }]
     }
 
     fn saves_output(&self) -> bool {

@@ -48,8 +48,11 @@ impl Activation for Gelu {
     const GRAD_INPUT: &'static str = "gelu.grad_input";
     const FLOPS: u64 = 50;
 
-    fn consts(&self) -> Vec<(&'static str, u32)> {
-        vec![("APPROXIMATE", u32::from(self.approximate == GeluForm::Tanh))]
+    fn entries(&self) -> [&'static str; 2] {
+        match self.approximate {
+            GeluForm::Erf => ["forward", "grad_input"],
+            GeluForm::Tanh => ["tanh_forward", "tanh_grad_input"],
+        }
     }
 
     fn saves_output(&self) -> bool {

@@ -37,7 +37,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    fn normalization(&self) -> Normalization {
+    pub(super) fn normalization(&self) -> Normalization {
         Normalization {
             op: "layer_norm",
             backward: "layer_norm.backward",

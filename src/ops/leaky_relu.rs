@@ -30,8 +30,8 @@ impl Activation for LeakyRelu {
     const FLOPS: u64 = 1;
     const MASK: Option<[&'static str; 2]> = Some(["leaky_relu.mask", "leaky_relu.grad_input_mask"]);
 
-    fn settings(&self) -> [f32; 2] {
-        [self.slope, 0.0]
+    fn settings(&self) -> Vec<f32> {
+        vec![self.slope]
     }
 
     fn saves_output(&self) -> bool {

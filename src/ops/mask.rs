@@ -1,6 +1,6 @@
 //! Signs in place of numbers: one bit for each element that an activation's backward needs to know the sign of.
 
-use super::{Activation, Call, Cost, Dispatch, Op, Real, Slot, activation, expect_count, expect_dtype};
+use super::{Activation, Call, Cost, Dispatch, Elementwise, Op, Real, Slot, activation, expect_count, expect_dtype};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
@@ -80,9 +80,8 @@ impl<A: Activation> Op for GradInputMask<A> {
         &[(1, 0)]
     }
 
-    fn dispatches(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
-        activation::dispatch(&self.activation, "grad_input_mask", &bindings, outputs[0].numel())
+    fn elementwise(&self) -> Option<Elementwise> {
+        Some(activation::gradient(&self.activation))
     }
 
     twin!();

@@ -34,6 +34,7 @@ pub use call::{Call, Input, Output};
 pub use case::{Case, Fill};
 pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
+pub use elementwise::Elementwise;
 pub use norm::Affine;
 pub use real::Real;
 pub use recurrent::{Cell, Recurrent};
@@ -165,6 +166,18 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// How the op computes each element of its only output from the elements of its inputs at the same place, and nothing
+    /// else, where it does so. Output and inputs have one shape; of an input of type u32, each element takes a bit.
+    fn elementwise(&self) -> Option<Elementwise> {
+        None
+    }
+
+    /// Whether elementwise ops may run on output 0 before it is written ([`Chain`](chain::Chain)): the op's last launch is of
+    /// a kernel that ends in links, as `shaders/shared/links.wgsl` says.
+    fn takes_links(&self) -> bool {
+        self.elementwise().is_some()
+    }
+
     /// Flops and bytes of one run. The default is an elementwise pass.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let bytes = |t: &[TensorDesc]| t.iter().map(TensorDesc::size_bytes).sum::<u64>();
@@ -194,7 +207,7 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
 
     /// Pairs (input, output): the output may take the input's place in memory when the input dies here. The kernel
     /// then runs with `IN_PLACE_<input>` defined and that input unbound.
-    fn in_place(&self) -> &'static [(usize, usize)] {
+    fn in_place(&self) -> &[(usize, usize)] {
         &[]
     }
 
@@ -213,8 +226,12 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The kernels to run, in order.
-    fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch>;
+    /// The kernels to run, in order. The default is that of an elementwise op.
+    fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
+        let _ = target;
+        let function = self.elementwise().expect("bug: an op has neither kernels nor an elementwise function");
+        vec![elementwise::dispatch(&function, inputs, &outputs[0])]
+    }
 
     /// The CPU twin in f32. Written once, generic, with [`twin!`](crate::twin).
     fn run_f32(&self, call: &mut Call<'_, f32>);
@@ -288,6 +305,7 @@ ops! {
     batch_norm_eval,
     bce_with_logits,
     bias_add,
+    chain,
     clamp,
     clip,
     concat,

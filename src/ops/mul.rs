@@ -1,11 +1,8 @@
 //! Elementwise product.
 
 use super::activation::shape_name;
-use super::{
-    Backward, Builder, Call, Case, Dispatch, Op, Real, Slot, elementwise, expect_count, expect_dtype, expect_shape,
-};
+use super::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
-use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output = a · b`
@@ -48,9 +45,8 @@ impl Op for Mul {
         &[(0, 0), (1, 0)]
     }
 
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
-        vec![elementwise::launch("mul", "forward", bindings, inputs[0].numel(), 0.0)]
+    fn elementwise(&self) -> Option<Elementwise> {
+        Some(Elementwise::new("mul", "forward", []))
     }
 
     twin!();

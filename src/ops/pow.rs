@@ -31,8 +31,8 @@ impl Activation for Pow {
     const GRAD_INPUT: &'static str = "pow.grad_input";
     const FLOPS: u64 = 20;
 
-    fn settings(&self) -> [f32; 2] {
-        [self.exponent, 0.0]
+    fn settings(&self) -> Vec<f32> {
+        vec![self.exponent]
     }
 
     fn saves_output(&self) -> bool {

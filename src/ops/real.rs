@@ -4,6 +4,8 @@ use std::fmt::{Debug, Display};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
+use super::{Call, Op};
+
 /// f32 or f64: what a CPU twin computes in.
 pub trait Real:
     Copy
@@ -58,10 +60,12 @@ pub trait Real:
     fn min(self, other: Self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
+    /// Runs an op's twin in this type.
+    fn twin(op: &dyn Op, call: &mut Call<'_, Self>);
 }
 
 macro_rules! real {
-    ($t:ty, $erf:path) => {
+    ($t:ty, $erf:path, $run:ident) => {
         impl Real for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -105,9 +109,12 @@ macro_rules! real {
             fn is_finite(self) -> bool {
                 self.is_finite()
             }
+            fn twin(op: &dyn Op, call: &mut Call<'_, Self>) {
+                op.$run(call);
+            }
         }
     };
 }
 
-real!(f32, libm::erff);
-real!(f64, libm::erf);
+real!(f32, libm::erff, run_f32);
+real!(f64, libm::erf, run_f64);

@@ -1,8 +1,7 @@
 //! Multiplication by a constant.
 
-use super::{Backward, Builder, Call, Case, Dispatch, Op, Real, Slot, elementwise, expect_count, expect_dtype};
+use super::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype};
 use crate::error::OpError;
-use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output = factor · input`
@@ -41,8 +40,8 @@ impl Op for Scale {
         &[(0, 0)]
     }
 
-    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        vec![elementwise::launch("scale", "forward", [Slot::Input(0), Slot::Output(0)], inputs[0].numel(), self.factor)]
+    fn elementwise(&self) -> Option<Elementwise> {
+        Some(Elementwise::new("scale", "forward", [self.factor]))
     }
 
     twin!();

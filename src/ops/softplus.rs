@@ -37,8 +37,8 @@ impl Activation for Softplus {
     const GRAD_INPUT: &'static str = "softplus.grad_input";
     const FLOPS: u64 = 25;
 
-    fn settings(&self) -> [f32; 2] {
-        [self.beta, self.threshold]
+    fn settings(&self) -> Vec<f32> {
+        vec![self.beta, self.threshold]
     }
 
     fn saves_output(&self) -> bool {

@@ -31,7 +31,7 @@ fn compare(source: &dyn Source, micro_batches: &[usize], seed: u64, every: usize
     let levers = Levers { offload: every < 4, ..Levers::default() };
     let request =
         Request { batch, budget_bytes: None, micro_batches: None, levers, limits: Limits::default(), costs: costs() };
-    let draft = Draft::new(source, &request, micro_batches, Stash::Full).map_err(failed)?;
+    let draft = Draft::new(source, &request, micro_batches, Form::default()).map_err(failed)?;
     let names = hostable(&draft.parts).into_iter().map(|(name, ..)| name);
     let hosted: BTreeSet<String> = if every < 4 { names.step_by(every.max(1)).collect() } else { BTreeSet::new() };
     let mut found = Vec::new();

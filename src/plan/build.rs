@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lifetime::{Block, Event, Kind, Lifetimes, Owner, Storage};
 use super::placement::{self, Interval};
 use super::{
-    Arena, ArenaRole, Command, CostModel, Limits, Pass, Persistent, Place, Plan, Planned, Program, Request, Source,
-    Staging, Stash, microbatch, order,
+    Arena, ArenaRole, Command, CostModel, Form, Limits, Pass, Persistent, Place, Plan, Planned, Program, Request,
+    Source, Staging, microbatch, order,
 };
 use crate::error::PlanError;
 use crate::graph::{Graph, Role, Value};
@@ -55,7 +55,7 @@ pub(super) struct Choice {
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) micro_batches: Vec<usize>,
-    pub(super) stash: Stash,
+    pub(super) form: Form,
     pub(super) schedule: Vec<usize>,
     pub(super) parts: Vec<Part>,
     chunk_bytes: u64,
@@ -79,11 +79,11 @@ impl Draft {
         source: &dyn Source,
         request: &Request,
         micro_batches: &[usize],
-        stash: Stash,
+        form: Form,
     ) -> Result<Draft, PlanError> {
         let alignment_bytes = request.limits.alignment_bytes.max(1).next_multiple_of(UNIT_BYTES);
         let part = |pass: Pass, samples: usize| {
-            let graph = source.graph(pass, samples, request.batch, stash)?;
+            let graph = form.graph(source, pass, samples, request.batch)?;
             Part::new(graph, pass, samples, alignment_bytes, &request.costs)
         };
         let mut parts: Vec<Part> = Vec::new();
@@ -97,7 +97,7 @@ impl Draft {
         }
         parts.push(part(Pass::Evaluate, micro_batches[0])?);
         let chunk_bytes = chunk_bytes(&parts, &request.limits)?;
-        Ok(Draft { micro_batches: micro_batches.to_vec(), stash, schedule, parts, chunk_bytes, alignment_bytes })
+        Ok(Draft { micro_batches: micro_batches.to_vec(), form, schedule, parts, chunk_bytes, alignment_bytes })
     }
 
     /// Every node once, everything on the device.
@@ -163,7 +163,8 @@ impl Draft {
             unconstrained_step_ns: step_ns,
             minimum_budget_bytes: peak_bytes,
             micro_batches: self.micro_batches.clone(),
-            stash: self.stash,
+            stash: self.form.stash,
+            chains: self.form.chains,
             predicted_step_ns: step_ns,
             schedule: self.schedule.clone(),
             evaluate: Some(self.parts.len() - 1),

@@ -54,6 +54,26 @@ pub trait Source {
     fn graph(&self, pass: Pass, samples: usize, batch: usize, stash: Stash) -> Result<Graph, GraphError>;
 }
 
+/// What may be different about the graphs of a step that all make the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Form {
+    /// In which form forward values are kept for backward.
+    stash: Stash,
+    /// Whether elementwise nodes are joined with what they follow.
+    chains: bool,
+}
+
+impl Form {
+    /// The graph of one pass in this form.
+    fn graph(self, source: &dyn Source, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError> {
+        let mut graph = source.graph(pass, samples, batch, self.stash)?;
+        if self.chains {
+            graph.join_chains();
+        }
+        Ok(graph)
+    }
+}
+
 /// What a device allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
@@ -90,11 +110,13 @@ pub struct Levers {
     pub offload: bool,
     /// Keep forward values for backward in smaller forms.
     pub compact: bool,
+    /// Join elementwise ops with what they follow.
+    pub chains: bool,
 }
 
 impl Default for Levers {
     fn default() -> Self {
-        Levers { recompute: true, offload: true, compact: true }
+        Levers { recompute: true, offload: true, compact: true, chains: true }
     }
 }
 
@@ -299,6 +321,9 @@ pub struct Plan {
     pub micro_batches: Vec<usize>,
     /// In which form forward values are kept for backward.
     pub stash: Stash,
+    /// Whether elementwise nodes are joined with what they follow ([`Graph::join_chains`]).
+    #[serde(default)]
+    pub chains: bool,
     /// For each micro-batch of a step, the index of its program.
     pub schedule: Vec<usize>,
     /// The program that predicts without training, if any.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Arena, ArenaRole, Command, Limits, Place, Plan, Planned, Program, Source, check, format_bytes, microbatch,
+    Arena, ArenaRole, Command, Form, Limits, Place, Plan, Planned, Program, Source, check, format_bytes, microbatch,
 };
 use crate::error::PlanError;
 use crate::graph::Graph;
@@ -26,7 +26,8 @@ pub fn restore(plan: Plan, source: &dyn Source, batch: usize, limits: &Limits) -
     let mut plan = plan;
     check_size(&plan, batch).map_err(PlanError::Unusable)?;
     let programs = plan.programs.iter();
-    let graphs = programs.map(|program| source.graph(program.pass, program.samples, batch, plan.stash));
+    let form = Form { stash: plan.stash, chains: plan.chains };
+    let graphs = programs.map(|program| form.graph(source, program.pass, program.samples, batch));
     let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
     check_graphs(&plan, &graphs)
         .and_then(|()| check_limits(&plan, &graphs, limits))

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::build::Draft;
 use super::fit::{self, Fit};
 use super::infeasible::infeasible;
-use super::{Bound, Pass, Plan, Planned, Request, Source, Stash, check, microbatch, reasons};
+use super::{Bound, Form, Pass, Plan, Planned, Request, Source, Stash, check, microbatch, reasons};
 use crate::error::PlanError;
 
 /// Numbers of micro-batches that are looked at for the smallest budget.
@@ -89,7 +89,7 @@ struct Search<'a> {
     /// Numbers of micro-batches to choose from, fewest first.
     counts: Vec<usize>,
     /// Programs made so far.
-    drafts: BTreeMap<(usize, Stash), Rc<Draft>>,
+    drafts: BTreeMap<(usize, Form), Rc<Draft>>,
     /// Why a number of micro-batches is not possible at all.
     refused: Option<PlanError>,
 }
@@ -107,15 +107,15 @@ impl Search<'_> {
 
     /// The programs for so many micro-batches; none where a tensor would be too large for the device, or a layer cannot take
     /// so few samples.
-    fn draft(&mut self, count: usize, stash: Stash) -> Result<Option<Rc<Draft>>, PlanError> {
-        if let Some(known) = self.drafts.get(&(count, stash)) {
+    fn draft(&mut self, count: usize, form: Form) -> Result<Option<Rc<Draft>>, PlanError> {
+        if let Some(known) = self.drafts.get(&(count, form)) {
             return Ok(Some(known.clone()));
         }
         let parts = microbatch::split(self.request.batch, count);
-        match Draft::new(self.source, self.request, &parts, stash) {
+        match Draft::new(self.source, self.request, &parts, form) {
             Ok(draft) => {
                 let draft = Rc::new(draft);
-                self.drafts.insert((count, stash), draft.clone());
+                self.drafts.insert((count, form), draft.clone());
                 Ok(Some(draft))
             }
             Err(refused @ (PlanError::Binding { .. } | PlanError::Graph(_))) => {
@@ -126,16 +126,28 @@ impl Search<'_> {
         }
     }
 
-    fn stashes(&self) -> &'static [Stash] {
-        if self.request.levers.compact { &[Stash::Full, Stash::Compact] } else { &[Stash::Full] }
+    /// The forms of graphs to choose from, with elementwise nodes joined or apart.
+    fn forms(&self, chains: bool) -> Vec<Form> {
+        let stashes = if self.request.levers.compact { &[Stash::Full, Stash::Compact][..] } else { &[Stash::Full] };
+        stashes.iter().map(|&stash| Form { stash, chains }).collect()
+    }
+
+    /// Whether to join nodes. Joined nodes take less time, but all that they read is in memory at once: where memory is so
+    /// short that values come and go, they may be better apart.
+    fn joinings(&self) -> &'static [bool] {
+        if self.request.levers.chains { &[true, false] } else { &[false] }
     }
 
     /// The plan within the budget that takes least time.
     fn cheapest(&mut self) -> Result<Option<Fit>, PlanError> {
+        let counts = self.counts.len();
         let mut best: Option<(Fit, Rc<Draft>)> = None;
-        for position in 0..self.counts.len() {
-            for &stash in self.stashes() {
-                let Some(draft) = self.draft(self.counts[position], stash)? else { continue };
+        for (&chains, position) in self.joinings().iter().flat_map(|chains| (0..counts).map(move |at| (chains, at))) {
+            if !chains && best.as_ref().is_some_and(|(fit, draft)| fit.choice == draft.plain()) {
+                break;
+            }
+            for form in self.forms(chains) {
+                let Some(draft) = self.draft(self.counts[position], form)? else { continue };
                 let plain = draft.build(self.request, &draft.plain())?;
                 let plain_ns = plain.planned.plan.predicted_step_ns;
                 let least_ns = best.as_ref().map_or(u64::MAX, |(fit, _)| fit.plan().predicted_step_ns);
@@ -175,8 +187,8 @@ impl Search<'_> {
         let last = self.counts.len() - 1;
         let positions: BTreeSet<_> = (0..LEAST_COUNTS).map(|i| i * last / (LEAST_COUNTS - 1)).collect();
         for position in positions {
-            for &stash in self.stashes() {
-                let Some(draft) = self.draft(self.counts[position], stash)? else { continue };
+            for form in self.forms(false) {
+                let Some(draft) = self.draft(self.counts[position], form)? else { continue };
                 for found in fit::least(&draft, self.request)? {
                     if least.as_ref().is_none_or(|least| found.plan().peak_bytes < least.plan().peak_bytes) {
                         least = Some(found);
@@ -194,12 +206,12 @@ impl Search<'_> {
         request.limits.max_binding_bytes = u64::MAX;
         request.limits.max_buffer_bytes = u64::MAX;
         let mut fastest = None;
-        for &stash in self.stashes() {
-            let draft = match self.draft(self.counts[0], stash)? {
+        for form in self.forms(self.request.levers.chains) {
+            let draft = match self.draft(self.counts[0], form)? {
                 Some(draft) => draft,
                 None => {
                     let parts = microbatch::split(request.batch, self.counts[0]);
-                    Rc::new(Draft::new(self.source, &request, &parts, stash)?)
+                    Rc::new(Draft::new(self.source, &request, &parts, form)?)
                 }
             };
             let plan = draft.build(&request, &draft.plain())?.planned.plan;
@@ -214,7 +226,9 @@ impl Search<'_> {
     fn bound(&mut self, chosen: &Fit) -> Result<Option<Bound>, PlanError> {
         let Some(budget_bytes) = self.request.budget_bytes else { return Ok(None) };
         let plan = chosen.plan();
-        let Some(draft) = self.draft(plan.micro_batches.len(), plan.stash)? else { return Ok(None) };
+        let Some(draft) = self.draft(plan.micro_batches.len(), Form { stash: plan.stash, chains: plan.chains })? else {
+            return Ok(None);
+        };
         fit::bound(&draft, self.request, budget_bytes, &chosen.choice).map(Some)
     }
 }

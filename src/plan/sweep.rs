@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn any_batch_fits_in_micro_batches() {
         let budget_bytes = plan(&CHAIN, &request(8)).expect("a plan").plan.peak_bytes;
-        let levers = Levers { recompute: false, offload: false, compact: false };
+        let levers = Levers { recompute: false, offload: false, compact: false, chains: false };
         let at = |micro_batches| {
             largest(1, 1000, &mut |batch| {
                 let budget_bytes = Some(budget_bytes);

@@ -1,5 +1,6 @@
 //! WGSL: the files of `shaders/` become checked modules, one per kernel and variant. Needs no device.
 
+mod links;
 mod preprocess;
 mod reflect;
 mod source;
@@ -9,6 +10,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use links::{Link, Operand};
 pub use reflect::{Binding, Checked, Reflection, module, reflect};
 pub use source::source;
 
@@ -89,4 +91,6 @@ pub struct Variant {
     pub family: Family,
     /// Constants of the prelude.
     pub consts: Vec<(&'static str, u32)>,
+    /// Elementwise functions that it computes on the way to its output.
+    pub links: Vec<Link>,
 }

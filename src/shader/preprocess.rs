@@ -24,9 +24,9 @@ pub(super) struct Names {
     pub(super) consts: BTreeMap<String, u32>,
 }
 
-/// Expands the file `path` into plain WGSL. `load` finds the text of a file.
+/// Expands files into one text of plain WGSL. `load` finds the text of a file.
 pub(super) fn preprocess(
-    path: &str,
+    paths: &[&str],
     names: &Names,
     load: &dyn Fn(&str) -> Option<&'static str>,
 ) -> Result<String, ShaderError> {
@@ -38,7 +38,9 @@ pub(super) fn preprocess(
         open: Vec::new(),
         bound: Vec::new(),
     };
-    state.file(path)?;
+    for path in paths {
+        state.file(path)?;
+    }
     Ok(state.output)
 }
 

@@ -44,7 +44,7 @@ fn expand(path: &str, defines: &[&str]) -> Result<String, ShaderError> {
         defines: defines.iter().map(|&name| name.to_owned()).collect(),
         consts: BTreeMap::from([("N".to_owned(), 3)]),
     };
-    preprocess(path, &names, &file)
+    preprocess(&[path], &names, &file)
 }
 
 fn error_of(path: &str, defines: &[&str]) -> (String, usize, String) {

@@ -146,6 +146,7 @@ mod tests {
         in_place: None,
         family: Family::Workgroup,
         consts: Vec::new(),
+        links: Vec::new(),
     };
 
     const SOURCE: &str = "

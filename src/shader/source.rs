@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::preprocess::{Names, preprocess};
-use super::wide;
 use super::{Access, Family, Kernel, StorageType, Variant};
+use super::{links, wide};
 use crate::error::ShaderError;
 
 /// Path below `shaders/` and text of every file, listed by the build script.
@@ -19,7 +19,10 @@ fn load(path: &str) -> Option<&'static str> {
 /// # Errors
 /// Where the file is missing or a directive in it is malformed.
 pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> {
-    let body = preprocess(&format!("{}.wgsl", kernel.file), &names(kernel, variant), &load)?;
+    let file = format!("{}.wgsl", kernel.file);
+    let functions = links::files(&variant.links);
+    let paths: Vec<_> = functions.iter().chain([&file]).map(String::as_str).collect();
+    let body = preprocess(&paths, &names(kernel, variant), &load)? + &links::text(variant);
     let body = match variant.access {
         Access::Read => body,
         Access::ReadWrite => make_read_write(&body),
@@ -42,6 +45,10 @@ fn names(kernel: Kernel, variant: &Variant) -> Names {
         names.defines.insert("SUBGROUPS".to_owned());
         names.consts.insert("SUBGROUP_SIZE".to_owned(), size);
     }
+    if !variant.links.is_empty() {
+        names.defines.insert("LINKS".to_owned());
+    }
+    names.consts.insert("SETTINGS".to_owned(), links::settings(&variant.links));
     // A constant that is given at all also counts as defined: flags of an op are constants like the others.
     names.defines.extend(variant.consts.iter().map(|&(name, _)| name.to_owned()));
     names.consts.extend(variant.consts.iter().map(|&(name, value)| (name.to_owned(), value)));
@@ -95,7 +102,7 @@ fn make_read_write(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const RELU: Kernel = Kernel { file: "relu", entry: "forward" };
+    const BIAS_ADD: Kernel = Kernel { file: "bias_add", entry: "forward" };
 
     fn variant() -> Variant {
         Variant {
@@ -104,13 +111,14 @@ mod tests {
             in_place: None,
             family: Family::Workgroup,
             consts: Vec::new(),
+            links: Vec::new(),
         }
     }
 
     #[test]
     fn prelude_starts_with_enable() {
         let text = source(
-            RELU,
+            BIAS_ADD,
             &Variant {
                 storage: StorageType::F16,
                 family: Family::Subgroup { size: 8 },
@@ -118,7 +126,7 @@ mod tests {
                 ..variant()
             },
         )
-        .expect("relu is well formed");
+        .expect("bias_add is well formed");
         assert!(text.starts_with("enable f16;\nalias Storage = f16;\n"), "{text}");
         assert!(text.contains("const SUBGROUP_SIZE = 8u;\nconst TILE_M = 32u;\n"), "{text}");
     }
@@ -136,11 +144,8 @@ mod tests {
 
     #[test]
     fn in_place_drops_the_input() {
-        let text = source(RELU, &Variant { in_place: Some(0), ..variant() }).expect("relu is well formed");
-        assert!(
-            !text.contains("input: array<Storage4>;\n@group(0) @binding(1) var<storage, read_write> output"),
-            "{text}"
-        );
+        let text = source(BIAS_ADD, &Variant { in_place: Some(0), ..variant() }).expect("bias_add is well formed");
+        assert!(!text.contains("input: array<Storage4>;\n@group(0) @binding(1) var<storage, read> bias"), "{text}");
         assert!(text.contains("Accum4(output[i])"), "{text}");
     }
 

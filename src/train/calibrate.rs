@@ -210,6 +210,9 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
             graphs.push(joint(normalized(), &Config { statistics, ..adam.clone() }, Pass::Only, samples)?);
         }
         graphs.push(residual(samples)?);
+        let mut chains = joint(assorted(), &adam, Pass::Only, samples)?;
+        chains.join_chains();
+        graphs.push(chains);
         graphs.push(compact(&models::mnist_lstm(), samples)?);
         graphs.push(compact(&models::mnist_cnn(), samples.min(16))?);
     }
@@ -301,7 +304,10 @@ mod tests {
         let mut missing = BTreeMap::new();
         for name in models::NAMES {
             let model = models::builtin(name).expect("listed");
-            let used = ops(&[joint(model, &Config::default(), Pass::Only, 4).expect("builds")]);
+            let apart = joint(model, &Config::default(), Pass::Only, 4).expect("builds");
+            let mut joined = apart.clone();
+            joined.join_chains();
+            let used = ops(&[apart, joined]);
             missing.extend(used.difference(&measured).map(|op| (*op, name)));
         }
         assert!(missing.is_empty(), "add what models run to the graphs above: {missing:?}");

@@ -1,6 +1,7 @@
 //! What integration tests share.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
+pub mod classifier;
 pub mod compare;
 pub mod eval;
 pub mod fill;

@@ -16,6 +16,7 @@ const WITHOUT_GOLDEN: &[(&str, &str)] = &[
     ("detach", "its output is its input"),
     ("state", "copies rows"),
     ("accumulate", "one addition per element"),
+    ("chain", "runs other ops: that it makes the bits of these one after another is tested in tests/chains.rs"),
     (
         "dropout",
         "draws other random numbers: its generator has known answers, and the statistics are tested beside the op",

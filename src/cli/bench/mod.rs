@@ -15,7 +15,7 @@ use self::workload::Workload;
 use super::bytes;
 use super::failure::Failure;
 use super::output::Output;
-use super::settings::{DeviceArgs, count};
+use super::settings::{DeviceArgs, LeverName, count};
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_value_name = "planner")]
@@ -59,6 +59,10 @@ struct StepArgs {
     /// Bytes that may be on the device at once [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
     budget: Option<u64>,
+
+    /// What the planner must do without, separated by commas
+    #[arg(long, value_name = "LEVERS", value_delimiter = ',')]
+    without: Vec<LeverName>,
 
     /// Says where the time goes, by op and shape, from up to five more steps
     #[arg(long)]

@@ -10,6 +10,7 @@ use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::train::{Config, Machine, Trainer, plan_for};
 
 use super::super::failure::Failure;
+use super::super::settings::levers_without;
 use super::kernels::{self, Profile};
 use super::workload::Workload;
 use super::{StepArgs, process};
@@ -62,7 +63,13 @@ impl Measured {
 
 pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failure> {
     let batch = args.batch.unwrap_or(workload.batch());
-    let config = Config { loss: workload.loss(), batch, budget_bytes: args.budget, ..Config::default() };
+    let config = Config {
+        loss: workload.loss(),
+        batch,
+        budget_bytes: args.budget,
+        levers: levers_without(&args.without),
+        ..Config::default()
+    };
     let device = match args.device.device.as_deref() {
         Some("cpu") => None,
         selector => Some(Device::open(selector)?),

@@ -49,6 +49,11 @@ impl NormBackward {
     }
 }
 
+/// The op of all gradients of a normalization, for test cases.
+pub(in crate::ops) fn all_gradients(norm: Normalization) -> Arc<dyn Op> {
+    Arc::new(NormBackward { norm, wanted: [true; 3] })
+}
+
 /// Adds the node of the gradients of a normalization.
 pub(in crate::ops) fn backward(
     norm: Normalization,
@@ -118,6 +123,10 @@ impl Op for NormBackward {
 
     fn flags(&self) -> Flags {
         Flags { batch_separable: self.norm.batch_separable, ..Flags::default() }
+    }
+
+    fn takes_links(&self) -> bool {
+        self.wanted[0]
     }
 
     fn in_place(&self) -> &'static [(usize, usize)] {

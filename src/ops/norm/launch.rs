@@ -92,7 +92,7 @@ impl<'a> Builder<'a> {
         for (number, (name, _)) in bound.into_iter().enumerate() {
             dispatch = dispatch.constant(name, number as u32);
         }
-        dispatch.flags([("VECTORS", width > 1)]).flags(flags.iter().copied())
+        dispatch.flags([("VECTORS", width > 1), ("BY_ELEMENT", width == 1)]).flags(flags.iter().copied())
     }
 
     /// A launch of a team for each set and split, which goes `passes` times over its elements.

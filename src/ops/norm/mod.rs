@@ -10,7 +10,7 @@ mod twin;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use backward::backward;
+pub(super) use backward::{all_gradients, backward};
 pub(super) use launch::Launches;
 pub(super) use sets::Grouping;
 use sets::Sets;
@@ -255,6 +255,10 @@ macro_rules! normalization_op {
             fn flags(&self) -> $crate::ops::Flags {
                 let batch_separable = self.normalization().batch_separable;
                 $crate::ops::Flags { batch_separable, ..Default::default() }
+            }
+
+            fn takes_links(&self) -> bool {
+                true
             }
 
             fn in_place(&self) -> &'static [(usize, usize)] {

@@ -3,7 +3,7 @@
 use super::super::build::{Choice, Draft};
 use super::super::lifetime::Event;
 use super::super::toy::Chain;
-use super::super::{Bound, Command, CostModel, Lever, Levers, Limits, Planned, Reason, Request, check};
+use super::super::{Bound, Command, CostModel, Form, Lever, Levers, Limits, Planned, Reason, Request, check};
 use super::*;
 use crate::graph::{Graph, Phase};
 use crate::tensor::{NodeId, ValueId};
@@ -13,7 +13,7 @@ fn planned() -> Planned {
     let chain = Chain { layers: 6, width: 100, mixes_samples: false };
     let (levers, limits, costs) = (Levers::default(), Limits::any_device(), CostModel::default());
     let request = Request { batch: 64, budget_bytes: Some(8 << 20), micro_batches: Some(1), levers, limits, costs };
-    let draft = Draft::new(&chain, &request, &[64], Stash::Full).expect("a draft");
+    let draft = Draft::new(&chain, &request, &[64], Form::default()).expect("a draft");
     let plain = draft.plain();
     let graph = &draft.parts[0].graph;
     let (again, fetched) = (graph.node(NodeId(3)).outputs[0], graph.node(NodeId(7)).outputs[0]);

@@ -1,0 +1,168 @@
+//! Elementwise nodes join what they follow: one pass over memory in place of several, and nothing between in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Graph, Node, Phase, Role};
+use crate::ops::chain::Chain;
+use crate::tensor::{NodeId, TensorDesc, ValueId};
+
+/// Nodes that will be one, at the place of the last of them.
+#[derive(Clone)]
+struct Draft {
+    chain: Chain,
+    inputs: Vec<ValueId>,
+    /// The nodes by their places, the head first.
+    members: Vec<usize>,
+}
+
+impl Graph {
+    /// Joins elementwise nodes with the node whose output they alone read, where that is elementwise too or
+    /// [takes links](crate::ops::Op::takes_links), to a [`Chain`]. For graphs that are complete: a chain has no backward.
+    ///
+    /// It makes the same bits and takes no more memory: where more of what a node reads ends there than it makes, it is better
+    /// off early, and waits for the next only where it can do nothing else.
+    pub fn join_chains(&mut self) {
+        let uses = Uses::of(self);
+        // By the place where the chain ends.
+        let mut drafts: BTreeMap<usize, Draft> = BTreeMap::new();
+        for last in 0..self.nodes.len() {
+            let node = &self.nodes[last];
+            if node.op.elementwise().is_none() || node.phase == Phase::Update {
+                continue;
+            }
+            let producers = node.inputs.iter().filter_map(|&input| Some((self.value(input).producer?.index(), input)));
+            let mut producers: Vec<_> = producers.collect();
+            // Of several that it could follow, the latest moves least.
+            producers.sort_unstable_by(|a, b| b.cmp(a));
+            let joined = producers.into_iter().find_map(|(first, between)| {
+                self.reads_alone(&uses, first, last, between).then_some(())?;
+                let draft = drafts.get(&first).cloned().unwrap_or_else(|| self.draft(first));
+                Some((first, self.joined(&uses, draft, last, between)?))
+            });
+            if let Some((first, draft)) = joined {
+                drafts.remove(&first);
+                drafts.insert(last, draft);
+            }
+        }
+        self.replace(drafts);
+    }
+
+    /// A chain of one node.
+    fn draft(&self, head: usize) -> Draft {
+        let node = &self.nodes[head];
+        let chain = Chain::new(node.op.clone(), node.inputs.len());
+        Draft { chain, inputs: node.inputs.clone(), members: vec![head] }
+    }
+
+    /// Whether the node `last` is all that follows the node `first`, which makes `between`.
+    fn reads_alone(&self, uses: &Uses, first: usize, last: usize, between: ValueId) -> bool {
+        let (before, after) = (&self.nodes[first], &self.nodes[last]);
+        before.op.takes_links()
+            && before.phase == after.phase
+            && before.outputs[0] == between
+            && self.value(between).role == Role::Intermediate
+            && uses.readers[between.index()] == [last]
+            && self.value(between).desc == self.value(after.outputs[0]).desc
+    }
+
+    /// The chain with the node `last` after it, which reads `between` of it.
+    fn joined(&self, uses: &Uses, mut draft: Draft, last: usize, between: ValueId) -> Option<Draft> {
+        if !self.may_move(uses, &draft, last, between) {
+            return None;
+        }
+        let node = &self.nodes[last];
+        let head = &self.nodes[draft.members[0]];
+        // A head of another kind binds what it reads for itself.
+        let bound = if head.op.elementwise().is_some() { 0 } else { head.inputs.len() };
+        let mut operands = Vec::new();
+        for &input in &node.inputs {
+            let place = (input != between).then(|| {
+                draft.inputs.iter().position(|&known| known == input).unwrap_or_else(|| {
+                    draft.inputs.push(input);
+                    draft.inputs.len() - 1
+                })
+            });
+            if place.is_some_and(|place| place < bound) {
+                return None;
+            }
+            operands.push(place);
+        }
+        let roots: BTreeSet<_> = draft.inputs.iter().map(|&input| self.storage_root(input)).collect();
+        let descs: Vec<TensorDesc> = draft.inputs.iter().map(|&input| self.value(input).desc.clone()).collect();
+        draft.chain = draft.chain.then(node.op.clone(), operands);
+        draft.members.push(last);
+        // One range of memory cannot be bound twice.
+        (roots.len() == draft.inputs.len() && draft.chain.fits(&descs)).then_some(draft)
+    }
+
+    /// Whether a chain that makes `between` can as well run at `last`: no node notices, and no more is in memory.
+    fn may_move(&self, uses: &Uses, draft: &Draft, last: usize, between: ValueId) -> bool {
+        let (head, first) = (&self.nodes[draft.members[0]], draft.members[draft.members.len() - 1]);
+        let passed = &self.nodes[first + 1..last];
+        let roots: BTreeSet<_> = draft.inputs.iter().map(|&input| self.storage_root(input)).collect();
+        let changes =
+            |node: &Node| node.op.mutates().iter().any(|&i| roots.contains(&self.storage_root(node.inputs[i])));
+        let is_read = |value: &ValueId| uses.readers[value.index()].iter().any(|&reader| reader < last);
+        if passed.iter().any(changes) || head.outputs[1..].iter().any(is_read) {
+            return false;
+        }
+        let ends = |root: &&ValueId| {
+            let value = self.value(**root);
+            let is_last = uses.last_of_root[root.index()].is_some_and(|reader| reader < last);
+            is_last && value.producer.is_some() && value.role == Role::Intermediate
+        };
+        let ending: u64 = roots.iter().filter(ends).map(|&root| self.value(root).desc.size_bytes()).sum();
+        if ending <= self.value(between).desc.size_bytes() {
+            return true;
+        }
+        // It can as well wait if all else that the next reads is there before what it reads itself.
+        let made = |&value: &ValueId| self.value(self.storage_root(value)).producer;
+        let others = self.nodes[last].inputs.iter().filter(|&&input| input != between);
+        passed.iter().all(|node| node.op.is_view()) && others.map(made).max() <= draft.inputs.iter().map(made).max()
+    }
+
+    /// Puts each chain where its last node is, and takes out its other nodes and what is between.
+    fn replace(&mut self, drafts: BTreeMap<usize, Draft>) {
+        let mut gone = BTreeMap::new();
+        let mut same_as: Vec<ValueId> = self.value_ids().collect();
+        for (last, Draft { chain, inputs, members }) in drafts {
+            let id = NodeId(last as u32);
+            let output = self.nodes[last].outputs[0];
+            for &member in members.iter().filter(|&&member| member != last) {
+                same_as[self.nodes[member].outputs[0].index()] = output;
+                gone.insert(member, id);
+            }
+            let Node { name, outputs, .. } = self.nodes[members[0]].clone();
+            for value in &outputs[1..] {
+                self.values[value.index()].producer = Some(id);
+            }
+            let node = &mut self.nodes[last];
+            node.outputs.extend(&outputs[1..]);
+            (node.op, node.inputs, node.name) = (Arc::new(chain), inputs, name);
+        }
+        self.drop_joined(&gone, &same_as);
+    }
+}
+
+/// Who reads what.
+struct Uses {
+    /// The nodes that read a value, in order; one that reads it twice is there twice.
+    readers: Vec<Vec<usize>>,
+    /// The last node that reads a storage root, as itself or through a view.
+    last_of_root: Vec<Option<usize>>,
+}
+
+impl Uses {
+    fn of(graph: &Graph) -> Self {
+        let count = graph.values.len();
+        let mut uses = Uses { readers: vec![Vec::new(); count], last_of_root: vec![None; count] };
+        for (n, node) in graph.nodes.iter().enumerate() {
+            for &input in &node.inputs {
+                uses.readers[input.index()].push(n);
+                uses.last_of_root[graph.storage_root(input).index()] = Some(n);
+            }
+        }
+        uses
+    }
+}
