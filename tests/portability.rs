@@ -12,7 +12,7 @@ use naga::{Module, ShaderStage};
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node};
 use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, Op, Slot, Stash};
-use tightfit::shader::{self, Access, Checked, Family, Kernel, Reflection, StorageType, Target, Variant};
+use tightfit::shader::{self, Access, Checked, Family, Kernel, Reflection, StorageType, Target, Tiles, Variant};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
 
 /// What naga cannot write, with the reason. Nothing else is left out.
@@ -41,11 +41,17 @@ const MAX_WORKGROUP_BYTES: u32 = 16 << 10;
 const MAX_PARAMS_BYTES: u32 = 128;
 const MAX_GRID: u32 = 65_535;
 
-const TARGETS: [Target; 3] = [
-    Target { family: Family::Workgroup, short_code: false },
-    Target { family: Family::Subgroup { size: 8 }, short_code: false },
-    Target { family: Family::Subgroup { size: 4 }, short_code: true },
-];
+/// Each family, and every tile of products without subgroups: with them the tests have those of large products.
+fn targets() -> Vec<Target> {
+    let family = Family::Workgroup;
+    let mut targets = vec![
+        Target::new(family),
+        Target::new(Family::Subgroup { size: 8 }),
+        Target { short_code: true, ..Target::new(Family::Subgroup { size: 4 }) },
+    ];
+    targets.extend(family.tiles().into_iter().map(|tile| Target { tiles: Tiles::all(tile), ..Target::new(family) }));
+    targets
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backend {
@@ -200,7 +206,7 @@ fn compile_all() -> Compiled {
                 let node = &graph.nodes()[at];
                 let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.desc(id).clone()).collect::<Vec<TensorDesc>>();
                 let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-                for target in TARGETS {
+                for target in targets() {
                     for dispatch in node.op.dispatches(&inputs, &outputs, &target) {
                         let case = format!("{}/{}", entry.name, case.name);
                         check_dispatch(node, &dispatch, &case, &mut compiled);

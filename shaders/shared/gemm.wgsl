@@ -14,7 +14,8 @@
 //
 // With SUBGROUPS a workgroup is one subgroup. Its tile of C stays in registers, each lane loads other rows of A and other
 // columns of B, and A reaches all lanes by broadcast: no workgroup memory, no barrier, and few loads, which software
-// drivers do lane by lane. Otherwise 128 invocations share blocks of A and B of 16 k through workgroup memory (8 KiB).
+// drivers do lane by lane. Otherwise invocations share blocks of A and B of 16 k through workgroup memory, 64 bytes for each
+// row and column of the tile, and each computes 4 ROW_VECTORS rows by 4 COLUMN_VECTORS columns.
 
 // Four vectors of four.
 alias Block = mat4x4<f32>;
@@ -93,80 +94,105 @@ fn gemm(tile: Tile, steps: Steps, lane: u32) {
     #end
 }
 #else
-const GEMM_INVOCATIONS = 128u;
+// Vectors of four rows and of four columns in a tile.
+const TILE_ROWS = TILE_M / 4u;
+const TILE_COLUMNS = TILE_N / 4u;
+// Invocations next to each other along a row of the tile.
+const ALONG = TILE_COLUMNS / COLUMN_VECTORS;
+const GEMM_INVOCATIONS = TILE_ROWS / ROW_VECTORS * ALONG;
 
 // [k][row / 4] and [k][column / 4]
-var<workgroup> shared_a: array<Accum4, 256>;
-var<workgroup> shared_b: array<Accum4, 256>;
+var<workgroup> shared_a: array<Accum4, 16 * TILE_ROWS>;
+var<workgroup> shared_b: array<Accum4, 16 * TILE_COLUMNS>;
 
 fn gemm(tile: Tile, steps: Steps, index: u32) {
-    // Half of the invocations load a block of A each, half a block of B.
-    let loads_b = index >= 64u;
-    let slot = index & 15u;
-    let step_slot = (index >> 4u) & 3u;
-    let rows = rows_at(tile.row + slot * 4u, tile.z);
-    let columns = columns_at(tile.column + slot * 4u, tile.z);
-    // Each computes 8 rows by 4 columns.
-    let y = (index >> 4u) * 2u;
-    let x = index & 15u;
+    // Each load is of four rows of A or of four columns of B at one step, first all of A. Where all invocations load from the
+    // same, the conditions are constant.
+    #for i in 0..LOADS
+    let load#i = index + #iu * GEMM_INVOCATIONS;
+    let is_a#i = #(i + 1) * GEMM_INVOCATIONS <= TILE_M || load#i < TILE_M;
+    let is_b#i = #(i + 1) * GEMM_INVOCATIONS <= TILE_M + TILE_N || load#i < TILE_M + TILE_N;
+    let rows#i = rows_at(tile.row + load#i % TILE_ROWS * 4u, tile.z);
+    let columns#i = columns_at(tile.column + (load#i - TILE_M) % TILE_COLUMNS * 4u, tile.z);
+    #end
+    // The first of an invocation's vectors of rows, which lie next to each other, and of columns, which lie ALONG apart, so that
+    // neighbours read neighbours.
+    let row = index / ALONG * ROW_VECTORS;
+    let column = index % ALONG;
 #ifdef ROW_START
-    let start_low = row_start(tile.row + y * 4u, tile.z);
-    let start_high = row_start(tile.row + y * 4u + 4u, tile.z);
+    #for y in 0..ROW_VECTORS
+    let start#y = row_start(tile.row + (row + #yu) * 4u, tile.z);
     #for r in 0..4
-    var c#r = Accum4(start_low[#r]);
+    #for x in 0..COLUMN_VECTORS
+    var c#(y * 4 + r)_#x = Accum4(start#y[#r]);
     #end
-    #for r in 4..8
-    var c#r = Accum4(start_high[#r - 4]);
+    #end
     #end
 #else
+    #for x in 0..COLUMN_VECTORS
 #ifdef COLUMN_START
-    let start = column_start(columns_at(tile.column + x * 4u, tile.z));
-    #for r in 0..8
-    var c#r = start;
-    #end
+    let start#x = column_start(columns_at(tile.column + (column + #xu * ALONG) * 4u, tile.z));
 #else
-    #for r in 0..8
-    var c#r = Accum4();
-    #end
+    let start#x = Accum4();
 #endif
+    #for y in 0..ROW_VECTORS
+    #for r in 0..4
+    var c#(y * 4 + r)_#x = start#x;
+    #end
+    #end
+    #end
 #endif
     for (var first = steps.begin; first < steps.end; first += 4u) {
-        let step = first + step_slot;
-        var block = Block();
-        if loads_b {
-            if step < steps.end {
-                block = load_b(columns, step);
+        #for i in 0..LOADS
+        if is_a#i {
+            let along = load#i / TILE_ROWS;
+            var block = Block();
+            if first + along < steps.end {
+                block = transpose(load_a(rows#i, first + along));
             }
             #for j in 0..4
-            shared_b[(step_slot * 4u + #ju) * 16u + slot] = block[#j];
+            shared_a[(along * 4u + #ju) * TILE_ROWS + load#i % TILE_ROWS] = block[#j];
             #end
-        } else {
-            if step < steps.end {
-                block = transpose(load_a(rows, step));
+        } else if is_b#i {
+            let along = (load#i - TILE_M) / TILE_COLUMNS;
+            var block = Block();
+            if first + along < steps.end {
+                block = load_b(columns#i, first + along);
             }
             #for j in 0..4
-            shared_a[(step_slot * 4u + #ju) * 16u + slot] = block[#j];
+            shared_b[(along * 4u + #ju) * TILE_COLUMNS + (load#i - TILE_M) % TILE_COLUMNS] = block[#j];
             #end
         }
+        #end
         workgroupBarrier();
-        for (var k = 0u; k < 256u; k += 16u) {
-            let a0 = shared_a[k + y];
-            let a1 = shared_a[k + y + 1u];
-            let b = shared_b[k + x];
+        for (var k = 0u; k < 16u; k++) {
+            #for y in 0..ROW_VECTORS
+            let a#y = shared_a[k * TILE_ROWS + row + #yu];
+            #end
+            #for x in 0..COLUMN_VECTORS
+            let b#x = shared_b[k * TILE_COLUMNS + column + #xu * ALONG];
+            #end
+            #for y in 0..ROW_VECTORS
             #for r in 0..4
-            c#r += a0[#r] * b;
+            #for x in 0..COLUMN_VECTORS
+            c#(y * 4 + r)_#x += a#y[#r] * b#x;
             #end
-            #for r in 4..8
-            c#r += a1[#r - 4] * b;
+            #end
             #end
         }
         workgroupBarrier();
     }
-    let own = columns_at(tile.column + x * 4u, tile.z);
-    #for r in 0..8
-    if tile.row + y * 4u + #ru < tile.rows {
-        store_c(tile.row + y * 4u + #ru, own, c#r);
+    #for x in 0..COLUMN_VECTORS
+    let own#x = columns_at(tile.column + (column + #xu * ALONG) * 4u, tile.z);
+    #end
+    #for y in 0..ROW_VECTORS
+    #for r in 0..4
+    if tile.row + (row + #yu) * 4u + #ru < tile.rows {
+        #for x in 0..COLUMN_VECTORS
+        store_c(tile.row + (row + #yu) * 4u + #ru, own#x, c#(y * 4 + r)_#x);
+        #end
     }
+    #end
     #end
 }
 #endif

@@ -24,7 +24,7 @@ pub use staging::{Range, Readback, UploadRing};
 pub(crate) use timestamps::Timestamps;
 
 use crate::error::DeviceError;
-use crate::shader::{Family, StorageType, Target};
+use crate::shader::{Family, StorageType, Target, Tiles};
 
 /// Submissions that may be under way at once: enough to keep the device busy, and few enough to bound what is held.
 const MAX_IN_FLIGHT: usize = 2;
@@ -42,6 +42,7 @@ pub struct Device {
     raw: wgpu::Device,
     queue: wgpu::Queue,
     family: Family,
+    tiles: Tiles,
     timeout: Duration,
     ledger: Arc<Ledger>,
     baseline_bytes: u64,
@@ -83,6 +84,7 @@ impl Device {
         let baseline = ledger.charge("baseline", baseline_bytes)?;
         let mut device = Device {
             family: Family::Workgroup,
+            tiles: Tiles::NONE,
             info,
             raw,
             queue,
@@ -107,7 +109,7 @@ impl Device {
     pub fn target(&self) -> Target {
         // SwiftShader's compiler takes more than 5 GiB for a convolution's unrolled code.
         let short_code = self.info.driver.contains("SwiftShader");
-        Target { family: self.family, short_code }
+        Target { family: self.family, short_code, tiles: self.tiles }
     }
 
     /// How kernels see floats. Software devices load and store word by word, so they get large words.
@@ -153,6 +155,11 @@ impl Device {
         }
         self.family = family;
         Ok(())
+    }
+
+    /// Takes tiles of matrix products that were measured to be quicker here than the usual ones.
+    pub fn set_tiles(&mut self, tiles: Tiles) {
+        self.tiles = tiles;
     }
 
     /// Sets how long to wait for one submission.

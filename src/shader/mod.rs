@@ -3,6 +3,7 @@
 mod preprocess;
 mod reflect;
 mod source;
+mod tiles;
 mod wide;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use reflect::{Binding, Checked, Reflection, module, reflect};
 pub use source::source;
+pub use tiles::{ProductKind, ProductSize, Tile, Tiles};
 
 /// An entry point: `conv2d.grad_weight` is `grad_weight` in `shaders/conv2d.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,11 +50,21 @@ pub struct Target {
     /// Whether the driver takes minutes and gigabytes to compile long code, so that kernels unroll little.
     #[serde(default)]
     pub short_code: bool,
+    /// Tiles of matrix products that were measured to be quicker than those the family takes by itself.
+    #[serde(default, skip_serializing_if = "Tiles::is_empty")]
+    pub tiles: Tiles,
+}
+
+impl Target {
+    /// A device of this family of which nothing else is known.
+    pub const fn new(family: Family) -> Self {
+        Target { family, short_code: false, tiles: Tiles::NONE }
+    }
 }
 
 impl Default for Target {
     fn default() -> Self {
-        Target { family: Family::Workgroup, short_code: false }
+        Target::new(Family::Workgroup)
     }
 }
 

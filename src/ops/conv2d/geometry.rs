@@ -2,12 +2,12 @@
 
 use bytemuck::NoUninit;
 
-use super::super::gemm::{Split, Tiling, reduce};
+use super::super::gemm::{Product, Split, Tiling, reduce};
 use super::super::{Dispatch, Slot};
 use super::Conv2d;
 use super::direct::Direct;
 use super::winograd::Winograd;
-use crate::shader::Target;
+use crate::shader::{ProductKind, Target};
 
 /// Most channels of a group for which no matrix products are made.
 const MAX_DIRECT_CHANNELS: usize = 8;
@@ -267,7 +267,8 @@ impl Geometry {
         let row_vectors = self.row_vectors(gather);
         let columns = self.samples * phase[0] * phase[1];
         let depth = self.groups * phases[0] * phases[1];
-        let tiling = Tiling::new(target, rows, self.flops());
+        let product = Product { kind: ProductKind::Image, m: rows, n: columns, depth, flops: self.flops() };
+        let tiling = Tiling::new(target, product);
         let mut dispatches = Vec::new();
         if self.packed_bytes(gather).is_some() {
             dispatches.push(self.pack(gather, weight));
@@ -329,7 +330,8 @@ impl Geometry {
         let flat = self.flattened();
         let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
         let (count, steps) = (self.weight_numel(), self.grad_weight_steps());
-        let tiling = Tiling::new(target, rows, self.flops());
+        let (kind, flops) = (ProductKind::GradWeight, self.flops());
+        let tiling = Tiling::new(target, Product { kind, m: rows, n: columns, depth: self.groups, flops });
         let split = Split::new(tiling.family, rows, columns, self.groups, steps);
         let result = if split.is_split() { Slot::Workspace(0) } else { Slot::Output(0) };
         let params = Params {
