@@ -11,7 +11,7 @@ use super::launch::{Launch, Location, access, storage_type};
 use crate::device::{Buffer, Device, Range, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Node};
-use crate::ops::Slot;
+use crate::ops::{Slot, Target};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// How carefully to measure.
@@ -44,9 +44,10 @@ const MAX_REPETITIONS: f64 = 200.0;
 const RUNS_OF_SUBMISSION: u64 = 20;
 
 /// A stopwatch for work on one device.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Stopwatch<'a> {
     device: &'a Device,
+    target: Target,
     effort: Effort,
     empty_ns: f64,
 }
@@ -64,10 +65,16 @@ impl<'a> Stopwatch<'a> {
     /// # Errors
     /// Where the device fails.
     pub fn new(device: &'a Device, effort: Effort) -> Result<Self, DeviceError> {
-        let mut watch = Stopwatch { device, effort, empty_ns: 0.0 };
+        let mut watch = Stopwatch { device, target: device.target(), effort, empty_ns: 0.0 };
         let times = (0..effort.rounds * 10).map(|_| watch.once(|_| {})).collect::<Result<Vec<_>, _>>()?;
         watch.empty_ns = least(times);
         Ok(watch)
+    }
+
+    /// A watch for nodes whose kernels are those of another target.
+    #[must_use]
+    pub fn with_target(self, target: Target) -> Self {
+        Stopwatch { target, ..self }
     }
 
     fn once(&self, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<f64, DeviceError> {
@@ -109,10 +116,26 @@ impl<'a> Stopwatch<'a> {
     /// # Errors
     /// Where memory is short, a kernel does not compile or the device fails.
     pub fn node_times(&self, graphs: &[&Graph]) -> Result<Vec<Vec<(NodeId, f64)>>, DeviceError> {
+        self.node_times_where(graphs, |_, _| true)
+    }
+
+    /// As [`Stopwatch::node_times`], of some of the nodes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn node_times_where(
+        &self,
+        graphs: &[&Graph],
+        is_wanted: impl Fn(&Graph, NodeId) -> bool,
+    ) -> Result<Vec<Vec<(NodeId, f64)>>, DeviceError> {
+        let nodes = |graph: &Graph| {
+            let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view() && is_wanted(graph, id));
+            nodes.collect::<Vec<_>>()
+        };
         let mut index = HashMap::new();
         let mut layouts = Vec::new();
         for graph in graphs {
-            for node in graph.nodes().iter().filter(|node| !node.op.is_view()) {
+            for node in nodes(graph).into_iter().map(|id| graph.node(id)) {
                 index.entry(key(graph, node)).or_insert_with(|| {
                     layouts.push(Layout::new(self.device, graph, node));
                     layouts.len() - 1
@@ -122,12 +145,13 @@ impl<'a> Stopwatch<'a> {
         let size_bytes = layouts.iter().map(|layout| layout.size_bytes).max().unwrap_or(0);
         let arena = self.device.create_storage("tensors of one node", size_bytes)?;
         self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
-        let launches =
-            layouts.iter().map(|layout| layout.launches(self.device, &arena)).collect::<Result<Vec<_>, _>>()?;
+        let launches = layouts
+            .iter()
+            .map(|layout| layout.launches(self.device, &self.target, &arena))
+            .collect::<Result<Vec<_>, _>>()?;
         let times = self.laps(launches, |launches, encoder, repetitions| record(launches, encoder, repetitions))?;
         let of = |graph: &Graph| {
-            let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view());
-            nodes.map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
+            nodes(graph).into_iter().map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
         };
         Ok(graphs.iter().map(|graph| of(graph)).collect())
     }
@@ -157,7 +181,7 @@ impl Stopwatch<'_> {
         let layout = Layout::new(self.device, graph, graph.node(node));
         let arena = self.device.create_storage("tensors of one node", layout.size_bytes)?;
         self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
-        Ok(Repeat { watch: self, launches: layout.launches(self.device, &arena)?, _arena: arena })
+        Ok(Repeat { watch: self, launches: layout.launches(self.device, &self.target, &arena)?, _arena: arena })
     }
 }
 
@@ -314,7 +338,7 @@ impl<'a> Layout<'a> {
         Layout { node, inputs, outputs, in_place, regions, size_bytes: end }
     }
 
-    fn launches(&self, device: &Device, arena: &Buffer) -> Result<Vec<Launch>, DeviceError> {
+    fn launches(&self, device: &Device, target: &Target, arena: &Buffer) -> Result<Vec<Launch>, DeviceError> {
         let locate = |slot: Slot| {
             let (offset_bytes, size_bytes) = self.regions[match slot {
                 Slot::Input(i) => i,
@@ -325,7 +349,7 @@ impl<'a> Layout<'a> {
         };
         let op = self.node.op.as_ref();
         let storage = storage_type(device, self.inputs.iter().chain(&self.outputs));
-        op.dispatches(&self.inputs, &self.outputs, &device.target())
+        op.dispatches(&self.inputs, &self.outputs, target)
             .into_iter()
             .map(|dispatch| {
                 let access = access(op, &dispatch, self.in_place, &locate);
