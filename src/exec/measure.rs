@@ -11,7 +11,7 @@ use super::launch::{Launch, Location, access, storage_type};
 use crate::device::{Buffer, Device, Range, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Node};
-use crate::ops::{Slot, Target};
+use crate::ops::{Dispatch, Slot, Target};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// How carefully to measure.
@@ -116,26 +116,10 @@ impl<'a> Stopwatch<'a> {
     /// # Errors
     /// Where memory is short, a kernel does not compile or the device fails.
     pub fn node_times(&self, graphs: &[&Graph]) -> Result<Vec<Vec<(NodeId, f64)>>, DeviceError> {
-        self.node_times_where(graphs, |_, _| true)
-    }
-
-    /// As [`Stopwatch::node_times`], of some of the nodes.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn node_times_where(
-        &self,
-        graphs: &[&Graph],
-        is_wanted: impl Fn(&Graph, NodeId) -> bool,
-    ) -> Result<Vec<Vec<(NodeId, f64)>>, DeviceError> {
-        let nodes = |graph: &Graph| {
-            let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view() && is_wanted(graph, id));
-            nodes.collect::<Vec<_>>()
-        };
         let mut index = HashMap::new();
         let mut layouts = Vec::new();
         for graph in graphs {
-            for node in nodes(graph).into_iter().map(|id| graph.node(id)) {
+            for node in graph.nodes().iter().filter(|node| !node.op.is_view()) {
                 index.entry(key(graph, node)).or_insert_with(|| {
                     layouts.push(Layout::new(self.device, graph, node));
                     layouts.len() - 1
@@ -151,9 +135,40 @@ impl<'a> Stopwatch<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         let times = self.laps(launches, |launches, encoder, repetitions| record(launches, encoder, repetitions))?;
         let of = |graph: &Graph| {
-            nodes(graph).into_iter().map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
+            let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view());
+            nodes.map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
         };
         Ok(graphs.iter().map(|graph| of(graph)).collect())
+    }
+
+    /// Times of each node with the kernels of each target. What other programs do meets all targets of a node alike, since they
+    /// run in turn; where two launch the same, they have the same time.
+    ///
+    /// # Errors
+    /// As [`Stopwatch::node_times`].
+    pub fn times_as(&self, targets: &[Target], nodes: &[(&Graph, NodeId)]) -> Result<Vec<Vec<f64>>, DeviceError> {
+        let layouts: Vec<_> =
+            nodes.iter().map(|&(graph, node)| Layout::new(self.device, graph, graph.node(node))).collect();
+        let size_bytes = layouts.iter().map(|layout| layout.size_bytes).max().unwrap_or(0);
+        let arena = self.device.create_storage("tensors of one node", size_bytes)?;
+        self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
+        let (mut works, mut index) = (Vec::new(), Vec::new());
+        for layout in &layouts {
+            let mut seen: Vec<(Vec<Dispatch>, usize)> = Vec::new();
+            for target in targets {
+                let dispatches = layout.dispatches(target);
+                let alike = seen.iter().find(|(other, _)| *other == dispatches).map(|(_, work)| *work);
+                let work = alike.unwrap_or(works.len());
+                if alike.is_none() {
+                    works.push(layout.launches(self.device, target, &arena)?);
+                    seen.push((dispatches, work));
+                }
+                index.push(work);
+            }
+        }
+        let times = self.laps(works, |launches, encoder, repetitions| record(launches, encoder, repetitions))?;
+        let of_node = |works: &[usize]| works.iter().map(|&work| times[work]).collect();
+        Ok(index.chunks(targets.len().max(1)).map(of_node).collect())
     }
 }
 
@@ -338,6 +353,10 @@ impl<'a> Layout<'a> {
         Layout { node, inputs, outputs, in_place, regions, size_bytes: end }
     }
 
+    fn dispatches(&self, target: &Target) -> Vec<Dispatch> {
+        self.node.op.dispatches(&self.inputs, &self.outputs, target)
+    }
+
     fn launches(&self, device: &Device, target: &Target, arena: &Buffer) -> Result<Vec<Launch>, DeviceError> {
         let locate = |slot: Slot| {
             let (offset_bytes, size_bytes) = self.regions[match slot {
@@ -349,7 +368,7 @@ impl<'a> Layout<'a> {
         };
         let op = self.node.op.as_ref();
         let storage = storage_type(device, self.inputs.iter().chain(&self.outputs));
-        op.dispatches(&self.inputs, &self.outputs, target)
+        self.dispatches(target)
             .into_iter()
             .map(|dispatch| {
                 let access = access(op, &dispatch, self.in_place, &locate);

@@ -1,6 +1,6 @@
 //! Which tiles of matrix products are the quickest on a device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::device::Device;
 use crate::error::{GraphError, TrainError};
@@ -38,30 +38,27 @@ pub struct Tuned {
 /// Measures the tiles of the device's own family on some products of each class.
 pub(super) fn tune(device: &Device) -> Result<Vec<Tuned>, TrainError> {
     let usual = Target { tiles: Tiles::NONE, ..device.target() };
-    let watch = Stopwatch::new(device, Effort { rounds: 5, ..Effort::default() })?.with_target(usual);
-    let graphs = graphs()?;
-    let graphs: Vec<_> = graphs.iter().collect();
+    let watch = Stopwatch::new(device, Effort { rounds: 5, ..Effort::default() })?;
     let candidates = usual.family.tiles();
-    let classes = |graph: &Graph, node: NodeId| classes(graph, node, &usual, &candidates);
-    let is_wanted = |graph: &Graph, node: NodeId| !classes(graph, node).is_empty();
-    let mut times: Vec<Vec<(NodeId, f64)>> = Vec::new();
-    for target in std::iter::once(usual).chain(candidates.iter().map(|&tile| with_tile(usual, tile))) {
-        let of_graphs = watch.with_target(target).node_times_where(&graphs, is_wanted)?;
-        times.push(of_graphs.into_iter().flatten().collect());
+    let graphs = graphs()?;
+    let mut classes_of = Vec::new();
+    let mut nodes: Vec<(&Graph, NodeId)> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (graph, node) in graphs.iter().flat_map(|graph| graph.node_ids().map(move |node| (graph, node))) {
+        let classes = classes(graph, node, &usual, &candidates);
+        let (inputs, outputs) = descs(graph, node);
+        let mut is_new = || seen.insert(format!("{:?} {inputs:?} {outputs:?}", graph.node(node).op));
+        if !classes.is_empty() && is_new() {
+            classes_of.push(classes);
+            nodes.push((graph, node));
+        }
     }
-    let (usual_times, by_tile) = times.split_first().expect("bug: the usual target was measured");
+    let targets: Vec<_> = std::iter::once(usual).chain(candidates.iter().map(|&tile| with_tile(usual, tile))).collect();
     // For each class the logarithms of the shares of each node, tile by tile.
     let mut shares: BTreeMap<(ProductKind, ProductSize), Vec<Vec<f64>>> = BTreeMap::new();
-    let nodes = graphs.iter().flat_map(|graph| {
-        let wanted = graph.node_ids().filter(|&node| is_wanted(graph, node));
-        wanted.map(|node| (*graph, node)).collect::<Vec<_>>()
-    });
-    for (at, (graph, node)) in nodes.enumerate() {
-        let logs = by_tile.iter().map(|times| (times[at].1 / usual_times[at].1).ln());
-        let logs: Vec<_> = logs.collect();
-        for class in classes(graph, node) {
-            shares.entry(class).or_default().push(logs.clone());
-        }
+    for (classes, times) in classes_of.into_iter().zip(watch.times_as(&targets, &nodes)?) {
+        let logs: Vec<_> = times[1..].iter().map(|time| (time / times[0]).ln()).collect();
+        classes.into_iter().for_each(|class| shares.entry(class).or_default().push(logs.clone()));
     }
     Ok(shares.into_iter().filter_map(|((kind, size), logs)| choose(kind, size, &candidates, usual, &logs)).collect())
 }
@@ -90,10 +87,8 @@ fn with_tile(usual: Target, tile: Tile) -> Target {
 
 /// The classes of a node's products: those whose tile changes its launches.
 fn classes(graph: &Graph, node: NodeId, usual: &Target, tiles: &[Tile]) -> Vec<(ProductKind, ProductSize)> {
-    let node = graph.node(node);
-    let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
-    let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-    let launches = |target: &Target| node.op.dispatches(&inputs, &outputs, target);
+    let (inputs, outputs) = descs(graph, node);
+    let launches = |target: &Target| graph.node(node).op.dispatches(&inputs, &outputs, target);
     let usually = launches(usual);
     if tiles.iter().all(|&tile| launches(&with_tile(*usual, tile)) == usually) {
         return Vec::new();
@@ -107,6 +102,11 @@ fn classes(graph: &Graph, node: NodeId, usual: &Target, tiles: &[Tile]) -> Vec<(
         })
     };
     all.filter(changes).collect()
+}
+
+fn descs(graph: &Graph, node: NodeId) -> (Vec<TensorDesc>, Vec<TensorDesc>) {
+    let of = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect();
+    (of(&graph.node(node).inputs), of(&graph.node(node).outputs))
 }
 
 /// Graphs whose nodes have products of every class that training meets, a few of each.
@@ -147,8 +147,6 @@ fn graphs() -> Result<Vec<Graph>, GraphError> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::shader::Family;
 
