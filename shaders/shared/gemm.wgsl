@@ -15,7 +15,9 @@
 // With SUBGROUPS a workgroup is one subgroup. Its tile of C stays in registers, each lane loads other rows of A and other
 // columns of B, and A reaches all lanes by broadcast: no workgroup memory, no barrier, and few loads, which software
 // drivers do lane by lane. Otherwise invocations share blocks of A and B of 16 k through workgroup memory, 64 bytes for each
-// row and column of the tile, and each computes 4 ROW_VECTORS rows by 4 COLUMN_VECTORS columns.
+// row and column of the tile, and each computes 4 ROW_VECTORS rows by 4 COLUMN_VECTORS columns. With COOPERATIVE they load the
+// same blocks, and each subgroup multiplies parts of these as matrices of COOPERATIVE rows and columns; what sums start from is
+// added in the end (up to 16 KiB). This form passes naga and was never run on a device.
 
 // Four vectors of four.
 alias Block = mat4x4<f32>;
@@ -91,6 +93,104 @@ fn gemm(tile: Tile, steps: Steps, lane: u32) {
     }
     #end
     #end
+    #end
+}
+#else
+#ifdef COOPERATIVE
+// Four subgroups of 32 invocations compute 32 rows by 32 columns each.
+const GEMM_INVOCATIONS = 128u;
+const PART = 32u;
+
+// What is multiplied: sums are in f32 whatever it is.
+alias Operand = Accum;
+alias MatrixA = coop_mat#(COOPERATIVE)x#(COOPERATIVE)<Operand, A>;
+alias MatrixB = coop_mat#(COOPERATIVE)x#(COOPERATIVE)<Operand, B>;
+alias MatrixC = coop_mat#(COOPERATIVE)x#(COOPERATIVE)<Accum, C>;
+
+// [k][row] and [k][column]
+var<workgroup> shared_a: array<Operand, 16 * TILE_M>;
+var<workgroup> shared_b: array<Operand, 16 * TILE_N>;
+// COOPERATIVE rows of the upper parts, then of the lower ones. Begins as zeros, as all workgroup memory does.
+var<workgroup> shared_c: array<Accum, 2 * COOPERATIVE * TILE_N>;
+
+// Set by the entry point.
+var<private> gemm_subgroup: u32;
+
+fn gemm(tile: Tile, steps: Steps, index: u32) {
+    // Half of the invocations load a block of A each, half a block of B.
+    let loads_b = index >= 64u;
+    let slot = index & 15u;
+    let along = (index >> 4u) & 3u;
+    let rows = rows_at(tile.row + slot * 4u, tile.z);
+    let columns = columns_at(tile.column + slot * 4u, tile.z);
+    let lower = gemm_subgroup / 2u;
+    let column = gemm_subgroup % 2u * PART;
+    #for y in 0..BLOCKS
+    #for x in 0..BLOCKS
+    var c#y_#x = coopLoadT<MatrixC>(&shared_c[0], TILE_N);
+    #end
+    #end
+    for (var first = steps.begin; first < steps.end; first += 4u) {
+        var block = Block();
+        if loads_b {
+            if first + along < steps.end {
+                block = load_b(columns, first + along);
+            }
+            #for j in 0..4
+            #for i in 0..4
+            shared_b[(along * 4u + #ju) * TILE_N + slot * 4u + #iu] = Operand(block[#j][#i]);
+            #end
+            #end
+        } else {
+            if first + along < steps.end {
+                block = transpose(load_a(rows, first + along));
+            }
+            #for j in 0..4
+            #for i in 0..4
+            shared_a[(along * 4u + #ju) * TILE_M + slot * 4u + #iu] = Operand(block[#j][#i]);
+            #end
+            #end
+        }
+        workgroupBarrier();
+        #for k in 0..K_BLOCKS
+        #for y in 0..BLOCKS
+        let a#k_#y = coopLoad<MatrixA>(&shared_a[#(k * COOPERATIVE) * TILE_M + lower * PART + #(y * COOPERATIVE)], TILE_M);
+        #end
+        #for x in 0..BLOCKS
+        let b#k_#x = coopLoadT<MatrixB>(&shared_b[#(k * COOPERATIVE) * TILE_N + column + #(x * COOPERATIVE)], TILE_N);
+        #end
+        #for y in 0..BLOCKS
+        #for x in 0..BLOCKS
+        c#y_#x = coopMultiplyAdd(a#k_#y, b#k_#x, c#y_#x);
+        #end
+        #end
+        #end
+        workgroupBarrier();
+    }
+    let own = columns_at(tile.column + slot * 4u, tile.z);
+#ifdef COLUMN_START
+    let start = column_start(own);
+#endif
+    #for y in 0..BLOCKS
+    #for x in 0..BLOCKS
+    coopStoreT(c#y_#x, &shared_c[lower * COOPERATIVE * TILE_N + column + #(x * COOPERATIVE)], TILE_N);
+    #end
+    workgroupBarrier();
+    for (var i = index / 16u; i < 2u * COOPERATIVE; i += 8u) {
+        let row = tile.row + i / COOPERATIVE * PART + #(y * COOPERATIVE) + i % COOPERATIVE;
+        let at = i * TILE_N + slot * 4u;
+        var sums = Accum4(shared_c[at], shared_c[at + 1u], shared_c[at + 2u], shared_c[at + 3u]);
+#ifdef ROW_START
+        sums += row_start(row & ~3u, tile.z)[row & 3u];
+#endif
+#ifdef COLUMN_START
+        sums += start;
+#endif
+        if row < tile.rows {
+            store_c(row, own, sums);
+        }
+    }
+    workgroupBarrier();
     #end
 }
 #else
@@ -195,4 +295,5 @@ fn gemm(tile: Tile, steps: Steps, index: u32) {
     #end
     #end
 }
+#endif
 #endif

@@ -22,6 +22,12 @@ const SHORTEST_PART: usize = 64;
 /// Steps that the workgroups of one family take together, and so what parts of a split sum are multiples of.
 const STEPS_TOGETHER: usize = 4;
 
+/// Rows and columns that a subgroup of `Family::Cooperative` computes.
+const PART: u32 = 32;
+
+/// Terms of a sum that workgroups load at a time.
+const BLOCK_TERMS: u32 = 16;
+
 /// From here on a product is worth the larger tile.
 const LARGE_FLOPS: u64 = 4_000_000;
 
@@ -43,7 +49,8 @@ pub(super) struct Tiling {
     pub(super) family: Family,
     pub(super) tile_m: usize,
     pub(super) tile_n: usize,
-    /// Groups of four rows and of four columns that an invocation computes (subgroups: that it loads).
+    /// Groups of four rows and of four columns that an invocation computes (subgroups: that it loads; matrices:
+    /// blocks of a subgroup's part along each side).
     vectors: [usize; 2],
 }
 
@@ -52,6 +59,16 @@ impl Tiling {
     pub(super) fn new(target: &Target, product: Product) -> Self {
         let Product { kind, m, n, depth, flops } = product;
         let size = ProductSize::of(m, n, depth);
+        if let Family::Cooperative { size } = target.family {
+            let Tile { rows, columns } = Tile::USUAL;
+            let blocks = (PART / size) as usize;
+            return Tiling {
+                family: target.family,
+                tile_m: rows as usize,
+                tile_n: columns as usize,
+                vectors: [blocks, blocks],
+            };
+        }
         match Self::family(target) {
             family @ Family::Subgroup { size: lanes } => {
                 let rows = 4 * lanes as usize;
@@ -65,7 +82,7 @@ impl Tiling {
                 let panels = if lanes <= 8 && filled && is_worth_it { 2 } else { 1 };
                 Tiling { family, tile_m: rows * panels, tile_n: rows, vectors: [panels, 1] }
             }
-            Family::Workgroup => Self::of_workgroup(target.tiles.of_workgroup(kind, size)),
+            _ => Self::of_workgroup(target.tiles.of_workgroup(kind, size)),
         }
     }
 
@@ -108,6 +125,10 @@ impl Tiling {
         let [rows, columns] = self.vectors;
         match self.family {
             Family::Subgroup { .. } => dispatch.constant("PANELS", rows as u32),
+            Family::Cooperative { size } => dispatch
+                .constant("COOPERATIVE", size)
+                .constant("BLOCKS", rows as u32)
+                .constant("K_BLOCKS", BLOCK_TERMS / size),
             Family::Workgroup => {
                 let invocations = self.tile_m * self.tile_n / (rows * columns * 16);
                 dispatch
@@ -134,7 +155,7 @@ impl Split {
         let tiles = m.div_ceil(TILE) * n.div_ceil(TILE) * depth;
         let enough = match family {
             Family::Subgroup { .. } => ENOUGH_SUBGROUP_TILES,
-            Family::Workgroup => ENOUGH_TILES,
+            Family::Workgroup | Family::Cooperative { .. } => ENOUGH_TILES,
         };
         let wanted = (enough / tiles.max(1)).min(steps / SHORTEST_PART).max(1);
         // However few the tiles, no invocation may loop too often. Some iterations are left for the ends of loops.

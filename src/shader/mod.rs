@@ -40,6 +40,13 @@ pub enum Family {
         /// Invocations of a subgroup.
         size: u32,
     },
+    /// As `Workgroup`, with products of blocks by the device's units for matrices, whose edge is the constant `COOPERATIVE`.
+    /// Subgroups must be of 32 invocations. Kernels other than matrix products have no such body and run as `Workgroup`.
+    /// Never run on a device so far: only naga has seen it.
+    Cooperative {
+        /// Rows and columns of a matrix: 8 or 16.
+        size: u32,
+    },
 }
 
 /// What an op may know of the device when it describes its kernels.

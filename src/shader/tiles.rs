@@ -45,6 +45,7 @@ impl Family {
                 4 | 8 => vec![Tile::new(4 * size, 4 * size), Tile::new(8 * size, 4 * size)],
                 _ => vec![Tile::new(4 * size, 4 * size)],
             },
+            Family::Cooperative { .. } => vec![Tile::USUAL],
             Family::Workgroup => {
                 [[32, 32], [64, 64], [128, 64], [64, 128], [128, 128]].into_iter().map(Tile::from).collect()
             }

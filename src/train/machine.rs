@@ -220,6 +220,7 @@ mod tests {
             max_buffer_bytes: 1 << 30,
             max_binding_bytes: 1 << 27,
             f16: false,
+            cooperative_size: 0,
             unified_memory: false,
             missing: Vec::new(),
         }
