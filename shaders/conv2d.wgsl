@@ -310,7 +310,13 @@ fn forward(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
     @builtin(local_invocation_index) local_index: u32,
+#ifdef COOPERATIVE
+    @builtin(subgroup_id) subgroup: u32,
+#endif
 ) {
+#ifdef COOPERATIVE
+    gemm_subgroup = subgroup;
+#endif
     let tile = tile_of(linear_workgroup(workgroup_id, num_workgroups));
     part = part_at(tile.z);
     if part.group < params.groups {
@@ -325,7 +331,13 @@ fn grad_input(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
     @builtin(local_invocation_index) local_index: u32,
+#ifdef COOPERATIVE
+    @builtin(subgroup_id) subgroup: u32,
+#endif
 ) {
+#ifdef COOPERATIVE
+    gemm_subgroup = subgroup;
+#endif
     let tile = tile_of(linear_workgroup(workgroup_id, num_workgroups));
     part = part_at(tile.z);
     if part.group < params.groups {
@@ -340,7 +352,13 @@ fn grad_weight(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
     @builtin(local_invocation_index) local_index: u32,
+#ifdef COOPERATIVE
+    @builtin(subgroup_id) subgroup: u32,
+#endif
 ) {
+#ifdef COOPERATIVE
+    gemm_subgroup = subgroup;
+#endif
     let tile = tile_of(linear_workgroup(workgroup_id, num_workgroups));
     if tile.z < params.groups * params.splits {
         let begin = (tile.z % params.splits) * params.part_steps;

@@ -292,7 +292,13 @@ fn forward(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
     @builtin(local_invocation_index) local_index: u32,
+#ifdef COOPERATIVE
+    @builtin(subgroup_id) subgroup: u32,
+#endif
 ) {
+#ifdef COOPERATIVE
+    gemm_subgroup = subgroup;
+#endif
     let tile = linear_workgroup(workgroup_id, num_workgroups);
     let next = tile / params.tiles_fast;
     let z = next / params.tiles_slow;

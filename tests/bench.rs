@@ -104,14 +104,14 @@ fn what_cannot_be_run_is_refused_in_a_sentence() {
 
 #[test]
 fn profiling_a_step_changes_nothing_but_its_time() {
-    let Some(device) = device_or_skip() else { return };
+    let Some(mut device) = device_or_skip() else { return };
     let has_timestamps = device.has_timestamps();
     let pixels = (0..16 * 784).map(|i| (i * 37 % 251) as u8).collect();
     let labels = Targets::labels((0..16).map(|i| i % 10).collect(), 10);
     let data = Dataset::new(Samples::U8(pixels), [1, 28, 28], labels).expect("fits");
     let indices: Vec<usize> = (0..16).collect();
     let config = Config::default().batch(16).micro_batches(2);
-    let machine = Machine::of(&device).expect("a device");
+    let machine = Machine::of(&mut device).expect("a device");
     let planned = plan_for(models::mnist_cnn(), &config, &machine).expect("a plan");
     let executor: Box<dyn Executor> = Box::new(GpuExecutor::new(device, &planned).expect("an executor"));
     let mut profiled =

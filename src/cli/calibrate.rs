@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use tightfit::device::Device;
 use tightfit::error::DataError;
-use tightfit::train::{Calibration, Extent, Profile, Trainer, calibrate};
+use tightfit::train::{Calibration, Extent, Profile, Trainer, Tuned, calibrate};
 
 use super::failure::Failure;
 use super::output::Output;
@@ -98,6 +98,7 @@ fn show(calibration: &Calibration, output: &Output) {
             "median_error": fit.median_error,
         }));
     }
+    show_tiles(&calibration.tiles, output);
     let costs = &calibration.profile.costs;
     let rate = |byte_ns: f64| if byte_ns > 0.0 { 1.0 / byte_ns } else { 0.0 };
     output.text(format_args!(
@@ -110,4 +111,26 @@ fn show(calibration: &Calibration, output: &Output) {
         calibration.nodes,
         calibration.median_error * 100.0
     ));
+}
+
+fn show_tiles(tiles: &[Tuned], output: &Output) {
+    if !tiles.is_empty() {
+        output.text(format_args!("\n{:<24} {:>5} {:>10} {:>9}", "products", "nodes", "best tile", "time"));
+    }
+    for Tuned { kind, size, nodes, best, share, taken } in tiles {
+        let name = format!("{kind:?}, {size:?}").to_lowercase();
+        let tile = format!("{}x{}", best.rows, best.columns);
+        let outcome = if *taken { "taken" } else { "no clear gain: the usual one stays" };
+        output.text(format_args!("{name:<24} {nodes:>5} {tile:>10} {:>8.0}%  {outcome}", share * 100.0));
+        output.object(&json!({
+            "event": "tile",
+            "kind": kind,
+            "size": size,
+            "nodes": nodes,
+            "rows": best.rows,
+            "columns": best.columns,
+            "share": share,
+            "taken": taken,
+        }));
+    }
 }

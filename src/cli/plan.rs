@@ -88,7 +88,7 @@ fn machine(device: Option<&str>) -> Result<Machine, Failure> {
     Ok(match device {
         "cpu" => Machine::interpreter(),
         _ if is_json || path.is_file() => Machine::from_profile(path)?,
-        selector => Machine::of(&Device::open(Some(selector))?)?,
+        selector => Machine::of(&mut Device::open(Some(selector))?)?,
     })
 }
 

@@ -36,6 +36,8 @@ pub struct AdapterInfo {
     pub max_binding_bytes: u64,
     /// Whether kernels may use 16-bit floats.
     pub f16: bool,
+    /// Rows and columns of the matrices of 32-bit floats that its subgroups of 32 invocations multiply; 0 where it says of none.
+    pub cooperative_size: u32,
     /// Whether the device uses the host's memory, so that moving data to the host frees nothing.
     pub unified_memory: bool,
     /// What it lacks to run tightfit; empty where nothing.
@@ -92,7 +94,7 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterInfo {
     let driver = format!("{} {}", info.driver, info.driver_info);
     AdapterInfo {
         index,
-        name: info.name,
+        name: info.name.clone(),
         backend: info.backend.to_str().to_owned(),
         driver: driver.trim().to_owned(),
         device_type: device_type.to_owned(),
@@ -101,9 +103,31 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterInfo {
         max_buffer_bytes: limits.max_buffer_size,
         max_binding_bytes: limits.max_storage_buffer_binding_size,
         f16: features.contains(wgpu::Features::SHADER_F16),
+        cooperative_size: if features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) && subgroups {
+            cooperative_size(adapter, &info)
+        } else {
+            0
+        },
         unified_memory: matches!(device_type, "integrated" | "cpu"),
         missing: missing(adapter, &limits, features),
     }
+}
+
+/// The size of square matrices that are multiplied and summed in f32, where subgroups are known to have 32 invocations: Metal
+/// names bounds of what any device has, and those of Apple have 32.
+fn cooperative_size(adapter: &wgpu::Adapter, info: &wgpu::AdapterInfo) -> u32 {
+    let is_apple = info.backend == wgpu::Backend::Metal && info.name.contains("Apple");
+    if !is_apple && (info.subgroup_min_size, info.subgroup_max_size) != (32, 32) {
+        return 0;
+    }
+    let f32 = wgpu::CooperativeScalarType::F32;
+    let sizes = adapter.cooperative_matrix_properties().into_iter().filter(|matrix| {
+        (matrix.ab_type, matrix.cr_type) == (f32, f32)
+            && matrix.m_size == matrix.n_size
+            && matrix.n_size == matrix.k_size
+            && matches!(matrix.m_size, 8 | 16)
+    });
+    sizes.map(|matrix| matrix.m_size).min().unwrap_or(0)
 }
 
 fn missing(adapter: &wgpu::Adapter, limits: &wgpu::Limits, features: wgpu::Features) -> Vec<String> {
@@ -198,6 +222,7 @@ mod tests {
             max_buffer_bytes: 1 << 30,
             max_binding_bytes: 1 << 27,
             f16: false,
+            cooperative_size: 0,
             unified_memory: false,
             missing: Vec::new(),
         }

@@ -24,7 +24,7 @@ pub use staging::{Range, Readback, UploadRing};
 pub(crate) use timestamps::Timestamps;
 
 use crate::error::DeviceError;
-use crate::shader::{Family, StorageType, Target};
+use crate::shader::{Family, StorageType, Target, Tiles};
 
 /// Submissions that may be under way at once: enough to keep the device busy, and few enough to bound what is held.
 const MAX_IN_FLIGHT: usize = 2;
@@ -42,6 +42,7 @@ pub struct Device {
     raw: wgpu::Device,
     queue: wgpu::Queue,
     family: Family,
+    tiles: Tiles,
     timeout: Duration,
     ledger: Arc<Ledger>,
     baseline_bytes: u64,
@@ -64,11 +65,16 @@ impl Device {
             | wgpu::Features::SHADER_INT64
             | wgpu::Features::MAPPABLE_PRIMARY_BUFFERS
             | wgpu::Features::TIMESTAMP_QUERY;
+        let (matrices, experimental_features) = if wants_cooperative(&info) {
+            (wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, allow_experimental())
+        } else {
+            (wgpu::Features::empty(), wgpu::ExperimentalFeatures::disabled())
+        };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("tightfit"),
-            required_features: wgpu::Features::IMMEDIATES | (adapter.features() & optional),
+            required_features: wgpu::Features::IMMEDIATES | (adapter.features() & optional) | matrices,
             required_limits: adapter.limits(),
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features,
             memory_hints: wgpu::MemoryHints::Manual {
                 suballocated_device_memory_block_size: SUBALLOCATION_BLOCK_BYTES..SUBALLOCATION_BLOCK_BYTES,
             },
@@ -83,6 +89,7 @@ impl Device {
         let baseline = ledger.charge("baseline", baseline_bytes)?;
         let mut device = Device {
             family: Family::Workgroup,
+            tiles: Tiles::NONE,
             info,
             raw,
             queue,
@@ -107,7 +114,7 @@ impl Device {
     pub fn target(&self) -> Target {
         // SwiftShader's compiler takes more than 5 GiB for a convolution's unrolled code.
         let short_code = self.info.driver.contains("SwiftShader");
-        Target { family: self.family, short_code }
+        Target { family: self.family, short_code, tiles: self.tiles }
     }
 
     /// How kernels see floats. Software devices load and store word by word, so they get large words.
@@ -120,8 +127,13 @@ impl Device {
         }
     }
 
-    /// Subgroup broadcast is for software devices with a fixed subgroup size; on GPUs workgroup memory is faster.
+    /// Subgroup broadcast is for software devices with a fixed subgroup size; on GPUs workgroup memory is faster. Units for
+    /// matrices are used only where they are asked for.
     fn default_family(&self) -> Family {
+        let cooperative = Family::Cooperative { size: self.info.cooperative_size };
+        if self.supports(cooperative) {
+            return cooperative;
+        }
         let size = self.info.subgroup_min_size;
         let family = Family::Subgroup { size };
         if self.info.device_type == "cpu" && matches!(size, 4 | 8) && self.supports(family) {
@@ -140,6 +152,10 @@ impl Device {
                     && self.info.subgroup_min_size == size
                     && self.info.subgroup_max_size == size
             }
+            Family::Cooperative { size } => {
+                self.raw.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+                    && self.info.cooperative_size == size
+            }
         }
     }
 
@@ -153,6 +169,11 @@ impl Device {
         }
         self.family = family;
         Ok(())
+    }
+
+    /// Takes tiles of matrix products that were measured to be quicker here than the usual ones.
+    pub fn set_tiles(&mut self, tiles: Tiles) {
+        self.tiles = tiles;
     }
 
     /// Sets how long to wait for one submission.
@@ -243,6 +264,19 @@ impl Device {
     fn lock_in_flight(&self) -> std::sync::MutexGuard<'_, VecDeque<wgpu::SubmissionIndex>> {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets a device that has units for matrices use them, where it is 1: no kernel that does was ever run on a device.
+const COOPERATIVE_VARIABLE: &str = "TIGHTFIT_COOPERATIVE";
+
+fn wants_cooperative(info: &AdapterInfo) -> bool {
+    info.cooperative_size > 0 && std::env::var_os(COOPERATIVE_VARIABLE).is_some_and(|value| value == "1")
+}
+
+#[allow(unsafe_code)]
+fn allow_experimental() -> wgpu::ExperimentalFeatures {
+    // SAFETY: the one experimental feature is asked for by name, and the kernels that use it are files of this crate.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 
 #[cfg(test)]

@@ -46,10 +46,12 @@ impl Device {
         if variant.storage == StorageType::F16 && !self.raw.features().contains(wgpu::Features::SHADER_F16) {
             return Err(unsupported("16-bit floats"));
         }
-        if let Family::Subgroup { size } = variant.family
-            && !self.supports(variant.family)
-        {
-            return Err(unsupported(&format!("subgroups of exactly {size} invocations")));
+        if !self.supports(variant.family) {
+            return Err(unsupported(&match variant.family {
+                Family::Workgroup => "workgroups".to_owned(),
+                Family::Subgroup { size } => format!("subgroups of exactly {size} invocations"),
+                Family::Cooperative { size } => format!("matrices of {size} by {size}"),
+            }));
         }
         let checked = shader::module(kernel, variant)?;
         let reflection = checked.reflect(kernel)?;

@@ -11,7 +11,7 @@ use super::launch::{Launch, Location, access, storage_type};
 use crate::device::{Buffer, Device, Range, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Node};
-use crate::ops::Slot;
+use crate::ops::{Dispatch, Slot, Target};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// How carefully to measure.
@@ -44,9 +44,10 @@ const MAX_REPETITIONS: f64 = 200.0;
 const RUNS_OF_SUBMISSION: u64 = 20;
 
 /// A stopwatch for work on one device.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Stopwatch<'a> {
     device: &'a Device,
+    target: Target,
     effort: Effort,
     empty_ns: f64,
 }
@@ -64,10 +65,16 @@ impl<'a> Stopwatch<'a> {
     /// # Errors
     /// Where the device fails.
     pub fn new(device: &'a Device, effort: Effort) -> Result<Self, DeviceError> {
-        let mut watch = Stopwatch { device, effort, empty_ns: 0.0 };
+        let mut watch = Stopwatch { device, target: device.target(), effort, empty_ns: 0.0 };
         let times = (0..effort.rounds * 10).map(|_| watch.once(|_| {})).collect::<Result<Vec<_>, _>>()?;
         watch.empty_ns = least(times);
         Ok(watch)
+    }
+
+    /// A watch for nodes whose kernels are those of another target.
+    #[must_use]
+    pub fn with_target(self, target: Target) -> Self {
+        Stopwatch { target, ..self }
     }
 
     fn once(&self, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<f64, DeviceError> {
@@ -122,14 +129,46 @@ impl<'a> Stopwatch<'a> {
         let size_bytes = layouts.iter().map(|layout| layout.size_bytes).max().unwrap_or(0);
         let arena = self.device.create_storage("tensors of one node", size_bytes)?;
         self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
-        let launches =
-            layouts.iter().map(|layout| layout.launches(self.device, &arena)).collect::<Result<Vec<_>, _>>()?;
+        let launches = layouts
+            .iter()
+            .map(|layout| layout.launches(self.device, &self.target, &arena))
+            .collect::<Result<Vec<_>, _>>()?;
         let times = self.laps(launches, |launches, encoder, repetitions| record(launches, encoder, repetitions))?;
         let of = |graph: &Graph| {
             let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view());
             nodes.map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
         };
         Ok(graphs.iter().map(|graph| of(graph)).collect())
+    }
+
+    /// Times of each node with the kernels of each target. What other programs do meets all targets of a node alike, since they
+    /// run in turn; where two launch the same, they have the same time.
+    ///
+    /// # Errors
+    /// As [`Stopwatch::node_times`].
+    pub fn times_as(&self, targets: &[Target], nodes: &[(&Graph, NodeId)]) -> Result<Vec<Vec<f64>>, DeviceError> {
+        let layouts: Vec<_> =
+            nodes.iter().map(|&(graph, node)| Layout::new(self.device, graph, graph.node(node))).collect();
+        let size_bytes = layouts.iter().map(|layout| layout.size_bytes).max().unwrap_or(0);
+        let arena = self.device.create_storage("tensors of one node", size_bytes)?;
+        self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
+        let (mut works, mut index) = (Vec::new(), Vec::new());
+        for layout in &layouts {
+            let mut seen: Vec<(Vec<Dispatch>, usize)> = Vec::new();
+            for target in targets {
+                let dispatches = layout.dispatches(target);
+                let alike = seen.iter().find(|(other, _)| *other == dispatches).map(|(_, work)| *work);
+                let work = alike.unwrap_or(works.len());
+                if alike.is_none() {
+                    works.push(layout.launches(self.device, target, &arena)?);
+                    seen.push((dispatches, work));
+                }
+                index.push(work);
+            }
+        }
+        let times = self.laps(works, |launches, encoder, repetitions| record(launches, encoder, repetitions))?;
+        let of_node = |works: &[usize]| works.iter().map(|&work| times[work]).collect();
+        Ok(index.chunks(targets.len().max(1)).map(of_node).collect())
     }
 }
 
@@ -157,7 +196,7 @@ impl Stopwatch<'_> {
         let layout = Layout::new(self.device, graph, graph.node(node));
         let arena = self.device.create_storage("tensors of one node", layout.size_bytes)?;
         self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
-        Ok(Repeat { watch: self, launches: layout.launches(self.device, &arena)?, _arena: arena })
+        Ok(Repeat { watch: self, launches: layout.launches(self.device, &self.target, &arena)?, _arena: arena })
     }
 }
 
@@ -314,7 +353,11 @@ impl<'a> Layout<'a> {
         Layout { node, inputs, outputs, in_place, regions, size_bytes: end }
     }
 
-    fn launches(&self, device: &Device, arena: &Buffer) -> Result<Vec<Launch>, DeviceError> {
+    fn dispatches(&self, target: &Target) -> Vec<Dispatch> {
+        self.node.op.dispatches(&self.inputs, &self.outputs, target)
+    }
+
+    fn launches(&self, device: &Device, target: &Target, arena: &Buffer) -> Result<Vec<Launch>, DeviceError> {
         let locate = |slot: Slot| {
             let (offset_bytes, size_bytes) = self.regions[match slot {
                 Slot::Input(i) => i,
@@ -325,7 +368,7 @@ impl<'a> Layout<'a> {
         };
         let op = self.node.op.as_ref();
         let storage = storage_type(device, self.inputs.iter().chain(&self.outputs));
-        op.dispatches(&self.inputs, &self.outputs, &device.target())
+        self.dispatches(target)
             .into_iter()
             .map(|dispatch| {
                 let access = access(op, &dispatch, self.in_place, &locate);

@@ -4,7 +4,7 @@ use super::launch::{Launch, Location, storage_type};
 use crate::device::{ALIGNMENT_BYTES, Buffer, Device, Range, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::ops::{Op, Slot};
-use crate::shader::{Access, Family, Target};
+use crate::shader::{Access, Target};
 use crate::tensor::TensorDesc;
 
 /// How to run an op alone.
@@ -14,13 +14,13 @@ pub struct RunOptions {
     pub access: Access,
     /// The pair (input, output) of [`Op::in_place`] that shares memory.
     pub in_place: Option<(usize, usize)>,
-    /// The family of kernels; `None` takes the device's.
-    pub family: Option<Family>,
+    /// Which kernels; `None` takes the device's.
+    pub target: Option<Target>,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        RunOptions { access: Access::Read, in_place: None, family: None }
+        RunOptions { access: Access::Read, in_place: None, target: None }
     }
 }
 
@@ -83,7 +83,7 @@ pub fn run_op(
         let buffer = &buffers[region.buffer];
         Location { buffer, offset_bytes: region.offset_bytes, size_bytes: region.size_bytes }
     };
-    let target = options.family.map_or_else(|| device.target(), |family| Target { family, ..device.target() });
+    let target = options.target.unwrap_or_else(|| device.target());
     let storage = storage_type(device, descs.iter().chain(&outputs));
     let launches = op
         .dispatches(&descs, &outputs, &target)
@@ -189,7 +189,7 @@ mod tests {
             let inputs = [(TensorDesc::f32([len]), bytemuck::cast_slice(&input).to_vec())];
             for access in [Access::Read, Access::ReadWrite] {
                 for in_place in [None, Some((0, 0))] {
-                    let options = RunOptions { access, in_place, family: None };
+                    let options = RunOptions { access, in_place, target: None };
                     let outputs = run_op(&device, &Relu, &inputs, options).expect("runs");
                     assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&outputs[0]), expected, "{options:?}");
                 }

@@ -4,9 +4,9 @@
 use bytemuck::NoUninit;
 
 use super::{Dispatch, MAX_LOOP_ITERATIONS, Real, Slot};
-use crate::shader::{Family, Target};
+use crate::shader::{Family, ProductKind, ProductSize, Target, Tile};
 
-/// Rows and columns of a tile without subgroups, and what the choice of split sums reckons with on every device.
+/// Rows and columns of the tile that the choice of split sums reckons with on every device.
 const TILE: usize = 64;
 
 /// With fewer tiles than this the sum is split, so that a device has enough workgroups to work on.
@@ -22,8 +22,26 @@ const SHORTEST_PART: usize = 64;
 /// Steps that the workgroups of one family take together, and so what parts of a split sum are multiples of.
 const STEPS_TOGETHER: usize = 4;
 
+/// Rows and columns that a subgroup of `Family::Cooperative` computes.
+const PART: u32 = 32;
+
+/// Terms of a sum that workgroups load at a time.
+const BLOCK_TERMS: u32 = 16;
+
 /// From here on a product is worth the larger tile.
 const LARGE_FLOPS: u64 = 4_000_000;
+
+/// What the choice of a tile depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Product {
+    pub(super) kind: ProductKind,
+    pub(super) m: usize,
+    pub(super) n: usize,
+    /// How many there are of these extents.
+    pub(super) depth: usize,
+    /// Of all of them.
+    pub(super) flops: u64,
+}
 
 /// Tile of one workgroup, and the family that computes it.
 #[derive(Clone, Copy, Debug)]
@@ -31,34 +49,65 @@ pub(super) struct Tiling {
     pub(super) family: Family,
     pub(super) tile_m: usize,
     pub(super) tile_n: usize,
-    /// Groups of four rows that a lane loads (subgroups only).
-    pub(super) panels: usize,
-    /// Steps of the sum that lanes load at a time (subgroups only): several, where there are fewer rows than lanes could load.
-    step_lanes: usize,
+    /// Groups of four rows and of four columns that an invocation computes. Subgroups: groups of four rows that a lane loads,
+    /// and steps of the sum that lanes load at a time, several where there are fewer rows than lanes could load. Matrices:
+    /// blocks of a subgroup's part along each side.
+    vectors: [usize; 2],
 }
 
 impl Tiling {
-    /// The tiling for a target and a product of `m` rows and `flops` in all.
-    pub(super) fn new(target: &Target, m: usize, flops: u64) -> Self {
-        match target.family {
-            // Larger subgroups than 16 would unroll to very long code.
-            Family::Subgroup { size } if matches!(size, 4 | 8 | 16) => {
-                let rows = 4 * size as usize;
+    /// The tiling for a target and a product.
+    pub(super) fn new(target: &Target, product: Product) -> Self {
+        let Product { kind, m, n, depth, flops } = product;
+        let size = ProductSize::of(m, n, depth);
+        if let Family::Cooperative { size } = target.family {
+            let Tile { rows, columns } = Tile::USUAL;
+            let blocks = (PART / size) as usize;
+            return Tiling {
+                family: target.family,
+                tile_m: rows as usize,
+                tile_n: columns as usize,
+                vectors: [blocks, blocks],
+            };
+        }
+        match Self::family(target) {
+            family @ Family::Subgroup { size: lanes } => {
+                let rows = 4 * lanes as usize;
                 // Two panels halve the loads of B, but pay only where they are filled, and where there is enough to do to
-                // make up for the longer code that a driver compiles.
+                // make up for the longer code that a driver compiles. Of larger subgroups two would be very long.
                 let filled = m % (2 * rows) > rows || m.is_multiple_of(2 * rows);
-                let panels = if size <= 8 && filled && flops >= LARGE_FLOPS { 2 } else { 1 };
+                let is_worth_it = match target.tiles.get(kind, size) {
+                    Some(tile) => tile.rows as usize > rows,
+                    None => flops >= LARGE_FLOPS,
+                };
+                let panels = if lanes <= 8 && filled && is_worth_it { 2 } else { 1 };
                 let step_lanes = if 2 * m <= rows { 2 } else { 1 };
-                let tile_m = rows * panels / step_lanes;
-                Tiling { family: target.family, tile_m, tile_n: rows, panels, step_lanes }
+                Tiling { family, tile_m: rows * panels / step_lanes, tile_n: rows, vectors: [panels, step_lanes] }
             }
-            _ => Tiling { family: Family::Workgroup, tile_m: TILE, tile_n: TILE, panels: 1, step_lanes: 1 },
+            _ => Self::of_workgroup(target.tiles.of_workgroup(kind, size)),
         }
     }
 
-    /// Columns of every tile on this target.
-    pub(super) fn columns(target: &Target) -> usize {
-        Tiling::new(target, 0, 0).tile_n
+    /// The family of a target's products and of what goes with them. Larger subgroups than 16 would unroll to very long code.
+    pub(super) fn family(target: &Target) -> Family {
+        match target.family {
+            family @ Family::Subgroup { size: 4 | 8 | 16 } => family,
+            _ => Family::Workgroup,
+        }
+    }
+
+    fn of_workgroup(Tile { rows, columns }: Tile) -> Self {
+        let vectors = match (rows, columns) {
+            (32, 32) => [1, 1],
+            (64, 64) => [2, 1],
+            _ => [2, 2],
+        };
+        Tiling { family: Family::Workgroup, tile_m: rows as usize, tile_n: columns as usize, vectors }
+    }
+
+    /// Columns of every tile of products in panels on this target.
+    pub(super) fn panel_width(target: &Target) -> usize {
+        Tiling::new(target, Product { kind: ProductKind::Points, m: 0, n: 0, depth: 0, flops: 0 }).tile_n
     }
 
     /// Flops of `depth` products of `terms` terms, with whole tiles and vectors.
@@ -75,13 +124,24 @@ impl Tiling {
             .constant("TILE_M", self.tile_m as u32)
             .constant("TILE_N", self.tile_n as u32)
             .linear(m.div_ceil(self.tile_m) * n.div_ceil(self.tile_n) * depth);
+        let [first, second] = self.vectors;
         match self.family {
             Family::Subgroup { size } => dispatch
-                .constant("PANELS", self.panels as u32)
-                .constant("STEP_LANES", self.step_lanes as u32)
-                .constant("ROW_LANES", size / self.step_lanes as u32)
-                .flags([("SPREAD", self.step_lanes > 1)]),
-            Family::Workgroup => dispatch,
+                .constant("PANELS", first as u32)
+                .constant("STEP_LANES", second as u32)
+                .constant("ROW_LANES", size / second as u32)
+                .flags([("SPREAD", second > 1)]),
+            Family::Cooperative { size } => dispatch
+                .constant("COOPERATIVE", size)
+                .constant("BLOCKS", first as u32)
+                .constant("K_BLOCKS", BLOCK_TERMS / size),
+            Family::Workgroup => {
+                let invocations = self.tile_m * self.tile_n / (first * second * 16);
+                dispatch
+                    .constant("ROW_VECTORS", first as u32)
+                    .constant("COLUMN_VECTORS", second as u32)
+                    .constant("LOADS", (self.tile_m + self.tile_n).div_ceil(invocations) as u32)
+            }
         }
     }
 }
@@ -101,7 +161,7 @@ impl Split {
         let tiles = m.div_ceil(TILE) * n.div_ceil(TILE) * depth;
         let enough = match family {
             Family::Subgroup { .. } => ENOUGH_SUBGROUP_TILES,
-            Family::Workgroup => ENOUGH_TILES,
+            Family::Workgroup | Family::Cooperative { .. } => ENOUGH_TILES,
         };
         let wanted = (enough / tiles.max(1)).min(steps / SHORTEST_PART).max(1);
         // However few the tiles, no invocation may loop too often. Some iterations are left for the ends of loops.
@@ -264,14 +324,19 @@ impl Gemm {
 
     /// The tiling that is best for all results together.
     pub(super) fn tiling(&self, target: &Target) -> Tiling {
-        Tiling::new(target, self.m, self.flops())
+        self.tiling_as(ProductKind::Matrices, target)
+    }
+
+    fn tiling_as(&self, kind: ProductKind, target: &Target) -> Tiling {
+        Tiling::new(target, Product { kind, m: self.m, n: self.n, depth: self.batch, flops: self.flops() })
     }
 
     /// One launch whose sum is not split, for a `c` that may have gaps.
     ///
     /// The caller makes sure that `outer * k / 4` stays below the limit of loop iterations.
     pub(super) fn single(&self, target: &Target, a: Matrix, b: Matrix, c: Matrix) -> Dispatch {
-        self.single_tiled(self.tiling(target), a, b, c)
+        let kind = if a.panel > 0 { ProductKind::Points } else { ProductKind::Matrices };
+        self.single_tiled(self.tiling_as(kind, target), a, b, c)
     }
 
     /// As `single`, with the tiling of another product: each result then has the bits that it has there, on every device,

@@ -4,6 +4,7 @@ mod links;
 mod preprocess;
 mod reflect;
 mod source;
+mod tiles;
 mod wide;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use links::{Link, Operand};
 pub use reflect::{Binding, Checked, Reflection, module, reflect};
 pub use source::source;
+pub use tiles::{ProductKind, ProductSize, Tile, Tiles};
 
 /// An entry point: `conv2d.grad_weight` is `grad_weight` in `shaders/conv2d.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +42,13 @@ pub enum Family {
         /// Invocations of a subgroup.
         size: u32,
     },
+    /// As `Workgroup`, with products of blocks by the device's units for matrices, whose edge is the constant `COOPERATIVE`.
+    /// Subgroups must be of 32 invocations. Kernels other than matrix products have no such body and run as `Workgroup`.
+    /// Never run on a device so far: only naga has seen it.
+    Cooperative {
+        /// Rows and columns of a matrix: 8 or 16.
+        size: u32,
+    },
 }
 
 /// What an op may know of the device when it describes its kernels.
@@ -50,11 +59,21 @@ pub struct Target {
     /// Whether the driver takes minutes and gigabytes to compile long code, so that kernels unroll little.
     #[serde(default)]
     pub short_code: bool,
+    /// Tiles of matrix products that were measured to be quicker than those the family takes by itself.
+    #[serde(default, skip_serializing_if = "Tiles::is_empty")]
+    pub tiles: Tiles,
+}
+
+impl Target {
+    /// A device of this family of which nothing else is known.
+    pub const fn new(family: Family) -> Self {
+        Target { family, short_code: false, tiles: Tiles::NONE }
+    }
 }
 
 impl Default for Target {
     fn default() -> Self {
-        Target { family: Family::Workgroup, short_code: false }
+        Target::new(Family::Workgroup)
     }
 }
 

@@ -48,9 +48,11 @@ pub struct Reflection {
 /// naga's capabilities for a variant: no more than it needs.
 fn capabilities(variant: &Variant) -> Capabilities {
     let mut capabilities = Capabilities::IMMEDIATES;
-    if matches!(variant.family, Family::Subgroup { .. }) {
-        capabilities |= Capabilities::SUBGROUP;
-    }
+    capabilities |= match variant.family {
+        Family::Workgroup => Capabilities::empty(),
+        Family::Subgroup { .. } => Capabilities::SUBGROUP,
+        Family::Cooperative { .. } => Capabilities::SUBGROUP | Capabilities::COOPERATIVE_MATRIX,
+    };
     if variant.storage == StorageType::F16 {
         capabilities |= Capabilities::SHADER_FLOAT16;
     }

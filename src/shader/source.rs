@@ -61,8 +61,12 @@ fn prelude(variant: &Variant) -> String {
         StorageType::F32 | StorageType::F32Words => ("", "f32"),
         StorageType::F16 => ("enable f16;\n", "f16"),
     };
+    let matrices = match variant.family {
+        Family::Cooperative { .. } => "enable wgpu_cooperative_matrix;\n",
+        Family::Workgroup | Family::Subgroup { .. } => "",
+    };
     let mut prelude = format!(
-        "{enable}alias Storage = {storage};\nalias Storage2 = vec2<Storage>;\nalias Storage4 = vec4<Storage>;\n\
+        "{enable}{matrices}alias Storage = {storage};\nalias Storage2 = vec2<Storage>;\nalias Storage4 = vec4<Storage>;\n\
          alias Accum = f32;\nalias Accum2 = vec2<f32>;\nalias Accum4 = vec4<f32>;\n"
     );
     if variant.storage == StorageType::F32Words {

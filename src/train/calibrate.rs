@@ -7,6 +7,7 @@ use super::machine::Profile;
 use super::optimizer::Optimizer;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose};
+use super::tune::{self, Tuned};
 use crate::autodiff::{self, Training};
 use crate::device::Device;
 use crate::error::{GraphError, TrainError};
@@ -17,7 +18,6 @@ use crate::nn::{
     AdaptiveAvgPool2d, Built, Conv2d, ConvTranspose2d, Layer, LeakyRelu, Mode, Model, Relu6, Sequential, SqueezeExcite,
     Statistics,
 };
-use crate::ops::Stash;
 use crate::ops::add::Add;
 use crate::ops::concat::Concat;
 use crate::ops::copy::Copy;
@@ -26,13 +26,14 @@ use crate::ops::mul::Mul;
 use crate::ops::relu::Relu;
 use crate::ops::sum::Sum;
 use crate::ops::upsample_nearest2d::UpsampleNearest2d;
+use crate::ops::{Stash, Target};
 use crate::plan::{CopyRates, CostModel, OpRates, Source as _, Work};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Enough for predictions: well under a minute.
+    /// Enough for predictions, and which tiles of matrix products are the quickest: a minute or two.
     Full,
     /// A few small nodes, once each: seconds, for a first impression and for tests.
     Quick,
@@ -62,6 +63,8 @@ pub struct Calibration {
     pub profile: Profile,
     /// The ops in the order of their names.
     pub ops: Vec<OpFit>,
+    /// The tiles of matrix products that were tried; the profile has those that are taken.
+    pub tiles: Vec<Tuned>,
     /// Nodes measured.
     pub nodes: usize,
     /// Median of the relative errors over all nodes.
@@ -77,10 +80,11 @@ pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainEr
         Extent::Full => Effort::default(),
         Extent::Quick => Effort::quick(),
     };
-    let watch = Stopwatch::new(device, effort)?;
+    let tiles = if extent == Extent::Full { tune::tune(device)? } else { Vec::new() };
+    let target = Target { tiles: tune::table(&tiles), ..device.target() };
+    let watch = Stopwatch::new(device, effort)?.with_target(target);
     let graphs = graphs(extent)?;
     let times = watch.node_times(&graphs.iter().collect::<Vec<_>>())?;
-    let target = device.target();
     let mut nodes: Vec<(&'static str, Work, f64)> = Vec::new();
     for (graph, times) in graphs.iter().zip(times) {
         for (node, ns) in times {
@@ -127,7 +131,7 @@ pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainEr
         }
     });
     let (ops, median_error) = (ops.collect(), errors(&nodes.iter().collect::<Vec<_>>()));
-    Ok(Calibration { profile: Profile::new(device, costs), ops, nodes: nodes.len(), median_error })
+    Ok(Calibration { profile: Profile::new(device, costs), ops, tiles, nodes: nodes.len(), median_error })
 }
 
 /// Graphs whose nodes are measured: together they hold every op, at sizes that tell launches, flops and bytes apart.
@@ -220,7 +224,7 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
 }
 
 /// The graph of one pass.
-fn joint(model: impl Into<Model>, config: &Config, pass: Pass, samples: usize) -> Result<Graph, GraphError> {
+pub(super) fn joint(model: impl Into<Model>, config: &Config, pass: Pass, samples: usize) -> Result<Graph, GraphError> {
     let model = model.into();
     let source = ModelSource::new(&model, config, Purpose::Training).expect("bug: settings that make no sense");
     // Half a batch, so that losses are weighted as in micro-batches.

@@ -166,14 +166,19 @@ impl Machine {
         Machine { limits, costs: CostModel::default(), profile: None }
     }
 
-    /// An open device, with the costs that were measured on it where there is a profile.
+    /// An open device, with the costs that were measured on it where there is a profile; the device then takes the tiles that
+    /// were found to be the quickest.
     ///
     /// # Errors
     /// As [`Profile::find`].
-    pub fn of(device: &Device) -> Result<Self, DataError> {
+    pub fn of(device: &mut Device) -> Result<Self, DataError> {
         let mut machine = Machine::with_limits(device.limits());
         if let Some((profile, path)) = Profile::find(device.info())? {
             machine.costs = profile.costs;
+            // Those of another family say nothing of this one.
+            if machine.costs.target.family == device.target().family {
+                device.set_tiles(machine.costs.target.tiles);
+            }
             machine.profile = Some(path);
         }
         // What the device says itself is right in any case.
@@ -215,6 +220,7 @@ mod tests {
             max_buffer_bytes: 1 << 30,
             max_binding_bytes: 1 << 27,
             f16: false,
+            cooperative_size: 0,
             unified_memory: false,
             missing: Vec::new(),
         }
@@ -252,6 +258,7 @@ mod tests {
             ("\"alignment_bytes\":256", "\"alignment_bytes\":3", "limits"),
             ("\"max_buffer_bytes\":1073741824", "\"max_buffer_bytes\":0", "limits"),
             ("\"Subgroup\"", "\"Warp\"", "Warp"),
+            ("\"short_code\":false", "\"short_code\":false,\"tiles\":{\"matrices\":{\"huge\":[1,2]}}", "huge"),
         ] {
             let text = good.replace(from, to);
             assert_ne!(text, good, "{from}");

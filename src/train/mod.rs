@@ -17,6 +17,7 @@ mod source;
 mod state;
 mod summary;
 mod trainer;
+mod tune;
 mod weights;
 
 pub use calibrate::{Calibration, Extent, OpFit, calibrate};
@@ -32,4 +33,5 @@ pub use settings::Config;
 pub use source::{plan, plan_for};
 pub use summary::{Summary, SummaryRow, summary};
 pub use trainer::Trainer;
+pub use tune::Tuned;
 pub use weights::write_whole;

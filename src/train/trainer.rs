@@ -105,11 +105,11 @@ impl Trainer {
         device: Option<&str>,
         plan: impl FnOnce(&Model, &Config, &Machine) -> Result<Planned, TrainError>,
     ) -> Result<Self, TrainError> {
-        let device = match device {
+        let mut device = match device {
             Some("cpu") => None,
             selector => Some(Device::open(selector)?),
         };
-        let machine = device.as_ref().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
+        let machine = device.as_mut().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
         let unified_memory = device.as_ref().is_none_or(|device| device.info().unified_memory);
         let planned = plan(&model, &config, &machine)?;
         let executor: Box<dyn Executor> = match device {

@@ -10,8 +10,8 @@ use tightfit::device::Device;
 use tightfit::device::testing::device_or_skip;
 use tightfit::exec::{RunOptions, run_op};
 use tightfit::graph::Node;
-use tightfit::ops::{Case, Entry};
-use tightfit::shader::{Access, Family, Target};
+use tightfit::ops::{Case, Dispatch, Entry};
+use tightfit::shader::{Access, Family, Target, Tiles};
 use tightfit::tensor::{DType, TensorDesc};
 
 use crate::Report;
@@ -107,7 +107,32 @@ fn check_nodes(report: &mut Report, device: &Device, op: &str, case: &Case, mini
     }
 }
 
-/// One node in every variant: both kinds of access, each in-place pair, each family that the device has.
+/// What to run an op's kernels as: both families, where the device and the op have them.
+fn targets(own: Target, dispatches: impl Fn(&Target) -> Vec<Dispatch>) -> Vec<Target> {
+    // The second family only where the op has kernels of its own for it.
+    let plain = Target { family: Family::Workgroup, ..own };
+    if dispatches(&own) == dispatches(&plain) { vec![plain] } else { vec![plain, own] }
+}
+
+/// Ops that are tested with every tile of the products that they are made of. Others have the same products.
+const EVERY_TILE: &[&str] = &["matmul", "conv2d"];
+
+/// Another tile than the usual one for the products of an op, if it has any. All in every case would take minutes to compile:
+/// each case has the next.
+fn other_tile(own: Target, number: usize, dispatches: impl Fn(&Target) -> Vec<Dispatch>) -> Option<Target> {
+    // Compilers that cannot bear long code cannot bear it once more either.
+    let families = if own.short_code { vec![] } else { vec![Family::Workgroup, own.family] };
+    let mut targets: Vec<_> = families
+        .into_iter()
+        .flat_map(|family| {
+            family.tiles().into_iter().map(move |tile| Target { family, tiles: Tiles::all(tile), ..own })
+        })
+        .collect();
+    targets.retain(|target| dispatches(target) != dispatches(&Target { tiles: Tiles::NONE, ..*target }));
+    (!targets.is_empty()).then(|| targets[number % targets.len()])
+}
+
+/// One node in every variant: both kinds of access and each in-place pair with each family, and another tile.
 fn check_node(
     report: &mut Report,
     device: &Device,
@@ -119,33 +144,33 @@ fn check_node(
 ) {
     let mut descs = mini.descs(&node.outputs);
     descs.extend(node.op.mutates().iter().map(|&i| inputs[i].0.clone()));
-    // The second family only where the op has kernels of its own for it.
-    let (input_descs, output_descs) = (mini.descs(&node.inputs), mini.descs(&node.outputs));
-    let dispatches = |family| node.op.dispatches(&input_descs, &output_descs, &Target { family, ..device.target() });
-    let mut families = vec![Family::Workgroup];
-    let own = device.target().family;
-    if own != Family::Workgroup && dispatches(own) != dispatches(Family::Workgroup) {
-        families.push(own);
-    }
     let pairs = node.op.in_place().iter().filter(|(i, o)| inputs[*i].0.size_bytes() == descs[*o].size_bytes());
     let in_place: Vec<_> = std::iter::once(None).chain(pairs.map(|&pair| Some(pair))).collect();
-    for &family in &families {
+    let (input_descs, output_descs) = (mini.descs(&node.inputs), mini.descs(&node.outputs));
+    let dispatches = |target: &Target| node.op.dispatches(&input_descs, &output_descs, target);
+    let mut variants = Vec::new();
+    for target in targets(device.target(), dispatches) {
         for access in [Access::Read, Access::ReadWrite] {
-            for &in_place in &in_place {
-                let label = format!("{} {} {family:?} {access:?} in place {in_place:?}", case.name, node.op.name());
-                match run_op(device, &*node.op, inputs, RunOptions { access, in_place, family: Some(family) }) {
-                    Err(error) => report.require(false, format!("{label}: {error}")),
-                    Ok(results) => {
-                        report.require(results.len() == expected.len(), format!("{label}: {} results", results.len()));
-                        for (i, (found, expected)) in results.iter().zip(expected).enumerate() {
-                            let found = decode(&descs[i], found);
-                            let tolerance = match descs[i].dtype {
-                                DType::U32 => Tolerance { scale: 0.0, relative: 0.0, absolute: 0.0 },
-                                _ => TOLERANCE.terms(case.reduction),
-                            };
-                            report.check(format!("{label} result {i}"), close(&found, &expected.to_f64(), tolerance));
-                        }
-                    }
+            variants.extend(in_place.iter().map(|&in_place| RunOptions { access, in_place, target: Some(target) }));
+        }
+    }
+    if EVERY_TILE.iter().any(|op| node.op.name().starts_with(op)) {
+        let target = other_tile(device.target(), case.name.bytes().map(usize::from).sum(), dispatches);
+        variants.extend(target.map(|target| RunOptions { target: Some(target), ..RunOptions::default() }));
+    }
+    for options in variants {
+        let label = format!("{} {} {options:?}", case.name, node.op.name());
+        match run_op(device, &*node.op, inputs, options) {
+            Err(error) => report.require(false, format!("{label}: {error}")),
+            Ok(results) => {
+                report.require(results.len() == expected.len(), format!("{label}: {} results", results.len()));
+                for (i, (found, expected)) in results.iter().zip(expected).enumerate() {
+                    let found = decode(&descs[i], found);
+                    let tolerance = match descs[i].dtype {
+                        DType::U32 => Tolerance { scale: 0.0, relative: 0.0, absolute: 0.0 },
+                        _ => TOLERANCE.terms(case.reduction),
+                    };
+                    report.check(format!("{label} result {i}"), close(&found, &expected.to_f64(), tolerance));
                 }
             }
         }

@@ -134,8 +134,8 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
 }
 
 /// A trainer on a device that is open already, or on the interpreter.
-fn trainer(workload: Workload, config: Config, device: Option<Device>) -> Result<Trainer, Failure> {
-    let machine = device.as_ref().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
+fn trainer(workload: Workload, config: Config, mut device: Option<Device>) -> Result<Trainer, Failure> {
+    let machine = device.as_mut().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
     let model = workload.model();
     let planned = plan_for(model.clone(), &config, &machine)?;
     let executor: Box<dyn Executor> = match device {

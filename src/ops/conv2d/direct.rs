@@ -247,7 +247,7 @@ impl Direct {
             .constant("SUMS", (self.out * self.taps[0] * self.taps[1]) as u32)
             .loops(terms.div_ceil(4) + 64)
             .flops(self.flops(blocks, self.source_channels, self.geometry.taps()))
-            .family(Tiling::new(target, 1, 0).family)
+            .family(Tiling::family(target))
             .linear(self.weight_pieces() * parts);
         let mut dispatches = vec![first];
         if parts > 1 {

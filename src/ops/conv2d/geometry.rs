@@ -2,13 +2,13 @@
 
 use bytemuck::NoUninit;
 
-use super::super::gemm::{Split, Tiling, reduce};
+use super::super::gemm::{Product, Split, Tiling, reduce};
 use super::super::{Dispatch, Slot};
 use super::Conv2d;
 use super::direct::Direct;
 use super::lots::Lots;
 use super::winograd::Winograd;
-use crate::shader::Target;
+use crate::shader::{ProductKind, Target};
 
 /// Most channels of a group for which no matrix products are made.
 const MAX_DIRECT_CHANNELS: usize = 8;
@@ -274,7 +274,9 @@ impl Geometry {
         let is_flat = !self.padded_channels(gather).is_multiple_of(4);
         let row_vectors = self.row_vectors(gather);
         let depth = self.groups * phases[0] * phases[1];
-        let tiling = Tiling::new(target, rows, self.flops());
+        let n = self.samples * phase[0] * phase[1];
+        let product = Product { kind: ProductKind::Image, m: rows, n, depth, flops: self.flops() };
+        let tiling = Tiling::new(target, product);
         let mut dispatches = Vec::new();
         let mut workspaces = (0..).map(Slot::Workspace);
         let mut workspace = |wanted: bool, otherwise| if wanted { workspaces.next() } else { None }.unwrap_or(otherwise);
@@ -359,7 +361,8 @@ impl Geometry {
         let flat = self.flattened();
         let (rows, columns) = (self.out_channels, self.in_channels * self.taps());
         let (count, steps) = (self.weight_numel(), self.grad_weight_steps());
-        let tiling = Tiling::new(target, rows, self.flops());
+        let (kind, flops) = (ProductKind::GradWeight, self.flops());
+        let tiling = Tiling::new(target, Product { kind, m: rows, n: columns, depth: self.groups, flops });
         let split = Split::new(tiling.family, rows, columns, self.groups, steps);
         let result = if split.is_split() { Slot::Workspace(0) } else { Slot::Output(0) };
         let params = Params {

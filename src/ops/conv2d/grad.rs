@@ -200,7 +200,7 @@ impl Op for Conv2dGradBias {
         let mut dispatch = Dispatch::new("conv2d", "grad_bias", [Slot::Input(0), result])
             .params(&params)
             .loops(terms * BiasSplit::loops(segment) + 64)
-            .family(Tiling::new(target, 1, 0).family)
+            .family(Tiling::family(target))
             .linear(channels * splits);
         if vectors {
             dispatch = dispatch.constant("VEC_A", 1);

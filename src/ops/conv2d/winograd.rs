@@ -229,7 +229,7 @@ impl Winograd {
         let mut bindings = vec![m, Slot::Output(0)];
         bindings.extend(bias);
         let mut dispatches = Vec::new();
-        let panel = Tiling::columns(target);
+        let panel = Tiling::panel_width(target);
         for chunk in self.chunks() {
             dispatches.push(self.transform_input(source, (chunk, panel)));
             for block in self.blocks() {
@@ -254,7 +254,7 @@ impl Winograd {
     pub(super) fn grad_weight(&self, target: &Target) -> Vec<Dispatch> {
         let [products, v, w] = [0, 1, 2].map(Slot::Workspace);
         let mut dispatches = Vec::new();
-        let panel = Tiling::columns(target);
+        let panel = Tiling::panel_width(target);
         for chunk in self.chunks() {
             dispatches.push(self.transform_input(Slot::Input(0), (chunk, panel)));
             for block in self.blocks() {

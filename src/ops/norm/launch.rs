@@ -114,7 +114,7 @@ impl<'a> Builder<'a> {
             .family(walk.family);
         self.launches.dispatches.push(match walk.family {
             Family::Subgroup { .. } => dispatch.constant("LANES", walk.lanes as u32).linear(walk.teams()),
-            Family::Workgroup => reduce::over_rows(dispatch, walk.teams(), walk.lanes),
+            Family::Workgroup | Family::Cooperative { .. } => reduce::over_rows(dispatch, walk.teams(), walk.lanes),
         });
     }
 
