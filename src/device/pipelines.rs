@@ -16,10 +16,13 @@ pub struct Pipeline {
     pub reflection: Reflection,
 }
 
-/// All kernels compiled so far. Each has a lock of its own, so that several are compiled at the same time.
+/// One kernel in one variant, once it is compiled. Each has a lock of its own, so that several are compiled at the same time.
+type Own = Arc<Mutex<Option<Arc<Pipeline>>>>;
+
+/// All kernels compiled so far.
 #[derive(Debug, Default)]
 pub(super) struct Pipelines {
-    made: Mutex<HashMap<(Kernel, Variant), Arc<Mutex<Option<Arc<Pipeline>>>>>>,
+    made: Mutex<HashMap<(Kernel, Variant), Own>>,
 }
 
 impl Device {

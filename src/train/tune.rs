@@ -140,7 +140,7 @@ fn graphs() -> Result<Vec<Graph>, GraphError> {
     ] {
         // The first convolution makes the second need a gradient of its input.
         let model = Sequential::new("conv", [channels, side, side]).push(Conv2d::new(channels, 1)).push(conv);
-        graphs.push(joint(&model.global_avg_pool().linear(10), &config, Pass::Only, samples)?);
+        graphs.push(joint(model.global_avg_pool().linear(10), &config, Pass::Only, samples)?);
     }
     Ok(graphs)
 }
