@@ -98,26 +98,24 @@ struct Rows {
     at: vec4<u32>,
 }
 
-fn a_scalar(i: u32) -> Accum {
 #ifdef VEC_A
-    return Accum4(a[i >> 2u])[i & 3u];
 #else
+fn a_scalar(i: u32) -> Accum {
     return Accum(a[i]);
-#endif
 }
-
-fn source_scalar(i: u32) -> Accum {
-#ifdef VEC_B
-    return Accum4(source[i >> 2u])[i & 3u];
-#else
-    return Accum(source[i]);
 #endif
+
+#ifdef VEC_B
+#else
+fn source_scalar(i: u32) -> Accum {
+    return Accum(source[i]);
 }
 
 fn gather(at: vec4<u32>, valid: vec4<bool>) -> Accum4 {
     let values = Accum4(source_scalar(at.x), source_scalar(at.y), source_scalar(at.z), source_scalar(at.w));
     return select(Accum4(), values, valid);
 }
+#endif
 
 #ifdef ENTRY_grad_weight
 #import "shared/conv2d_grad_weight.wgsl"

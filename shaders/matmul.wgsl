@@ -101,21 +101,19 @@ struct Columns {
     column: u32,
 }
 
-fn a_scalar(i: u32) -> Accum {
 #ifdef VEC_A
-    return Accum4(a[i >> 2u])[i & 3u];
 #else
+fn a_scalar(i: u32) -> Accum {
     return Accum(a[i]);
-#endif
 }
+#endif
 
-fn b_scalar(i: u32) -> Accum {
 #ifdef VEC_B
-    return Accum4(b[i >> 2u])[i & 3u];
 #else
+fn b_scalar(i: u32) -> Accum {
     return Accum(b[i]);
-#endif
 }
+#endif
 
 // Where k or a column lies, with `panel` between panels.
 fn panel_at(i: vec4<u32>, panel: u32) -> vec4<u32> {
