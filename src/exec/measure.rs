@@ -5,6 +5,7 @@
 //! what other programs did meanwhile.
 
 use std::collections::HashMap;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use super::launch::{Launch, Location, access, storage_type};
@@ -110,6 +111,18 @@ impl<'a> Stopwatch<'a> {
         Ok(laps.into_iter().map(|lap| lap.best_ns).collect())
     }
 
+    /// A buffer of zeros for the tensors of any of these nodes.
+    fn arena(&self, layouts: &[Layout<'_>]) -> Result<Buffer, DeviceError> {
+        let size_bytes = layouts.iter().map(|layout| layout.size_bytes).max().unwrap_or(0);
+        let arena = self.device.create_storage("tensors of one node", size_bytes)?;
+        self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
+        Ok(arena)
+    }
+
+    fn launch_times(&self, launches: Vec<Vec<Launch>>) -> Result<Vec<f64>, DeviceError> {
+        self.laps(launches, |launches, encoder, repetitions| record(launches, encoder, repetitions))
+    }
+
     /// Times of the nodes of each graph, views left out. Tensors are zeros and share one buffer, as in an arena; nodes
     /// that are alike are measured once.
     ///
@@ -126,14 +139,12 @@ impl<'a> Stopwatch<'a> {
                 });
             }
         }
-        let size_bytes = layouts.iter().map(|layout| layout.size_bytes).max().unwrap_or(0);
-        let arena = self.device.create_storage("tensors of one node", size_bytes)?;
-        self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
+        let arena = self.arena(&layouts)?;
         let launches = layouts
             .iter()
             .map(|layout| layout.launches(self.device, &self.target, &arena))
             .collect::<Result<Vec<_>, _>>()?;
-        let times = self.laps(launches, |launches, encoder, repetitions| record(launches, encoder, repetitions))?;
+        let times = self.launch_times(launches)?;
         let of = |graph: &Graph| {
             let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view());
             nodes.map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
@@ -149,9 +160,7 @@ impl<'a> Stopwatch<'a> {
     pub fn times_as(&self, targets: &[Target], nodes: &[(&Graph, NodeId)]) -> Result<Vec<Vec<f64>>, DeviceError> {
         let layouts: Vec<_> =
             nodes.iter().map(|&(graph, node)| Layout::new(self.device, graph, graph.node(node))).collect();
-        let size_bytes = layouts.iter().map(|layout| layout.size_bytes).max().unwrap_or(0);
-        let arena = self.device.create_storage("tensors of one node", size_bytes)?;
-        self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
+        let arena = self.arena(&layouts)?;
         let (mut works, mut index) = (Vec::new(), Vec::new());
         for layout in &layouts {
             let mut seen: Vec<(Vec<Dispatch>, usize)> = Vec::new();
@@ -166,7 +175,7 @@ impl<'a> Stopwatch<'a> {
                 index.push(work);
             }
         }
-        let times = self.laps(works, |launches, encoder, repetitions| record(launches, encoder, repetitions))?;
+        let times = self.launch_times(works)?;
         let of_node = |works: &[usize]| works.iter().map(|&work| times[work]).collect();
         Ok(index.chunks(targets.len().max(1)).map(of_node).collect())
     }
@@ -194,8 +203,7 @@ impl Stopwatch<'_> {
     /// Where memory is short, a kernel does not compile or the device fails.
     pub fn repeat(&self, graph: &Graph, node: NodeId) -> Result<Repeat<'_>, DeviceError> {
         let layout = Layout::new(self.device, graph, graph.node(node));
-        let arena = self.device.create_storage("tensors of one node", layout.size_bytes)?;
-        self.once(|encoder| encoder.clear_buffer(arena.raw(), 0, None))?;
+        let arena = self.arena(slice::from_ref(&layout))?;
         Ok(Repeat { watch: self, launches: layout.launches(self.device, &self.target, &arena)?, _arena: arena })
     }
 }

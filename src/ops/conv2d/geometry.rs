@@ -178,7 +178,7 @@ impl Geometry {
     }
 
     /// Channels at one kernel position, as the weights are packed. Pixels that meet only some of the positions begin at any of
-    /// them, so there is padding at each; otherwise only at the end of a row.
+    /// them, so there is padding at each, and so there is where the image is packed likewise; otherwise only at the end of a row.
     fn padded_channels(&self, gather: Gather) -> usize {
         let (_, channels) = self.rows_and_channels(gather);
         let is_padded = self.has_phases(gather) || Lots::new(self, gather).is_packed();
