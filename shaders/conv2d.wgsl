@@ -69,8 +69,15 @@ struct Params {
     // forward, grad_input: samples at a time, and the first of them.
     samples: u32,
     first_sample: u32,
+#for k in 0..SETTINGS
+    setting_#k: f32,
+#end
 }
 var<immediate> params: Params;
+
+fn runtime_number() -> u32 {
+    return params.rows;
+}
 
 #ifdef VEC_A
 @group(0) @binding(0) var<storage, read> a: array<Storage4>;
@@ -82,10 +89,10 @@ var<immediate> params: Params;
 #else
 @group(0) @binding(1) var<storage, read> source: array<Storage>;
 #endif
-#ifdef VEC_C
-@group(0) @binding(2) var<storage, read_write> dest: array<Storage4>;
+#ifdef BY_ELEMENT
+@group(0) @binding(2) var<storage, read_write> output: array<Storage>;
 #else
-@group(0) @binding(2) var<storage, read_write> dest: array<Storage>;
+@group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
 #endif
 #ifdef ROW_START
 @group(0) @binding(3) var<storage, read> bias: array<Storage>;
@@ -278,18 +285,17 @@ fn row_start(row: u32, z: u32) -> Accum4 {
 #endif
 
 fn store_c(row: u32, columns: Columns, sums: Accum4) {
-    let value = epilogue(sums);
     let i = columns.c_at + row * columns.row_stride;
-#ifdef VEC_C
-    if columns.column < params.columns {
-        dest[i.x >> 2u] = Storage4(value);
-    }
-#else
+#ifdef BY_ELEMENT
     #for j in 0..4
     if column_exists(columns, #ju) {
-        dest[i[#j]] = Storage(value[#j]);
+        output[i[#j]] = Storage(epilogue(Accum4(sums[#j]), i[#j]).x);
     }
     #end
+#else
+    if columns.column < params.columns {
+        output[i.x >> 2u] = Storage4(epilogue(sums, i.x >> 2u));
+    }
 #endif
 }
 #endif

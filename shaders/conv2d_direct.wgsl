@@ -57,8 +57,15 @@ struct Params {
     // grad_weight only: parts of the sum, and blocks of each.
     splits: u32,
     terms: u32,
+#for k in 0..SETTINGS
+    setting_#k: f32,
+#end
 }
 var<immediate> params: Params;
+
+fn runtime_number() -> u32 {
+    return params.samples;
+}
 
 #ifdef ENTRY_grad_weight
 @group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
@@ -66,7 +73,7 @@ var<immediate> params: Params;
 @group(0) @binding(0) var<storage, read> weight: array<Storage>;
 #endif
 @group(0) @binding(1) var<storage, read> source: array<Storage>;
-@group(0) @binding(2) var<storage, read_write> dest: array<Storage>;
+@group(0) @binding(2) var<storage, read_write> output: array<Storage>;
 #ifdef ROW_START
 @group(0) @binding(3) var<storage, read> bias: array<Storage>;
 #endif
@@ -181,7 +188,7 @@ fn grad_weight(
     {
         let total = subgroupAdd(sum#((o * TAPS_H + ty) * TAPS_W + tx));
         if local_index == 0u && o + #ou < params.dest_channels {
-            dest[first + (o + #ou) * params.weight_dest + #tyu * params.kernel_w + #txu] = Storage(total);
+            output[first + (o + #ou) * params.weight_dest + #tyu * params.kernel_w + #txu] = Storage(total);
         }
     }
     #end
@@ -199,7 +206,7 @@ fn grad_weight(
             total += invocation_sums[local_index * SUM_INVOCATIONS + i];
         }
         let tap = local_index % (TAPS_H * TAPS_W);
-        dest[first + o_own * params.weight_dest + tap / TAPS_W * params.kernel_w + tap % TAPS_W] = Storage(total);
+        output[first + o_own * params.weight_dest + tap / TAPS_W * params.kernel_w + tap % TAPS_W] = Storage(total);
     }
 #endif
 }
@@ -350,10 +357,10 @@ fn convolve(i: u32) {
         let dest_y = y + #ru * params.dest_step_h;
         let at = ((image * params.dest_channels + o#o) * params.dest_h + dest_y) * params.dest_w;
         if o + #ou < params.dest_channels && dest_y < params.dest_h {
-            let value = epilogue(sum#o_#r);
             #for j in 0..4
-            if x + #ju * params.dest_step_w < params.dest_w {
-                dest[at + x + #ju * params.dest_step_w] = Storage(value[#j]);
+            let x#j = x + #ju * params.dest_step_w;
+            if x#j < params.dest_w {
+                output[at + x#j] = Storage(epilogue(Accum4(sum#o_#r[#j]), at + x#j).x);
             }
             #end
         }

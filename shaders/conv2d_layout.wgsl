@@ -2,15 +2,18 @@
 //
 //   pack_weight  packed[g, row, ky, kx, channel] = weight, each row padded to a multiple of 4 with zeros
 //   pack_image   packed[n, g, y, x, channel] = image[n, g, channel, y, x] of some samples, channels padded likewise
-//   interleave   image[n, c, y * stride + py, x * stride + px] = phases[py, px, n, c, y, x] of some samples
+//   interleave   output[n, c, y * stride + py, x * stride + px] = phases[py, px, n, c, y, x] of some samples
 //
-// bindings   pack_weight: weight, packed. pack_image: image, packed. interleave: phases, image.
+// bindings   pack_weight: weight, packed. pack_image: image, packed. interleave: phases, output.
 // dispatch   one invocation per 4 elements (pack_weight), 4 channels at 4 pixels (pack_image), 4 elements of each of the
 //            PHASES_W phases that make a row (interleave); 64 per workgroup, folded
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html
 #import "shared/index.wgsl"
 #import "shared/divide.wgsl"
+#ifdef ENTRY_interleave
+#import "shared/epilogue.wgsl"
+#endif
 
 #ifdef ENTRY_pack_weight
 struct Params {
@@ -125,11 +128,18 @@ struct Params {
     // The first plane in the image.
     first_plane: u32,
     phases_h: u32,
+#for k in 0..SETTINGS
+    setting_#k: f32,
+#end
 }
 var<immediate> params: Params;
 
+fn runtime_number() -> u32 {
+    return params.vectors;
+}
+
 @group(0) @binding(0) var<storage, read> phases: array<Storage4>;
-@group(0) @binding(1) var<storage, read_write> image: array<Storage4>;
+@group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
 
 @compute @workgroup_size(64)
 fn interleave(
@@ -151,11 +161,11 @@ fn interleave(
     #end
     let at = (params.first_plane * params.plane_vectors * params.phases_h + row * params.row_vectors + place) * PHASES_W;
     #for v in 0..PHASES_W
-    image[at + #vu] = Storage4(
+    output[at + #vu] = Storage4(epilogue(Accum4(
         #for j in 0..4
-        phase#((4 * v + j) % PHASES_W)[#((4 * v + j) / PHASES_W)],
+        Accum(phase#((4 * v + j) % PHASES_W)[#((4 * v + j) / PHASES_W)]),
         #end
-    );
+    ), at + #vu));
     #end
 }
 #endif

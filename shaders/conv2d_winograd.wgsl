@@ -21,7 +21,9 @@
 // workgroup  0 bytes
 // source     https://arxiv.org/abs/1509.09308
 #import "shared/index.wgsl"
+#ifdef ENTRY_transform_output
 #import "shared/epilogue.wgsl"
+#endif
 #import "shared/winograd.wgsl"
 
 // A row, or a channel, and a vector of what lies in panels.
@@ -66,8 +68,15 @@ struct Params {
     offset: u32,
     padding_h: u32,
     padding_w: u32,
+#for k in 0..SETTINGS
+    setting_#k: f32,
+#end
 }
 var<immediate> params: Params;
+
+fn runtime_number() -> u32 {
+    return params.tiles;
+}
 
 struct Tile {
     exists: bool,
@@ -251,10 +260,10 @@ fn transform_input(
 #endif
 
 #ifdef ENTRY_transform_grad_output
-#ifdef VEC
-@group(0) @binding(0) var<storage, read> grad_output: array<Storage4>;
-#else
+#ifdef BY_ELEMENT
 @group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
+#else
+@group(0) @binding(0) var<storage, read> grad_output: array<Storage4>;
 #endif
 @group(0) @binding(1) var<storage, read_write> w: array<Storage4>;
 
@@ -282,17 +291,17 @@ fn transform_grad_output(
         {
             let row = tile#j.plane + (tile#j.y + #ru) * params.width + tile#j.x;
             let row_exists = tile#j.exists && tile#j.y + #ru < params.height;
-#ifdef VEC
-            let four = select(Accum4(), Accum4(grad_output[select(0u, row / 4u, row_exists)]), row_exists);
-            #for c in 0..4
-            pixels[#c][#j] = four[#c];
-            #end
-#else
+#ifdef BY_ELEMENT
             #for c in 0..4
             {
                 let exists = row_exists && tile#j.x + #cu < params.width;
                 pixels[#c][#j] = select(Accum(), Accum(grad_output[select(0u, row + #cu, exists)]), exists);
             }
+            #end
+#else
+            let four = select(Accum4(), Accum4(grad_output[select(0u, row / 4u, row_exists)]), row_exists);
+            #for c in 0..4
+            pixels[#c][#j] = four[#c];
             #end
 #endif
         }
@@ -316,10 +325,10 @@ fn transform_grad_output(
 
 #ifdef ENTRY_transform_output
 @group(0) @binding(0) var<storage, read> m: array<Storage4>;
-#ifdef VEC
-@group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
-#else
+#ifdef BY_ELEMENT
 @group(0) @binding(1) var<storage, read_write> output: array<Storage>;
+#else
+@group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
 #endif
 #ifdef ROW_START
 @group(0) @binding(2) var<storage, read> bias: array<Storage>;
@@ -362,23 +371,23 @@ fn transform_output(
         var pixels = four_of_points(Six(
             half[#(6 * r)], half[#(6 * r + 1)], half[#(6 * r + 2)], half[#(6 * r + 3)], half[#(6 * r + 4)], half[#(6 * r + 5)],
         ));
-        #for c in 0..4
 #ifdef ROW_START
+        #for c in 0..4
         pixels[#c] += start;
-#endif
-        pixels[#c] = epilogue(pixels[#c]);
         #end
+#endif
         #for j in 0..4
         if tile#j.exists && tile#j.y + #ru < params.height {
             let row = tile#j.plane + (tile#j.y + #ru) * params.width + tile#j.x;
-#ifdef VEC
-            output[row / 4u] = Storage4(Accum4(pixels[0][#j], pixels[1][#j], pixels[2][#j], pixels[3][#j]));
-#else
+#ifdef BY_ELEMENT
             #for c in 0..4
             if tile#j.x + #cu < params.width {
-                output[row + #cu] = Storage(pixels[#c][#j]);
+                output[row + #cu] = Storage(epilogue(Accum4(pixels[#c][#j]), row + #cu).x);
             }
             #end
+#else
+            let sums = Accum4(pixels[0][#j], pixels[1][#j], pixels[2][#j], pixels[3][#j]);
+            output[row / 4u] = Storage4(epilogue(sums, row / 4u));
 #endif
         }
         #end

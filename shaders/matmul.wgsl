@@ -7,9 +7,10 @@
 //
 // With COLUMN_START (reduce: BIAS) sums start from one number for each column; with RELU then max(sum, 0).
 //
-// bindings   forward: a, b, c, bias (COLUMN_START). reduce: parts [rows, columns], output [sums, columns], columns a multiple
+// bindings   forward: a, b, output, bias (COLUMN_START). reduce: parts [rows, columns], output [sums, columns], columns a multiple
 //            of 4, bias (BIAS) of COLUMNS numbers, which repeat along a row of output.
-//            All addresses are elements; VEC_A, VEC_B and VEC_C say that leading dimensions and offsets are multiples of 4.
+//            All addresses are elements; VEC_A and VEC_B say that leading dimensions and offsets are multiples of 4, BY_ELEMENT
+//            that those of output are not.
 // dispatch   forward: one workgroup per tile, the smaller of m and n fastest, then the other, then z = batch * splits +
 //            split; folded
 //            reduce: one invocation per 4 elements, 64 per workgroup, folded
@@ -64,8 +65,15 @@ struct Params {
     columns_first: u32,
     // Batch * splits
     depth: u32,
+#for k in 0..SETTINGS
+    setting_#k: f32,
+#end
 }
 var<immediate> params: Params;
+
+fn runtime_number() -> u32 {
+    return params.m;
+}
 
 #ifdef VEC_A
 @group(0) @binding(0) var<storage, read> a: array<Storage4>;
@@ -77,10 +85,10 @@ var<immediate> params: Params;
 #else
 @group(0) @binding(1) var<storage, read> b: array<Storage>;
 #endif
-#ifdef VEC_C
-@group(0) @binding(2) var<storage, read_write> c: array<Storage4>;
+#ifdef BY_ELEMENT
+@group(0) @binding(2) var<storage, read_write> output: array<Storage>;
 #else
-@group(0) @binding(2) var<storage, read_write> c: array<Storage>;
+@group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
 #endif
 
 #ifdef COLUMN_START
@@ -262,26 +270,27 @@ fn column_start(columns: Columns) -> Accum4 {
 #endif
 
 fn store_c(row: u32, columns: Columns, sums: Accum4) {
-    let value = epilogue(sums);
-    let i = columns.c_at + row * columns.ldc;
-#ifdef VEC_C
-    if columns.column < params.n {
-#ifdef ACCUMULATE
-        c[i >> 2u] = Storage4(Accum4(c[i >> 2u]) + value);
-#else
-        c[i >> 2u] = Storage4(value);
-#endif
-    }
-#else
+    let first = columns.c_at + row * columns.ldc;
+#ifdef BY_ELEMENT
     #for j in 0..4
     if columns.column + #ju < params.n {
+        let i = first + #ju;
 #ifdef ACCUMULATE
-        c[i + #ju] = Storage(Accum(c[i + #ju]) + value[#j]);
+        output[i] = Storage(Accum(output[i]) + sums[#j]);
 #else
-        c[i + #ju] = Storage(value[#j]);
+        output[i] = Storage(epilogue(Accum4(sums[#j]), i).x);
 #endif
     }
     #end
+#else
+    if columns.column < params.n {
+        let i = first >> 2u;
+#ifdef ACCUMULATE
+        output[i] = Storage4(Accum4(output[i]) + sums);
+#else
+        output[i] = Storage4(epilogue(sums, i));
+#endif
+    }
 #endif
 }
 
@@ -325,8 +334,15 @@ struct Params {
     // Rows that one sum adds, and sums.
     terms: u32,
     sums: u32,
+#for k in 0..SETTINGS
+    setting_#k: f32,
+#end
 }
 var<immediate> params: Params;
+
+fn runtime_number() -> u32 {
+    return params.vectors;
+}
 
 @group(0) @binding(0) var<storage, read> parts: array<Storage4>;
 @group(0) @binding(1) var<storage, read_write> output: array<Storage4>;
@@ -358,6 +374,6 @@ fn reduce(
 #ifdef ACCUMULATE
     sum = Accum4(output[i]) + sum;
 #endif
-    output[i] = Storage4(epilogue(sum));
+    output[i] = Storage4(epilogue(sum, i));
 }
 #endif

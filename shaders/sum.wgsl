@@ -3,7 +3,7 @@
 //
 // A sum of many terms is made by several invocations (splits), whose partial sums `combine` adds; the order of additions
 // depends on the shapes only. Neighbouring axes of one kind (kept or summed) count as one, so that at most three of each
-// are left; number 0 is the innermost.
+// are left; number 0 is the innermost. With ONE_AXIS only that one is summed.
 //
 // bindings   forward: input, output [outputs] (one split) or workspace [outputs, splits];
 //            combine: workspace [outputs, splits], output [outputs]; grad_input: grad_output, grad_input
@@ -31,8 +31,6 @@ struct Params {
     kept_stride_0: u32,
     kept_stride_1: u32,
     kept_stride_2: u32,
-    // Axes that are summed, after merging.
-    summed_axes: u32,
     summed_extent_0: u32,
     summed_extent_1: u32,
     summed_stride_0: u32,
@@ -79,12 +77,13 @@ fn kept_offset(o: u32) -> u32 {
 }
 
 fn summed_offset(t: u32) -> u32 {
-    if params.summed_axes == 1u {
-        return t * params.summed_stride_0;
-    }
+#ifdef ONE_AXIS
+    return t * params.summed_stride_0;
+#else
     let rest = t / params.summed_extent_0;
     return (t % params.summed_extent_0) * params.summed_stride_0 + (rest % params.summed_extent_1) * params.summed_stride_1
         + (rest / params.summed_extent_1) * params.summed_stride_2;
+#endif
 }
 
 @compute @workgroup_size(64)

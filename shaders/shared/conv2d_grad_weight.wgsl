@@ -87,15 +87,15 @@ fn load_b(columns: Columns, step: u32) -> Block {
 
 fn store_c(row: u32, columns: Columns, value: Accum4) {
     let i = columns.c_at + row * columns.row_stride;
-#ifdef VEC_C
-    if columns.column < params.columns {
-        dest[i >> 2u] = Storage4(value);
-    }
-#else
+#ifdef BY_ELEMENT
     #for j in 0..4
     if columns.column + #ju < params.columns {
-        dest[i + #ju] = Storage(value[#j]);
+        output[i + #ju] = Storage(value[#j]);
     }
     #end
+#else
+    if columns.column < params.columns {
+        output[i >> 2u] = Storage4(value);
+    }
 #endif
 }

@@ -1,10 +1,16 @@
-// What a kernel does to its sums before it stores them: with RELU as relu.wgsl, bit for bit, otherwise nothing.
+// What a kernel makes of its sums before it stores them at the vector i, or with BY_ELEMENT, all four alike, at the element i:
+// with RELU as relu.wgsl, bit for bit, then with LINKS what links.wgsl says.
 
-fn epilogue(x: Accum4) -> Accum4 {
+fn epilogue(x: Accum4, i: u32) -> Accum4 {
 #ifdef RELU
     // Not `max`, which may turn NaN into 0.
-    return select(x, Accum4(0.0), x < Accum4(0.0));
+    let y = select(x, Accum4(0.0), x < Accum4(0.0));
 #else
-    return x;
+    let y = x;
+#endif
+#ifdef LINKS
+    return linked(y, i);
+#else
+    return y;
 #endif
 }

@@ -7,10 +7,12 @@ use super::add::Add;
 use super::batch_norm::BatchNorm;
 use super::batch_norm_eval::BatchNormEval;
 use super::clamp::Clamp;
+use super::conv2d::{Conv2d, Conv2dGradInput};
 use super::gelu::{Gelu, GeluForm};
 use super::layer_norm::LayerNorm;
 use super::leaky_relu::LeakyRelu;
 use super::mask::GradInputMask;
+use super::matmul::MatMul;
 use super::mul::Mul;
 use super::norm::all_gradients;
 use super::relu::Relu;
@@ -19,7 +21,7 @@ use super::silu::Silu;
 use super::tanh::Tanh;
 use super::{Affine, Call, Case, Cost, Dispatch, Fill, Flags, Input, Op, Real, Slot};
 use crate::error::OpError;
-use crate::shader::Target;
+use crate::shader::{Family, Target};
 use crate::tensor::TensorDesc;
 
 /// Storage buffers that a kernel may bind on every device.
@@ -28,6 +30,11 @@ const MAX_BINDINGS: usize = 8;
 const MAX_PARAMS_BYTES: usize = 128;
 /// Most links: longer code is no faster.
 const MAX_LINKS: usize = 8;
+/// Between these, ops launch different kernels.
+const TARGETS: [Target; 3] = {
+    let any = Target::new(Family::Workgroup);
+    [any, Target { short_code: true, ..any }, Target::new(Family::Subgroup { size: 8 })]
+};
 
 /// `output = fₙ(… f₂(f₁(head(inputs…), inputs…), inputs…) …)`, where each f is an elementwise op
 ///
@@ -89,10 +96,10 @@ impl Chain {
     /// Whether it can run on every device: it binds not too many tensors, and is not too long.
     pub fn fits(&self, inputs: &[TensorDesc]) -> bool {
         let Ok(outputs) = self.outputs(inputs) else { return false };
-        let last = self.dispatches(inputs, &outputs, &Target::default()).pop();
-        last.is_some_and(|last| {
-            let binds_few = last.bindings.len() <= MAX_BINDINGS && last.params.len() <= MAX_PARAMS_BYTES;
-            binds_few && last.links.len() <= MAX_LINKS
+        let launches = TARGETS.iter().flat_map(|target| self.dispatches(inputs, &outputs, target));
+        launches.filter(Dispatch::makes_output).all(|launch| {
+            let binds_few = launch.bindings.len() <= MAX_BINDINGS && launch.params.len() <= MAX_PARAMS_BYTES;
+            binds_few && launch.links.len() <= MAX_LINKS
         })
     }
 
@@ -176,13 +183,13 @@ impl Op for Chain {
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
         let mut dispatches = self.head.dispatches(&inputs[..self.head_inputs], outputs, target);
-        let mut last = dispatches.pop().expect("bug: the head of a chain runs nothing");
-        for Link { op, operands } in &self.links {
-            let function = op.elementwise().expect("bug: a link that is not elementwise");
-            let operand = |operand: &Option<usize>| operand.map(|i| (Slot::Input(i), inputs[i].dtype));
-            last = last.link(&function, operands.iter().map(operand));
+        for dispatch in dispatches.iter_mut().filter(|dispatch| dispatch.makes_output()) {
+            for Link { op, operands } in &self.links {
+                let function = op.elementwise().expect("bug: a link that is not elementwise");
+                let operand = |operand: &Option<usize>| operand.map(|i| (Slot::Input(i), inputs[i].dtype));
+                dispatch.link(&function, operands.iter().map(operand));
+            }
         }
-        dispatches.push(last);
         dispatches
     }
 
@@ -223,6 +230,52 @@ pub fn cases() -> Vec<Case> {
         }
     }
     cases.extend(after_norms());
+    cases.extend(after_products());
+    cases
+}
+
+/// Cases with matrix products and convolutions at the head: every kernel that writes their outputs, by single elements and by
+/// vectors.
+fn after_products() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: String, head: Arc<dyn Op>, inputs: &[&[usize]], terms: usize| {
+        let mut descs: Vec<_> = inputs.iter().map(|&shape| TensorDesc::f32(shape)).collect();
+        let output = head.outputs(&descs).expect("bug: a case that is refused").swap_remove(0);
+        descs.push(output);
+        let op = Chain::new(head, inputs.len())
+            .then(Arc::new(Add), [None, Some(inputs.len())])
+            .then(Arc::new(LeakyRelu { slope: 0.1 }), [None]);
+        let case = Case::new(name, op, descs).forward_only().reduction(terms);
+        cases.push(if terms > 100 { case.large() } else { case });
+    };
+    let linear = |relu| Arc::new(MatMul { trans_b: true, bias: true, relu, ..MatMul::default() });
+    for (m, n, k) in [(5, 3, 7), (33, 36, 20), (65, 66, 12), (12, 20, 1030), (5, 7, 1031)] {
+        add(format!("matmul_{m}x{n}x{k}"), linear(n == 36), &[&[m, k], &[n, k], &[n]], k);
+    }
+    add("matmul_batch".to_owned(), Arc::new(MatMul::default()), &[&[3, 5, 4], &[3, 4, 8]], 4);
+    let conv = |stride, padding, groups| Conv2d {
+        stride: (stride, stride),
+        padding: (padding, padding),
+        groups,
+        ..Conv2d::default()
+    };
+    // As a matrix product, of several lots, at points, directly.
+    for (name, conv, input, weight) in [
+        ("plain", conv(1, 1, 1), [2, 3, 6, 8], [5, 3, 3, 3]),
+        ("odd", conv(2, 2, 1), [2, 5, 7, 9], [6, 5, 5, 5]),
+        ("points", conv(1, 1, 1), [2, 16, 12, 12], [20, 16, 3, 3]),
+        ("points_odd", conv(1, 0, 1), [2, 16, 9, 11], [16, 16, 3, 3]),
+        ("strided", conv(2, 1, 1), [3, 16, 8, 16], [20, 16, 3, 3]),
+        ("depthwise", conv(1, 1, 6), [2, 6, 5, 7], [6, 1, 3, 3]),
+    ] {
+        let terms = input[1] * 9;
+        let bias = [weight[0]];
+        add(format!("conv2d_{name}"), Arc::new(conv), &[&input, &weight, &bias], terms);
+        let output = conv.outputs(&[TensorDesc::f32(input), TensorDesc::f32(weight), TensorDesc::f32(bias)]);
+        let output = output.expect("bug: a case that is refused")[0].shape.to_vec();
+        let grad_input = Conv2dGradInput { conv, height: input[2], width: input[3] };
+        add(format!("conv2d_grad_input_{name}"), Arc::new(grad_input), &[&weight, &output], terms);
+    }
     cases
 }
 

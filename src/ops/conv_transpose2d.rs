@@ -139,6 +139,10 @@ impl Op for ConvTranspose2d {
         Ok(grads)
     }
 
+    fn takes_links(&self) -> bool {
+        true
+    }
+
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
         cost(geometry.flops(), inputs, outputs, &geometry.workspaces(Gather::GradInput))

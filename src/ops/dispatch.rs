@@ -108,12 +108,7 @@ impl Dispatch {
 
     /// Has the kernel compute one elementwise function more before it writes its output: of tensors, and where an operand is
     /// `None`, of what it would have written. Its file says where (`shaders/shared/links.wgsl`).
-    #[must_use]
-    pub(super) fn link(
-        mut self,
-        function: &Elementwise,
-        operands: impl IntoIterator<Item = Option<(Slot, DType)>>,
-    ) -> Self {
+    pub(super) fn link(&mut self, function: &Elementwise, operands: impl IntoIterator<Item = Option<(Slot, DType)>>) {
         let bind = |operand: Option<(Slot, DType)>| {
             let Some((slot, dtype)) = operand else { return Operand::Value };
             let bound = self.bindings.iter().position(|&bound| bound == slot).unwrap_or_else(|| {
@@ -125,7 +120,11 @@ impl Dispatch {
         let operands = operands.into_iter().map(bind).collect();
         self.links.push(Link { function: function.function, operands, settings: function.settings.len() as u32 });
         self.params.extend_from_slice(bytemuck::cast_slice(&function.settings));
-        self
+    }
+
+    /// Whether it writes output 0 of the op, or reads it.
+    pub(super) fn makes_output(&self) -> bool {
+        self.bindings.contains(&Slot::Output(0))
     }
 
     /// How the kernel must be compiled for this launch. `in_place` is the pair (input, output) of the op that shares

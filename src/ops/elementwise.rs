@@ -23,7 +23,9 @@ impl Elementwise {
 /// The launch of an elementwise op by itself.
 pub(super) fn dispatch(function: &Elementwise, inputs: &[TensorDesc], output: &TensorDesc) -> Dispatch {
     let operands = inputs.iter().enumerate().map(|(i, desc)| Some((Slot::Input(i), desc.dtype)));
-    launch_with("elementwise", "forward", [Slot::Output(0)], output.numel(), &[]).link(function, operands)
+    let mut dispatch = launch_with("elementwise", "forward", [Slot::Output(0)], output.numel(), &[]);
+    dispatch.link(function, operands);
+    dispatch
 }
 
 /// A launch over `numel` elements; the kernel's parameters are `vectors: u32`, elements / 4 rounded up, and `setting: f32`,

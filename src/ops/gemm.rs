@@ -392,7 +392,7 @@ impl Gemm {
             ("TRANS_B", self.trans_b),
             ("VEC_A", a.is_aligned()),
             ("VEC_B", b.is_aligned()),
-            ("VEC_C", c.is_aligned() && self.n.is_multiple_of(4)),
+            ("BY_ELEMENT", !c.is_aligned() || !self.n.is_multiple_of(4)),
             ("ACCUMULATE", self.accumulate),
             ("COLUMN_START", self.bias.is_some()),
             ("RELU", self.relu),

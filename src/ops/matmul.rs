@@ -142,6 +142,10 @@ impl Op for MatMul {
         Ok(grads)
     }
 
+    fn takes_links(&self) -> bool {
+        true
+    }
+
     fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
         (next == "relu" && !self.relu).then(|| Arc::new(MatMul { relu: true, ..*self }) as Arc<dyn Op>)
     }

@@ -172,8 +172,8 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether elementwise ops may run on output 0 before it is written ([`Chain`](chain::Chain)): the op's last launch is of
-    /// a kernel that ends in links, as `shaders/shared/links.wgsl` says.
+    /// Whether elementwise ops may run on output 0 before it is written ([`Chain`](chain::Chain)): each of its elements is
+    /// written once, and the launches that bind it are of kernels that end in links, as `shaders/shared/links.wgsl` says.
     fn takes_links(&self) -> bool {
         self.elementwise().is_some()
     }

@@ -124,7 +124,6 @@ struct SumParams {
     outputs_innermost: u32,
     kept_extents: [u32; 2],
     kept_strides: [u32; 3],
-    summed_axes: u32,
     summed_extents: [u32; 2],
     summed_strides: [u32; 3],
 }
@@ -208,13 +207,12 @@ impl AxisSum {
                     outputs_innermost: u32::from(self.innermost_kept),
                     kept_extents: std::array::from_fn(|i| extent(&self.kept, i)),
                     kept_strides: std::array::from_fn(|i| stride(&self.kept, i)),
-                    summed_axes: self.summed.len().max(1) as u32,
                     summed_extents: std::array::from_fn(|i| extent(&self.summed, i)),
                     summed_strides: std::array::from_fn(|i| stride(&self.summed, i)),
                 })
                 .constant("LANES", 1)
                 .linear((self.outputs / width * splits).div_ceil(WORKGROUP));
-            dispatch.flags([("VECTORS", vectors)])
+            dispatch.flags([("VECTORS", vectors), ("ONE_AXIS", self.summed.len() <= 1)])
         })
     }
 

@@ -208,6 +208,7 @@ impl Direct {
         let uneven = |axis: &Axis| axis.stride != axis.tap_step || !axis.kernel.is_multiple_of(axis.tap_step);
         let is_strided = entry == "grad_input" && self.axes.iter().any(|axis| axis.stride > 1);
         dispatch.flags([
+            ("BY_ELEMENT", true),
             ("ONE_STEP", steps == 1),
             ("STRIDED", is_strided),
             ("GUARD_TAPS", is_strided && self.axes.iter().any(uneven)),

@@ -297,7 +297,7 @@ impl Geometry {
                 ("FLAT", is_flat),
                 ("C_TAIL", has_phases && !lots.is_packed() && !channels.is_multiple_of(4)),
                 ("VEC_B", lots.is_packed() || is_aligned && (source.0 * source.1).is_multiple_of(4)),
-                ("VEC_C", has_vectors),
+                ("BY_ELEMENT", !has_vectors),
                 ("PHASES", has_phases),
                 ("PACKED", lots.is_packed()),
                 ("STAGED", lots.is_staged()),
@@ -381,7 +381,7 @@ impl Geometry {
             .flags([
                 ("VEC_A", whole),
                 ("VEC_B", whole && self.is_pointwise()),
-                ("VEC_C", columns.is_multiple_of(4)),
+                ("BY_ELEMENT", !columns.is_multiple_of(4)),
             ]);
         let dispatch = dispatch.flops(tiling.flops(rows, columns, self.groups * self.samples, self.output_plane()));
         let mut dispatches = vec![tiling.apply(self.strides(dispatch), rows, columns, self.groups * split.parts)];

@@ -45,6 +45,10 @@ impl Op for Conv2dGradInput {
         Ok(vec![TensorDesc::f32([inputs[1].shape[0], channels, self.height, self.width])])
     }
 
+    fn takes_links(&self) -> bool {
+        true
+    }
+
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
         cost(geometry.flops(), inputs, outputs, &geometry.workspaces(Gather::GradInput))

@@ -8,8 +8,7 @@ mod twin;
 mod winograd;
 
 pub(super) use geometry::{Gather, Geometry, Operands};
-use grad::Conv2dGradInput;
-pub(super) use grad::{Conv2dGradBias, Conv2dGradWeight, cost};
+pub(super) use grad::{Conv2dGradBias, Conv2dGradInput, Conv2dGradWeight, cost};
 pub(super) use twin::grad_input as grad_input_twin;
 
 use std::sync::Arc;
@@ -195,6 +194,10 @@ impl Op for Conv2d {
             grads[2] = Some(graph.emit(Conv2dGradBias, &[grad_output])?);
         }
         Ok(grads)
+    }
+
+    fn takes_links(&self) -> bool {
+        true
     }
 
     fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {

@@ -183,7 +183,7 @@ impl Winograd {
             .flops((12 * 14 * chunk.tiles * channels.count) as u64)
             .constant("PANEL", panel as u32)
             .linear((vectors * channels.count).div_ceil(64));
-        dispatch.flags([("VEC", extent.1.is_multiple_of(4))])
+        dispatch.flags([("BY_ELEMENT", !extent.1.is_multiple_of(4))])
     }
 
     fn transform_input(&self, source: Slot, chunk: (Chunk, usize)) -> Dispatch {
