@@ -7,25 +7,29 @@ use super::{Graph, Node, Phase, Role};
 use crate::ops::chain::Chain;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
-/// Nodes that will be one, at the place of the last of them.
+/// Nodes that will be one.
 #[derive(Clone)]
 struct Draft {
     chain: Chain,
     inputs: Vec<ValueId>,
     /// The nodes by their places, the head first.
     members: Vec<usize>,
+    /// The place of one of them, where the chain will be.
+    at: usize,
 }
 
 impl Graph {
     /// Joins elementwise nodes with the node whose output they alone read, where that is elementwise too or
     /// [takes links](crate::ops::Op::takes_links), to a [`Chain`]. For graphs that are complete: a chain has no backward.
     ///
-    /// It makes the same bits and takes no more memory: where more of what a node reads ends there than it makes, it is better
-    /// off early, and waits for the next only where it can do nothing else.
+    /// It makes the same bits and takes no more memory: the next joins a node at the node's place if it can. If it must wait,
+    /// the node waits for it unless more of what it reads ends there than it makes: then it is better off early.
     pub fn join_chains(&mut self) {
         let uses = Uses::of(self);
-        // By the place where the chain ends.
+        // By the node whose output they make.
         let mut drafts: BTreeMap<usize, Draft> = BTreeMap::new();
+        // Where each node will run.
+        let mut places: Vec<usize> = (0..self.nodes.len()).collect();
         for last in 0..self.nodes.len() {
             let node = &self.nodes[last];
             if node.op.elementwise().is_none() || node.phase == Phase::Update {
@@ -38,9 +42,11 @@ impl Graph {
             let joined = producers.into_iter().find_map(|(first, between)| {
                 self.reads_alone(&uses, first, last, between).then_some(())?;
                 let draft = drafts.get(&first).cloned().unwrap_or_else(|| self.draft(first));
-                Some((first, self.joined(&uses, draft, last, between)?))
+                let at = self.place(&uses, &places, &draft, last, between)?;
+                Some((first, self.joined(Draft { at, ..draft }, last, between)?))
             });
             if let Some((first, draft)) = joined {
+                draft.members.iter().for_each(|&member| places[member] = draft.at);
                 drafts.remove(&first);
                 drafts.insert(last, draft);
             }
@@ -52,7 +58,7 @@ impl Graph {
     fn draft(&self, head: usize) -> Draft {
         let node = &self.nodes[head];
         let chain = Chain::new(node.op.clone(), node.inputs.len());
-        Draft { chain, inputs: node.inputs.clone(), members: vec![head] }
+        Draft { chain, inputs: node.inputs.clone(), members: vec![head], at: head }
     }
 
     /// Whether the node `last` is all that follows the node `first`, which makes `between`.
@@ -67,10 +73,7 @@ impl Graph {
     }
 
     /// The chain with the node `last` after it, which reads `between` of it.
-    fn joined(&self, uses: &Uses, mut draft: Draft, last: usize, between: ValueId) -> Option<Draft> {
-        if !self.may_move(uses, &draft, last, between) {
-            return None;
-        }
+    fn joined(&self, mut draft: Draft, last: usize, between: ValueId) -> Option<Draft> {
         let node = &self.nodes[last];
         let head = &self.nodes[draft.members[0]];
         // A head of another kind binds what it reads for itself.
@@ -96,17 +99,37 @@ impl Graph {
         (roots.len() == draft.inputs.len() && draft.chain.fits(&descs)).then_some(draft)
     }
 
-    /// Whether a chain that makes `between` can as well run at `last`: no node notices, and no more is in memory.
-    fn may_move(&self, uses: &Uses, draft: &Draft, last: usize, between: ValueId) -> bool {
-        let (head, first) = (&self.nodes[draft.members[0]], draft.members[draft.members.len() - 1]);
-        let passed = &self.nodes[first + 1..last];
-        let roots: BTreeSet<_> = draft.inputs.iter().map(|&input| self.storage_root(input)).collect();
+    /// Where a chain that makes `between` can run together with the node `last`, so that no node notices and no more is in memory.
+    fn place(&self, uses: &Uses, places: &[usize], draft: &Draft, last: usize, between: ValueId) -> Option<usize> {
+        let others: Vec<ValueId> = self.nodes[last].inputs.iter().copied().filter(|&input| input != between).collect();
+        let is_there = |&value: &ValueId| {
+            let producer = self.value(self.storage_root(value)).producer;
+            let made = self.value(value).producer.into_iter().chain(producer);
+            made.map(|node| places[node.index()]).max() < Some(draft.at)
+        };
+        let passed: Vec<usize> = (draft.at + 1..last).filter(|n| !draft.members.contains(n)).collect();
+        if others.iter().all(is_there) && !self.change(&passed, &others) {
+            return Some(draft.at);
+        }
+        self.may_wait(uses, &passed, draft, last, between).then_some(last)
+    }
+
+    /// Whether one of these nodes changes the memory of one of these values.
+    fn change(&self, nodes: &[usize], values: &[ValueId]) -> bool {
+        let roots: BTreeSet<_> = values.iter().map(|&value| self.storage_root(value)).collect();
         let changes =
             |node: &Node| node.op.mutates().iter().any(|&i| roots.contains(&self.storage_root(node.inputs[i])));
+        nodes.iter().any(|&n| changes(&self.nodes[n]))
+    }
+
+    /// Whether a chain that makes `between` can as well run at `last`, after the nodes `passed`.
+    fn may_wait(&self, uses: &Uses, passed: &[usize], draft: &Draft, last: usize, between: ValueId) -> bool {
+        let head = &self.nodes[draft.members[0]];
         let is_read = |value: &ValueId| uses.readers[value.index()].iter().any(|&reader| reader < last);
-        if passed.iter().any(changes) || head.outputs[1..].iter().any(is_read) {
+        if self.change(passed, &draft.inputs) || head.outputs[1..].iter().any(is_read) {
             return false;
         }
+        let roots: BTreeSet<_> = draft.inputs.iter().map(|&input| self.storage_root(input)).collect();
         let ends = |root: &&ValueId| {
             let value = self.value(**root);
             let is_last = uses.last_of_root[root.index()].is_some_and(|reader| reader < last);
@@ -119,27 +142,32 @@ impl Graph {
         // It can as well wait if all else that the next reads is there before what it reads itself.
         let made = |&value: &ValueId| self.value(self.storage_root(value)).producer;
         let others = self.nodes[last].inputs.iter().filter(|&&input| input != between);
-        passed.iter().all(|node| node.op.is_view()) && others.map(made).max() <= draft.inputs.iter().map(made).max()
+        let waits_for_views = passed.iter().all(|&n| self.nodes[n].op.is_view());
+        waits_for_views && others.map(made).max() <= draft.inputs.iter().map(made).max()
     }
 
-    /// Puts each chain where its last node is, and takes out its other nodes and what is between.
+    /// Puts the chains where they run, and takes out the other nodes and what is between.
     fn replace(&mut self, drafts: BTreeMap<usize, Draft>) {
         let mut gone = BTreeMap::new();
         let mut same_as: Vec<ValueId> = self.value_ids().collect();
-        for (last, Draft { chain, inputs, members }) in drafts {
-            let id = NodeId(last as u32);
+        for (last, Draft { chain, inputs, members, at }) in drafts {
+            let id = NodeId(at as u32);
             let output = self.nodes[last].outputs[0];
-            for &member in members.iter().filter(|&&member| member != last) {
+            for &member in &members {
                 same_as[self.nodes[member].outputs[0].index()] = output;
-                gone.insert(member, id);
+                if member != at {
+                    gone.insert(member, id);
+                }
             }
-            let Node { name, outputs, .. } = self.nodes[members[0]].clone();
-            for value in &outputs[1..] {
+            let head = &self.nodes[members[0]];
+            let mut outputs = head.outputs.clone();
+            outputs[0] = output;
+            for value in &outputs {
                 self.values[value.index()].producer = Some(id);
             }
-            let node = &mut self.nodes[last];
-            node.outputs.extend(&outputs[1..]);
-            (node.op, node.inputs, node.name) = (Arc::new(chain), inputs, name);
+            let name = head.name.clone();
+            let node = &mut self.nodes[at];
+            (node.op, node.inputs, node.outputs, node.name) = (Arc::new(chain), inputs, outputs, name);
         }
         self.drop_joined(&gone, &same_as);
     }
