@@ -45,7 +45,7 @@ fn step_back(kept: Kept, earlier: Accum4, now: Accum4, d_hidden: Accum4, d_cell:
     let d_r = d_n * kept[3] * r * (1.0 - r);
     return Back(Kept(d_r, d_z, d_n, Accum4()), Kept(d_r, d_z, d_n * r, Accum4()), d_hidden * z, d_cell);
 }
-#ifdef TILE_ROWS
+#ifdef SAMPLES
 #import "shared/recurrent_tile.wgsl"
 #endif
 

@@ -48,7 +48,7 @@ fn step_back(kept: Kept, earlier: Accum4, now: Accum4, d_hidden: Accum4, d_cell_
     );
     return Back(grads, grads, Accum4(), d_cell * forget);
 }
-#ifdef TILE_ROWS
+#ifdef SAMPLES
 #import "shared/recurrent_tile.wgsl"
 #endif
 

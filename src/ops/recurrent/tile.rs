@@ -5,7 +5,7 @@ use super::{At, Params, Sizes, with_optional};
 use crate::ops::{Dispatch, Slot};
 use crate::shader::{Family, Target};
 
-/// Samples of a lane, and units that it loads at once.
+/// Units of a lane, and terms that it loads at once.
 const LANE: usize = 4;
 
 /// Storage buffers that every device binds to a kernel.
@@ -25,16 +25,6 @@ pub(super) struct StepTile {
 pub(super) struct Bound<const N: usize> {
     pub(super) always: Vec<Slot>,
     pub(super) optional: [(&'static str, Option<Slot>); N],
-}
-
-/// What a workgroup computes.
-#[derive(Clone, Copy)]
-struct Tile {
-    units: usize,
-    /// Rows of weights that it multiplies.
-    rows: usize,
-    /// Terms of a sum.
-    terms: usize,
 }
 
 impl StepTile {
@@ -58,8 +48,6 @@ impl StepTile {
         at: At,
         recompute: bool,
     ) -> Dispatch {
-        let rows = sizes.gates * self.size;
-        let states_row = if sizes.apart { rows } else { 0 };
         let mut terms = sizes.hidden;
         if self.takes_inputs {
             bound.always.extend(input);
@@ -69,45 +57,53 @@ impl StepTile {
         if recompute {
             params.gates_width = params.grads_width;
         }
-        let mut dispatch = self
-            .launch(sizes, "forward_tile", bound, params, Tile { units: self.size, rows, terms })
+        let samples = self.samples(sizes);
+        let states_sum = if sizes.apart { samples } else { 0 };
+        let dispatch = self
+            .launch(sizes, "forward_tile", bound, params, self.size, sizes.gates * terms)
+            .loops(terms / LANE + 2 + samples / LANE)
             .constant("UNIT_GROUPS", (self.size / LANE) as u32)
-            .constant("SUM_ROWS", (rows + states_row) as u32)
-            .constant("STATES_ROW", states_row as u32);
-        for (name, set) in [("INPUTS", self.takes_inputs), ("RECOMPUTE", recompute)] {
-            dispatch = if set { dispatch.constant(name, 1) } else { dispatch };
-        }
-        dispatch
+            .constant("SAMPLE_BLOCKS", (samples / LANE) as u32)
+            .constant("SUMS", (samples + states_sum) as u32)
+            .constant("STATES_SUM", states_sum as u32);
+        dispatch.flags([("INPUTS", self.takes_inputs), ("RECOMPUTE", recompute)])
     }
 
     /// Step `at.t`, whose successor is in the buffer of gradients.
     pub(super) fn backward(self, sizes: Sizes, bound: Bound<4>, at: At) -> Dispatch {
-        let units = LANE * self.size;
-        let tile = Tile { units, rows: units, terms: sizes.sums() };
-        self.launch(sizes, "backward_tile", bound, sizes.params(1, at), tile).constant("UNIT_GROUPS", self.size as u32)
+        let terms = sizes.sums();
+        self.launch(sizes, "backward_tile", bound, sizes.params(1, at), LANE * self.size, terms)
+            .loops(terms / LANE + self.samples(sizes))
     }
 
+    /// Samples of a tile: as many as there are, if these are few.
+    fn samples(self, sizes: Sizes) -> usize {
+        sizes.batch.next_power_of_two().clamp(LANE, LANE * self.size)
+    }
+
+    /// `units` of a tile, each of which takes sums of so many terms.
     fn launch<const N: usize>(
         self,
         sizes: Sizes,
         entry: &'static str,
         bound: Bound<N>,
         params: Params,
-        tile: Tile,
+        units: usize,
+        terms: usize,
     ) -> Dispatch {
-        let samples = LANE * self.size;
-        let (blocks, tiles) = (sizes.batch.div_ceil(samples), sizes.hidden.div_ceil(tile.units));
+        let samples = self.samples(sizes);
+        let (blocks, tiles) = (sizes.batch.div_ceil(samples), sizes.hidden.div_ceil(units));
         let count = blocks * tiles * params.steps as usize;
         let params = Params { blocks: blocks as u32, tiles: tiles as u32, ..params };
         let dispatch = Dispatch::new(sizes.file, entry, bound.always)
             .params(&params)
             .family(self.family)
             .constant("CELL_GATES", sizes.gates as u32)
-            .constant("TILE_ROWS", tile.rows as u32)
-            .loops(tile.terms.div_ceil(LANE) + 2 + LANE)
-            .flops((2 * count * samples * tile.rows * tile.terms) as u64)
-            .linear(count);
-        let dispatch = dispatch.flags([("APART", sizes.apart)]);
+            .constant("SAMPLES", samples as u32)
+            .constant("SAMPLE_LOADS", samples.div_ceil(self.size) as u32)
+            .flops((2 * count * samples * units * terms) as u64)
+            .linear(count)
+            .flags([("APART", sizes.apart)]);
         with_optional(dispatch, bound.optional)
     }
 }
