@@ -195,7 +195,7 @@ fn load_a(rows: Rows, step: u32) -> Block {
     let k#j = Accum4(a_scalar(i#j.x), a_scalar(i#j.y), a_scalar(i#j.z), a_scalar(i#j.w));
 #endif
     #end
-    let block = transpose(Block(k0, k1, k2, k3));
+    let block = Block(k0, k1, k2, k3);
 #else
     let along = panel_at(k, params.a_panel);
     #for r in 0..4
@@ -206,19 +206,12 @@ fn load_a(rows: Rows, step: u32) -> Block {
     let row#r = Accum4(a_scalar(i#r.x), a_scalar(i#r.y), a_scalar(i#r.z), a_scalar(i#r.w));
 #endif
     #end
-    let block = Block(row0, row1, row2, row3);
+    let block = transpose(Block(row0, row1, row2, row3));
 #endif
 #ifdef K_TAIL
-    let exists = at.x + LANES < vec4<u32>(params.k);
-    let none = Accum4();
-    return Block(
-        select(none, block[0], exists),
-        select(none, block[1], exists),
-        select(none, block[2], exists),
-        select(none, block[3], exists),
-    );
+    return transpose(below_end(block, at.x + LANES < vec4<u32>(params.k)));
 #else
-    return block;
+    return transpose(block);
 #endif
 }
 
@@ -249,14 +242,7 @@ fn load_b(columns: Columns, step: u32) -> Block {
     let block = Block(k0, k1, k2, k3);
 #endif
 #ifdef K_TAIL
-    let exists = at.x + LANES < vec4<u32>(params.k);
-    let none = Accum4();
-    return Block(
-        select(none, block[0], exists.x),
-        select(none, block[1], exists.y),
-        select(none, block[2], exists.z),
-        select(none, block[3], exists.w),
-    );
+    return below_end(block, at.x + LANES < vec4<u32>(params.k));
 #else
     return block;
 #endif

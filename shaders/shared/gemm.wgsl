@@ -25,6 +25,17 @@
 // Four vectors of four.
 alias Block = mat4x4<f32>;
 
+// A block, with zeros in place of vectors past the end of the sum.
+fn below_end(block: Block, exists: vec4<bool>) -> Block {
+    let none = Accum4();
+    return Block(
+        select(none, block[0], exists[0]),
+        select(none, block[1], exists[1]),
+        select(none, block[2], exists[2]),
+        select(none, block[3], exists[3]),
+    );
+}
+
 // What a workgroup computes.
 struct Tile {
     row: u32,
@@ -43,19 +54,6 @@ struct Steps {
 
 #ifdef SUBGROUPS
 const GEMM_INVOCATIONS = SUBGROUP_SIZE;
-
-#ifdef SPREAD
-// A block, or zeros past the end of the sum.
-fn below_end(block: Block, exists: bool) -> Block {
-    let none = Accum4();
-    return Block(
-        select(none, block[0], exists),
-        select(none, block[1], exists),
-        select(none, block[2], exists),
-        select(none, block[3], exists),
-    );
-}
-#endif
 
 fn gemm(tile: Tile, steps: Steps, lane: u32) {
     // Indexed by constants only, so these are registers.
@@ -87,7 +85,7 @@ fn gemm(tile: Tile, steps: Steps, lane: u32) {
 #endif
         #for p in 0..PANELS
 #ifdef SPREAD
-        let a#p = below_end(load_a(rows#p, min(own, steps.end - 1u)), own < steps.end);
+        let a#p = below_end(load_a(rows#p, min(own, steps.end - 1u)), vec4<bool>(own < steps.end));
 #else
         let a#p = load_a(rows#p, step);
 #endif
@@ -96,7 +94,7 @@ fn gemm(tile: Tile, steps: Steps, lane: u32) {
         {
 #ifdef SPREAD
             let at = step + #su;
-            let block = below_end(load_b(columns, min(at, steps.end - 1u)), at < steps.end);
+            let block = below_end(load_b(columns, min(at, steps.end - 1u)), vec4<bool>(at < steps.end));
 #else
             let block = load_b(columns, step);
 #endif

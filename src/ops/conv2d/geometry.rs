@@ -250,21 +250,36 @@ impl Geometry {
             return winograd.gather(target, operands);
         }
         let Operands { weight, source, bias, relu } = operands;
+        let mut bindings = vec![weight, source, Slot::Output(0)];
+        bindings.extend(bias);
         let entry = match gather {
             Gather::Forward => "forward",
             Gather::GradInput => "grad_input",
         };
-        let mut bindings = vec![weight, source, Slot::Output(0)];
-        bindings.extend(bias);
+        let dispatches = if self.is_direct() {
+            vec![Direct::new(self, gather, target).gather(entry, bindings)]
+        } else {
+            self.gather_as_product(gather, target, entry, bindings)
+        };
         let flags = [("ROW_START", bias.is_some()), ("RELU", relu)];
+        let has_sums = |launch: &Dispatch| launch.kernel.entry == entry;
+        dispatches.into_iter().map(|launch| if has_sums(&launch) { launch.flags(flags) } else { launch }).collect()
+    }
+
+    /// The launches as a matrix product, some samples at a time. `bindings` are the weight, the image that is gathered, what is
+    /// made, and whatever else the kernel binds.
+    fn gather_as_product(
+        &self,
+        gather: Gather,
+        target: &Target,
+        entry: &'static str,
+        mut bindings: Vec<Slot>,
+    ) -> Vec<Dispatch> {
         let flat = self.flattened();
         let (dest, source) = match gather {
             Gather::Forward => (flat.output, flat.input),
             Gather::GradInput => (flat.input, flat.output),
         };
-        if self.is_direct() {
-            return vec![Direct::new(self, gather, target).gather(entry, bindings).flags(flags)];
-        }
         let (rows, channels) = self.rows_and_channels(gather);
         let has_phases = self.has_phases(gather);
         let apart = if has_phases { self.stride } else { (1, 1) };
@@ -286,23 +301,20 @@ impl Geometry {
         bindings[1] = workspace(lots.is_packed(), b);
         bindings[2] = workspace(lots.is_staged(), c);
         if bindings[0] != a {
-            dispatches.push(self.pack(gather, weight));
+            dispatches.push(self.pack(gather, a));
         }
         // The single tap of four pixels side by side is four pixels side by side.
         let is_aligned = self.taps() == 1 && self.padding == (0, 0) && phase == [source.0, source.1];
         let has_vectors = (lots.is_staged() || !has_phases) && (phase[0] * phase[1]).is_multiple_of(4);
-        let flags: Vec<_> = flags
-            .into_iter()
-            .chain([
-                ("FLAT", is_flat),
-                ("C_TAIL", has_phases && !lots.is_packed() && !channels.is_multiple_of(4)),
-                ("VEC_B", lots.is_packed() || is_aligned && (source.0 * source.1).is_multiple_of(4)),
-                ("BY_ELEMENT", !has_vectors),
-                ("PHASES", has_phases),
-                ("PACKED", lots.is_packed()),
-                ("STAGED", lots.is_staged()),
-            ])
-            .collect();
+        let flags = [
+            ("FLAT", is_flat),
+            ("C_TAIL", has_phases && !lots.is_packed() && !channels.is_multiple_of(4)),
+            ("VEC_B", lots.is_packed() || is_aligned && (source.0 * source.1).is_multiple_of(4)),
+            ("BY_ELEMENT", !has_vectors),
+            ("PHASES", has_phases),
+            ("PACKED", lots.is_packed()),
+            ("STAGED", lots.is_staged()),
+        ];
         let step = |stride: usize, dilation: usize| (stride / gcd(stride, dilation)) as u32;
         for first in (0..self.samples).step_by(lots.samples) {
             let samples = lots.samples.min(self.samples - first);
@@ -320,7 +332,7 @@ impl Geometry {
                 .loops(row_vectors + self.kernel.0 + self.kernel.1)
                 .constant("GEMM", 1)
                 .constant("VEC_A", 1)
-                .flags(flags.iter().copied())
+                .flags(flags)
                 .flops(tiling.flops(rows, columns, self.groups * self.taps(), channels));
             if has_phases {
                 dispatch = dispatch
