@@ -220,6 +220,14 @@ impl Device {
 
     /// Submits commands. Waits first where too many submissions are under way.
     pub(crate) fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::SubmissionIndex, DeviceError> {
+        self.submit_recorded([encoder.finish()])
+    }
+
+    /// Submits commands in this order, as [`submit`](Self::submit) does.
+    pub(crate) fn submit_recorded(
+        &self,
+        commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
+    ) -> Result<wgpu::SubmissionIndex, DeviceError> {
         self.check()?;
         let oldest = {
             let mut in_flight = self.lock_in_flight();
@@ -228,7 +236,7 @@ impl Device {
         if let Some(index) = oldest {
             self.wait(Some(index))?;
         }
-        let index = self.queue.submit([encoder.finish()]);
+        let index = self.queue.submit(commands);
         self.lock_in_flight().push_back(index.clone());
         self.check()?;
         Ok(index)

@@ -14,16 +14,11 @@ use super::{Clock, Executor, NodeTime};
 use crate::device::{ALIGNMENT_BYTES, Device, Range as BufferRange, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Phase, Role};
-use crate::ops::Cost;
 use crate::plan::{Limits, Place, Planned};
 use crate::tensor::ValueId;
 
 /// Larger buffers are legal on many devices, but binding and mapping them is where drivers fail.
 const MAX_ARENA_BYTES: u64 = 1 << 30;
-
-/// Work of one submission: an operating system resets a GPU that is busy for seconds with one. Far more than a step of
-/// a small model, and about a second on a slow integrated GPU.
-const MAX_SUBMISSION: Cost = Cost { flops: 200_000_000_000, bytes_moved: 20_000_000_000 };
 
 impl Device {
     /// What the planner must respect on this device.
@@ -50,6 +45,16 @@ pub struct GpuExecutor {
     programs: Vec<Prepared>,
     /// The persistent values that the last launch was to read.
     wanted: Vec<String>,
+    /// The first part of the program that was uploaded to last, if it is to be launched next.
+    recorded: Option<Recorded>,
+}
+
+/// Launches that wait to be submitted.
+#[derive(Debug)]
+struct Recorded {
+    program: usize,
+    steps: Range<usize>,
+    commands: wgpu::CommandBuffer,
 }
 
 /// A value's data: its place and its size without padding.
@@ -88,7 +93,7 @@ impl GpuExecutor {
             .iter()
             .map(|value| (value.name.clone(), Tensor { place: value.place, size_bytes: value.desc.size_bytes() }));
         let persistent = persistent.collect();
-        Ok(GpuExecutor { arenas, upload, readback, persistent, programs, wanted: Vec::new(), device })
+        Ok(GpuExecutor { arenas, upload, readback, persistent, programs, wanted: Vec::new(), recorded: None, device })
     }
 
     /// The device.
@@ -153,41 +158,43 @@ impl GpuExecutor {
         program: usize,
         mut submit: impl FnMut(&mut Self, Range<usize>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let steps = self.programs[program].steps.len();
-        let (mut first, mut sum) = (0, Cost::default());
-        for next in 0..steps {
-            let Step::Dispatch { cost, .. } = self.programs[program].steps[next] else {
-                submit(self, first..next)?;
-                self.transfer(program, next)?;
-                (first, sum) = (next + 1, Cost::default());
-                continue;
-            };
-            sum.flops += cost.flops;
-            sum.bytes_moved += cost.bytes_moved;
-            let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
-            if full && next > first {
-                submit(self, first..next)?;
-                (first, sum) = (next, cost);
+        let parts: Vec<_> = self.programs[program].parts().collect();
+        for part in parts {
+            let end = part.end;
+            submit(self, part)?;
+            if end < self.programs[program].steps.len() {
+                self.transfer(program, end)?;
             }
         }
-        submit(self, first..steps)
+        Ok(())
     }
 
-    /// Submits uploads that wait, then the launches of these steps in one pass, then copies of these ranges for
-    /// [`Executor::collect`] where they fit the readback buffer.
-    fn submit_steps(&mut self, program: usize, steps: Range<usize>, read: &[Tensor]) -> Result<(), DeviceError> {
-        let mut encoder = self.device.encoder();
-        self.upload.encode(&mut encoder);
-        {
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            for step in &self.programs[program].steps[steps] {
-                if let Step::Dispatch { launches, .. } = step {
-                    launches.iter().for_each(|launch| launch.record(&mut pass));
-                }
+    /// Records the launches of these steps in one pass.
+    fn record(&self, encoder: &mut wgpu::CommandEncoder, program: usize, steps: Range<usize>) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for step in &self.programs[program].steps[steps] {
+            if let Step::Dispatch { launches, .. } = step {
+                launches.iter().for_each(|launch| launch.record(&mut pass));
             }
         }
+    }
+
+    /// Submits uploads that wait, then the launches of these steps, then copies of these ranges for [`Executor::collect`]
+    /// where they fit the readback buffer.
+    fn submit_steps(&mut self, program: usize, steps: Range<usize>, read: &[Tensor]) -> Result<(), DeviceError> {
+        let recorded = self.recorded.take().filter(|recorded| recorded.program == program && recorded.steps == steps);
+        let mut commands = Vec::new();
+        let mut encoder = self.device.encoder();
+        self.upload.encode(&mut encoder);
+        if let Some(recorded) = recorded {
+            commands.extend([encoder.finish(), recorded.commands]);
+            encoder = self.device.encoder();
+        } else {
+            self.record(&mut encoder, program, steps);
+        }
         self.readback.encode(&self.device, &mut encoder, &ranges(&self.arenas, read)?)?;
-        let submission = self.device.submit(encoder)?;
+        commands.push(encoder.finish());
+        let submission = self.device.submit_recorded(commands)?;
         self.upload.submitted(&submission);
         self.readback.submitted(submission);
         Ok(())
@@ -235,7 +242,13 @@ impl Executor for GpuExecutor {
     }
 
     fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
-        self.stage_inputs(program, inputs)
+        self.stage_inputs(program, inputs)?;
+        // While the device is still at work, so that it need not wait for this afterwards.
+        let steps = self.programs[program].parts().next().unwrap_or(0..0);
+        let mut encoder = self.device.encoder();
+        self.record(&mut encoder, program, steps.clone());
+        self.recorded = Some(Recorded { program, steps, commands: encoder.finish() });
+        Ok(())
     }
 
     fn launch(&mut self, program: usize, read: &[&str]) -> Result<(), DeviceError> {

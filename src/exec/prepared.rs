@@ -1,6 +1,7 @@
 //! A program of a plan with every launch bound to its buffers.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -12,6 +13,10 @@ use crate::graph::{Graph, Role};
 use crate::ops::{Cost, Slot};
 use crate::plan::{Command, Place, Program};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
+
+/// Work of one submission: an operating system resets a GPU that is busy for seconds with one. Far more than a step of
+/// a small model, and about a second on a slow integrated GPU.
+const MAX_SUBMISSION: Cost = Cost { flops: 200_000_000_000, bytes_moved: 20_000_000_000 };
 
 /// A program with every launch bound.
 #[derive(Debug)]
@@ -107,6 +112,31 @@ impl Prepared {
         });
         let steps = steps.collect::<Result<_, _>>()?;
         Ok(Prepared { graph: graph.clone(), steps, inputs, outputs })
+    }
+
+    /// The launches between two moves of data, cut where that is much work for one submission. The last part ends where the
+    /// program does; the step after any other is a move, or the first of the next part.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut first = Some(0);
+        std::iter::from_fn(move || {
+            let begin = first?;
+            let mut sum = Cost::default();
+            for (i, step) in self.steps.iter().enumerate().skip(begin) {
+                let Step::Dispatch { cost, .. } = step else {
+                    first = Some(i + 1);
+                    return Some(begin..i);
+                };
+                sum.flops += cost.flops;
+                sum.bytes_moved += cost.bytes_moved;
+                let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
+                if full && i > begin {
+                    first = Some(i);
+                    return Some(begin..i);
+                }
+            }
+            first = None;
+            Some(begin..self.steps.len())
+        })
     }
 }
 
