@@ -57,15 +57,15 @@ struct Params {
     channels: u32,
     first: u32,
     all_channels: u32,
-    // Tiles / 4 with those that fill the last panel, and tiles.
+    // Tiles at a time / 4 with those that fill the last panel, the first of them, and how many.
     vectors: u32,
+    first_tile: u32,
     tiles: u32,
     tiles_h: u32,
     tiles_w: u32,
-    // The image, and its first element.
+    // The image.
     height: u32,
     width: u32,
-    offset: u32,
     padding_h: u32,
     padding_w: u32,
 #for k in 0..SETTINGS
@@ -88,13 +88,14 @@ struct Tile {
 }
 
 fn tile_at(tile: u32, channel: u32) -> Tile {
-    let row = tile / params.tiles_w;
+    let number = params.first_tile + tile;
+    let row = number / params.tiles_w;
     let sample = row / params.tiles_h;
     return Tile(
         tile < params.tiles,
-        params.offset + (sample * params.all_channels + params.first + channel) * params.height * params.width,
+        (sample * params.all_channels + params.first + channel) * params.height * params.width,
         (row - sample * params.tiles_h) * 4u,
-        (tile - row * params.tiles_w) * 4u,
+        (number - row * params.tiles_w) * 4u,
     );
 }
 #endif

@@ -136,9 +136,7 @@ pub enum PlanError {
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// A tensor is larger than the device can bind.
-    #[error(
-        "`{value}` needs {size_bytes} bytes, but the device binds at most {limit_bytes}: use a smaller batch or more micro-batches"
-    )]
+    #[error("`{value}` needs {size_bytes} bytes, but the device binds at most {limit_bytes}: use {advice}")]
     Binding {
         /// The value.
         value: String,
@@ -146,6 +144,8 @@ pub enum PlanError {
         size_bytes: u64,
         /// The limit.
         limit_bytes: u64,
+        /// What to use instead.
+        advice: &'static str,
     },
     /// A plan that was kept is not one for this training on this device.
     #[error("the plan cannot be used: {0}")]

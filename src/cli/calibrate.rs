@@ -44,8 +44,11 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
     let calibration = calibrate(&device, extent)?;
     calibration.profile.save(&path)?;
     show(&calibration, output);
-    let used =
-        if args.output.is_some() { "plan with it: --device FILE" } else { "plan, train and eval use it from now on" };
+    let used = if args.output.is_some() {
+        "plan with it: --device FILE"
+    } else {
+        "train, eval and plan --device DEVICE use it from now on"
+    };
     output.text(format_args!("written to {}; {used}", path.display()));
     let Profile { adapter, backend, driver, costs, .. } = &calibration.profile;
     output.object(&json!({
@@ -72,12 +75,12 @@ fn default_path(device: &Device) -> Result<PathBuf, Failure> {
 
 fn show(calibration: &Calibration, output: &Output) {
     output.text(format_args!(
-        "\n{:<24} {:>5} {:>10} {:>9} {:>9} {:>9}",
+        "\n{:<32} {:>5} {:>10} {:>9} {:>9} {:>9}",
         "op", "nodes", "launch µs", "GFLOP/s", "GB/s", "error"
     ));
     for fit in &calibration.ops {
         output.text(format_args!(
-            "{:<24} {:>5} {:>10.1} {:>9.2} {:>9.2} {:>8.0}%",
+            "{:<32} {:>5} {:>10.1} {:>9.2} {:>9.2} {:>8.0}%",
             fit.op,
             fit.nodes,
             fit.rates.launch_ns / 1e3,

@@ -1,14 +1,17 @@
 //! `tightfit eval`: tests a model with weights from a file.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use clap::Args;
 use serde_json::json;
 use tightfit::data::mnist;
 use tightfit::train::Trainer;
 
-use super::failure::Failure;
+use super::failure::{Failure, INTERRUPTED};
+use super::interrupt::stop_on_ctrl_c;
 use super::output::Output;
+use super::progress::samples_bar;
 use super::settings::{DeviceArgs, ModelArgs};
 
 #[derive(Args, Debug)]
@@ -33,21 +36,29 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let test = test.with_sample_shape(model.input_shape().clone())?;
     let mut trainer = Trainer::for_evaluation(model, config.clone(), args.device.device.as_deref())?;
     trainer.load(&args.weights)?;
-    let evaluation = trainer.evaluate(&test)?;
+    let stop = stop_on_ctrl_c()?;
+    let bar = samples_bar(output, test.len());
+    let evaluation = trainer.evaluate_while(&test, |done| {
+        bar.set_position(done as u64);
+        !stop.load(Ordering::Relaxed)
+    })?;
+    bar.finish_and_clear();
     let sha256 = trainer.parameters_sha256()?;
-    output.text(format_args!("{}: {evaluation}\nparameters {sha256}", trainer.model().name()));
+    let result = evaluation.map_or_else(|| "interrupted".to_owned(), |evaluation| evaluation.to_string());
+    output.text(format_args!("{}: {result}\nparameters {sha256}", trainer.model().name()));
     output.object(&json!({
         "model": trainer.model().name(),
         "device": trainer.device_name(),
         "profile": trainer.profile(),
         "weights": args.weights,
-        "test_loss": evaluation.loss,
-        "test_accuracy": evaluation.accuracy,
-        "test_samples": evaluation.samples,
+        "test_loss": evaluation.map(|evaluation| evaluation.loss),
+        "test_accuracy": evaluation.and_then(|evaluation| evaluation.accuracy),
+        "test_samples": evaluation.map(|evaluation| evaluation.samples),
         "budget_bytes": config.budget_bytes,
         "planned_peak_bytes": trainer.plan().peak_bytes,
         "measured_peak_bytes": trainer.measured_peak_bytes(),
         "parameters_sha256": sha256,
+        "interrupted": evaluation.is_none(),
     }));
-    Ok(0)
+    Ok(if evaluation.is_none() { INTERRUPTED } else { 0 })
 }

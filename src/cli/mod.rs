@@ -9,6 +9,7 @@ mod devices;
 mod eval;
 mod explore;
 mod failure;
+mod interrupt;
 mod model_file;
 mod output;
 mod plan;

@@ -61,13 +61,7 @@ impl Mean {
 impl<'a> Progress<'a> {
     /// `every` is how many steps lie between two lines; `None` for about 20 lines in all.
     pub(crate) fn new(output: &'a Output, total_steps: u64, every: Option<u64>) -> Self {
-        let bar = (output.is_terminal() && io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::new(total_steps);
-            let template = "{bar:30} {pos}/{len} steps  {msg}  {eta} left";
-            bar.set_style(ProgressStyle::with_template(template).expect("bug: the bar's template is wrong"));
-            bar.enable_steady_tick(Duration::from_millis(250));
-            bar
-        });
+        let bar = has_bar(output).then(|| bar(total_steps, "{bar:30} {pos}/{len} steps  {msg}  {eta} left"));
         Progress {
             output,
             bar,
@@ -128,6 +122,25 @@ impl Drop for Progress<'_> {
             bar.finish_and_clear();
         }
     }
+}
+
+fn has_bar(output: &Output) -> bool {
+    output.is_terminal() && io::stderr().is_terminal()
+}
+
+fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    bar.set_style(ProgressStyle::with_template(template).expect("bug: the bar's template is wrong"));
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+/// Follows samples that are tested; hidden where this is no terminal.
+pub(crate) fn samples_bar(output: &Output, samples: usize) -> ProgressBar {
+    if !has_bar(output) {
+        return ProgressBar::hidden();
+    }
+    bar(samples as u64, "{bar:30} {pos}/{len} samples tested  {eta} left")
 }
 
 /// A number for JSON, rounded to what a reader can use.

@@ -1,8 +1,7 @@
 //! `tightfit train`: trains a model, tests it, keeps its weights.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use clap::Args;
 use serde_json::json;
@@ -12,9 +11,10 @@ use tightfit::plan::format_bytes;
 use tightfit::train::{Evaluation, FitOptions, FitReport, PlanFile, StepReport, Trainer};
 
 use super::failure::{Failure, INTERRUPTED};
+use super::interrupt::stop_on_ctrl_c;
 use super::output::Output;
 use super::plan::announce;
-use super::progress::{Progress, finite, percent};
+use super::progress::{Progress, finite, percent, samples_bar};
 use super::settings::{DeviceArgs, ModelArgs, count};
 
 #[derive(Args, Debug)]
@@ -103,27 +103,23 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let saved = args.save.as_ref().map_or(Ok(()), |path| trainer.save(path));
     let report = fitted?;
     saved?;
-    let evaluation = if report.interrupted { None } else { Some(trainer.evaluate(&test)?) };
+    let bar = samples_bar(output, test.len());
+    let evaluation = if report.interrupted {
+        None
+    } else {
+        trainer.evaluate_while(&test, |done| {
+            bar.set_position(done as u64);
+            !stop.load(Ordering::Relaxed)
+        })?
+    };
+    bar.finish_and_clear();
     summarize(args, &mut trainer, &report, evaluation, output)?;
-    Ok(if report.interrupted { INTERRUPTED } else { 0 })
+    Ok(if evaluation.is_none() { INTERRUPTED } else { 0 })
 }
 
 fn open_data(args: &TrainArgs, shape: tightfit::tensor::Shape) -> Result<(Dataset, Dataset), Failure> {
     let (train, test) = mnist::open(&args.data)?;
     Ok((train.with_sample_shape(shape.clone())?, test.with_sample_shape(shape)?))
-}
-
-/// The first Ctrl-C ends training at the next step boundary, the second at once.
-fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    })
-    .map_err(|error| Failure::failed(format!("Ctrl-C cannot be caught: {error}")))?;
-    Ok(stop)
 }
 
 fn summarize(
@@ -144,6 +140,8 @@ fn summarize(
     }
     if report.interrupted {
         output.text(format_args!("interrupted after step {}", report.steps));
+    } else if evaluation.is_none() {
+        output.text("interrupted while testing");
     }
     output.text(format_args!(
         "{} steps, {:.1} ms a step (median), training loss {:.4}, training accuracy {}",
@@ -156,8 +154,8 @@ fn summarize(
     let prediction_error = predicted_ms / report.step_ms_median - 1.0;
     if report.steps > 0 {
         output.text(format_args!(
-            "predicted {predicted_ms:.1} ms a step: {:+.0}% off{}",
-            prediction_error * 100.0,
+            "predicted {predicted_ms:.1} ms a step: measured {:.2} times that{}",
+            report.step_ms_median / predicted_ms,
             if trainer.profile().is_some() { "" } else { " (costs not measured on this device)" }
         ));
     }
@@ -195,7 +193,7 @@ fn summarize(
         "test_accuracy": evaluation.as_ref().and_then(|evaluation| evaluation.accuracy),
         "test_samples": evaluation.as_ref().map(|evaluation| evaluation.samples),
         "parameters_sha256": sha256,
-        "interrupted": report.interrupted,
+        "interrupted": evaluation.is_none(),
         "saved": args.save,
     }));
     Ok(())

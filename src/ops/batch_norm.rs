@@ -67,7 +67,7 @@ normalization_op!(BatchNorm, {
     }
 
     fn split_advice(&self) -> Option<&'static str> {
-        Some("let each micro-batch have its own statistics (ghost), or use the running ones (frozen)")
+        Some("let each micro-batch have its own statistics (--batch-norm ghost), or use the running ones (--batch-norm frozen)")
     }
 });
 

@@ -311,6 +311,9 @@ impl<'a> HostTier<'a> {
     }
 }
 
+/// What helps where a value that depends on the samples is too large.
+const FEWER_SAMPLES: &str = "a smaller batch or more micro-batches";
+
 /// The size at which arenas are cut, if every value fits one and can be bound.
 fn chunk_bytes(parts: &[Part], limits: &Limits) -> Result<u64, PlanError> {
     let round_down = |bytes: u64| bytes - bytes % unit_bytes(bytes);
@@ -319,20 +322,20 @@ fn chunk_bytes(parts: &[Part], limits: &Limits) -> Result<u64, PlanError> {
     let mut largest_bytes = UNIT_BYTES;
     for part in parts {
         let values = part.storage.root_ids().map(|root| {
-            let named = match part.storage.kind(root) {
-                Kind::Persistent(named) | Kind::Hosted(named) => named,
-                Kind::Transient { .. } => root,
+            let (named, advice) = match part.storage.kind(root) {
+                Kind::Persistent(named) | Kind::Hosted(named) => (named, "smaller layers, or another device"),
+                Kind::Transient { .. } => (root, FEWER_SAMPLES),
             };
             let value = part.graph.value(named);
-            (value.name.clone(), value.desc.size_bytes(), part.storage.size_bytes(root))
+            (value.name.clone(), value.desc.size_bytes(), part.storage.size_bytes(root), advice)
         });
         let workspaces = part.graph.node_ids().flat_map(|node| {
             let name = format!("workspace of {}", part.graph.node(node).name);
-            part.storage.workspaces[node.index()].iter().map(move |&bytes| (name.clone(), bytes, bytes))
+            part.storage.workspaces[node.index()].iter().map(move |&bytes| (name.clone(), bytes, bytes, FEWER_SAMPLES))
         });
-        for (value, size_bytes, rounded_bytes) in values.chain(workspaces) {
+        for (value, size_bytes, rounded_bytes, advice) in values.chain(workspaces) {
             if size_bytes > limit_bytes || rounded_bytes > most {
-                return Err(PlanError::Binding { value, size_bytes, limit_bytes });
+                return Err(PlanError::Binding { value, size_bytes, limit_bytes, advice });
             }
             largest_bytes = largest_bytes.max(rounded_bytes);
         }

@@ -182,15 +182,20 @@ impl CostModel {
         figures.extend(rates("other_ops", &self.other_ops));
         figures.extend(copies("offload", self.offload));
         figures.extend(copies("prefetch", self.prefetch));
-        match figures.into_iter().find(|(_, value)| !(0.0..=MAX_NS).contains(value)) {
+        let is_of_unit =
+            |name: &str| ["flop_ns", "read_ns", "write_ns", "byte_ns"].iter().any(|unit| name.ends_with(unit));
+        let most = |name: &str| if is_of_unit(name) { MAX_UNIT_NS } else { MAX_LAUNCH_NS };
+        match figures.into_iter().find(|(name, value)| !(0.0..=most(name)).contains(value)) {
             Some((name, value)) => Err(format!("{name} = {value} is not a time")),
             None => Ok(()),
         }
     }
 }
 
-/// A thousand seconds for one launch, flop or byte: no device is that slow, and sums stay finite.
-const MAX_NS: f64 = 1e12;
+/// A second for one launch or copy, a microsecond for one flop or byte: no device is that slow, and a step ends within centuries, which is
+/// as long as nanoseconds can be counted.
+const MAX_LAUNCH_NS: f64 = 1e9;
+const MAX_UNIT_NS: f64 = 1e3;
 
 #[cfg(test)]
 mod tests {

@@ -92,12 +92,12 @@ fn hosted_sets(draft: &Draft) -> Vec<BTreeSet<String>> {
     lengths.into_iter().map(|length| hostable[..length].iter().map(|(name, ..)| name.clone()).collect()).collect()
 }
 
-/// A plan within the budget, found with little work; none where it would take at least `most_ns`.
+/// A plan within the budget, found with little work, with or without offload; none where it would take at least `most_ns`.
 pub(super) fn quick(
     draft: &Draft,
     request: &Request,
     budget_bytes: u64,
-    most_ns: u64,
+    (most_ns, offload): (u64, bool),
 ) -> Result<Option<Fit>, PlanError> {
     let mut best: Option<Fit> = None;
     let consider = |fit: Option<Fit>, best: &mut Option<Fit>| {
@@ -112,9 +112,7 @@ pub(super) fn quick(
     if request.levers.recompute {
         consider(schedule(draft, request, budget_bytes, (&nothing, false), true)?, &mut best);
     }
-    // Where the device has no memory of its own, moving values there frees nothing: only where nothing else keeps the budget.
-    let in_vain = request.costs.unified_memory && best.is_some();
-    if request.levers.offload && !in_vain {
+    if offload {
         let mut worse = 0;
         let sets = hosted_sets(draft);
         let last = sets.len() - 1;

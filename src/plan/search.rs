@@ -138,8 +138,20 @@ impl Search<'_> {
         if self.request.levers.chains { &[true, false] } else { &[false] }
     }
 
-    /// The plan within the budget that takes least time.
+    /// The plan within the budget that takes least time. Where the device has no memory of its own, moving values to the host
+    /// frees nothing: only where nothing else keeps the budget.
     fn cheapest(&mut self) -> Result<Option<Fit>, PlanError> {
+        let offload = self.request.levers.offload;
+        if offload
+            && self.request.costs.unified_memory
+            && let Some(fit) = self.cheapest_with(false)?
+        {
+            return Ok(Some(fit));
+        }
+        self.cheapest_with(offload)
+    }
+
+    fn cheapest_with(&mut self, offload: bool) -> Result<Option<Fit>, PlanError> {
         let counts = self.counts.len();
         let mut best: Option<(Fit, Rc<Draft>)> = None;
         for (&chains, position) in self.joinings().iter().flat_map(|chains| (0..counts).map(move |at| (chains, at))) {
@@ -161,7 +173,7 @@ impl Search<'_> {
                     continue;
                 }
                 let Some(budget_bytes) = self.request.budget_bytes else { continue };
-                if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, least_ns)? {
+                if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, (least_ns, offload))? {
                     best = Some((fit, draft));
                 }
             }

@@ -10,6 +10,7 @@ use super::weights::{file_length, write_whole};
 use crate::device::{AdapterInfo, Device};
 use crate::error::DataError;
 use crate::plan::{CostModel, Limits};
+use crate::shader::Family;
 
 /// Version of the files. A file of another version is refused.
 const FORMAT: u32 = 1;
@@ -75,6 +76,14 @@ impl Profile {
             .costs
             .check()
             .map_err(|reason| format!("a device profile with a figure that makes no sense ({reason}): {again}"))?;
+        let has_such_family = match profile.costs.target.family {
+            Family::Workgroup => true,
+            Family::Subgroup { size } => size.is_power_of_two() && size <= 128,
+            Family::Cooperative { size } => matches!(size, 8 | 16),
+        };
+        if !has_such_family {
+            return Err(format!("a device profile with a family of kernels that there is not: {again}"));
+        }
         let Limits { max_buffer_bytes, max_binding_bytes, alignment_bytes, baseline_bytes } = profile.limits;
         let sound = (1..=1 << 16).contains(&alignment_bytes)
             && alignment_bytes.is_power_of_two()

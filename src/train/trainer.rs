@@ -1,5 +1,7 @@
 //! The trainer: a model, a plan and an executor, fed with batches.
 
+mod evaluation;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +11,9 @@ use std::time::Instant;
 use bytemuck::bytes_of;
 
 use super::diagnose;
-use super::evaluate::{Tally, Target};
 use super::groups::Rules;
 use super::machine::Machine;
-use super::report::{Evaluation, FitOptions, FitReport, StepReport};
+use super::report::{FitOptions, FitReport, StepReport};
 use super::settings::Config;
 use super::source::{CORRECT, ModelSource, Purpose, input_names, plan_with};
 use super::summary::{Summary, summary};
@@ -360,29 +361,6 @@ impl Trainer {
         Ok((loss, scalar(1).map(|correct| correct / counted)))
     }
 
-    /// Loss and accuracy on `data`, without training.
-    ///
-    /// # Errors
-    /// Where the data does not fit the model or the device fails.
-    pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, TrainError> {
-        self.check_data(data)?;
-        let loss = self.config.loss.clone();
-        let mut tally = Tally::new(&loss, &self.model.output_shape()?)?;
-        self.for_each_prediction(data, |prediction, target| tally.add(prediction, target))?;
-        Ok(Evaluation { loss: tally.loss(), accuracy: tally.accuracy(), samples: data.len() })
-    }
-
-    /// The model's outputs for all samples of `data`, one after the other.
-    ///
-    /// # Errors
-    /// Where the data does not fit the model or the device fails.
-    pub fn predict(&mut self, data: &Dataset) -> Result<Vec<f32>, TrainError> {
-        self.check_samples(data)?;
-        let mut predictions = Vec::new();
-        self.for_each_prediction(data, |prediction, _| predictions.extend_from_slice(prediction))?;
-        Ok(predictions)
-    }
-
     fn diagnose(&mut self, data: &Dataset, indices: &[usize], loss: f32) -> TrainError {
         let step = self.steps + 1;
         let uniform = self.uniform_inputs(data, indices, step);
@@ -398,41 +376,6 @@ impl Trainer {
             Ok(place) => TrainError::NonFinite { step, loss, place, kept: step - 1 },
             Err(error) => error,
         }
-    }
-
-    /// Runs the evaluate program over `data`; the last micro-batch is filled up with zeros. What is carried from batch to batch
-    /// starts from zeros, and is as it was afterwards.
-    fn for_each_prediction(
-        &mut self,
-        data: &Dataset,
-        mut visit: impl FnMut(&[f32], Target<'_>),
-    ) -> Result<(), TrainError> {
-        let program = self.planned.plan.evaluate.expect("bug: the trainer's plan has no evaluate program");
-        let size = self.planned.plan.programs[program].samples;
-        let indices: Vec<usize> = (0..data.len()).collect();
-        let carried = self.carried()?;
-        self.reset_state()?;
-        // Sample i of a batch goes on from sample i of the one before, however a batch is cut.
-        let batch = if carried.is_empty() { data.len() } else { self.config.batch };
-        let micro_batches = indices.chunks(batch).flat_map(|batch| batch.chunks(size).enumerate());
-        let mut evaluate = |(i, micro_batch): (usize, &[usize])| -> Result<(), TrainError> {
-            data.gather(micro_batch, &mut self.batch)?;
-            self.batch.pad(micro_batch.len(), size);
-            let run = run_words(self.config.seed, self.steps, i * size);
-            let inputs = inputs(&self.planned, program, &self.batch, &run, &[]);
-            self.executor.run(program, &inputs)?;
-            let output: Vec<f32> = bytemuck::pod_collect_to_vec(&self.executor.outputs(program)?[0][..]);
-            let numel = output.len() / size;
-            for (prediction, &sample) in output.chunks(numel).zip(micro_batch) {
-                visit(prediction, Target::of(data.targets(), sample));
-            }
-            Ok(())
-        };
-        let result = micro_batches.into_iter().try_for_each(&mut evaluate);
-        for (name, data) in carried {
-            self.executor.write(&name, &data)?;
-        }
-        result
     }
 
     fn check_samples(&self, data: &Dataset) -> Result<(), TrainError> {

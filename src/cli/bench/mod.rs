@@ -18,7 +18,7 @@ use super::output::Output;
 use super::settings::{DeviceArgs, LeverName, count};
 
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true, subcommand_value_name = "planner")]
+#[command(args_conflicts_with_subcommands = true, subcommand_value_name = "planner DIR")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     command: Option<BenchCommand>,

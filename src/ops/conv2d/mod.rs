@@ -267,12 +267,14 @@ pub fn cases() -> Vec<Case> {
         // Around the tiles, several tiles, vectors and none.
         case("channels36to65", same, [2, 36, 8, 9], [65, 36, 3, 3]),
         case("channels36to64", same, [2, 36, 8, 9], [64, 36, 3, 3]),
-        // Products at points: tiles in a row of four, and not; whole tiles, and not; several lots of samples and of weights.
+        // Products at points: tiles in a row of four, and not; whole tiles, and not; several lots of tiles, which begin within a
+        // sample, and of weights.
         case("points_rows", same, [1, 16, 12, 16], [20, 16, 3, 3]),
         case("points_rows_no_padding", plain, [2, 20, 7, 20], [16, 20, 3, 3]),
         case("points_rows_pad2", Conv2d { padding: (2, 2), relu: true, ..Conv2d::default() }, [1, 16, 6, 28], [16, 16, 3, 3]),
         case("points_pad1x2", Conv2d { padding: (1, 2), ..plain }, [3, 16, 5, 8], [24, 16, 3, 3]),
         case("points_lots", same, [7, 16, 9, 16], [16, 16, 3, 3]),
+        case("points_lots_odd", same, [8, 16, 9, 11], [16, 16, 3, 3]),
         case("points_lots_blocks", same, [3, 1156, 4, 4], [128, 1156, 3, 3]),
         case("channels42to63", same, [2, 42, 9, 7], [63, 42, 3, 3]),
         case("channels4to33", Conv2d::default(), [3, 4, 13, 11], [33, 4, 3, 3]),

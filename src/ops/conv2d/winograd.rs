@@ -40,12 +40,12 @@ struct ImageParams {
     first: u32,
     all_channels: u32,
     vectors: u32,
+    first_tile: u32,
     tiles: u32,
     tiles_h: u32,
     tiles_w: u32,
     height: u32,
     width: u32,
-    offset: u32,
     padding_h: u32,
     padding_w: u32,
 }
@@ -63,7 +63,7 @@ pub(super) struct Winograd {
     padding: (usize, usize),
 }
 
-/// Some samples, and their tiles.
+/// Some of the tiles of all samples.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     first: usize,
@@ -104,8 +104,8 @@ impl Winograd {
         (self.dest.0.div_ceil(TILE), self.dest.1.div_ceil(TILE))
     }
 
-    fn tiles_of_sample(&self) -> usize {
-        self.tiles().0 * self.tiles().1
+    fn all_tiles(&self) -> usize {
+        self.samples * self.tiles().0 * self.tiles().1
     }
 
     /// Rows that are made at a time.
@@ -119,30 +119,26 @@ impl Winograd {
         (0..all).step_by(step).map(move |first| Block { first, count: step.min(all - first), all })
     }
 
-    /// Samples that are transformed at a time: with no more bytes than the images themselves have, or the weights at the
-    /// points. Of the least number of chunks up to twice as many, the one that fills panels best.
-    fn samples_of_chunk(&self) -> usize {
+    /// Tiles that are transformed at a time: with no more bytes than the images themselves have, or the weights at the points.
+    /// Whole panels, so that only the last chunk is padded.
+    fn tiles_of_chunk(&self) -> usize {
         let rows = self.rows_of_block();
-        let sample = POINTS * self.tiles_of_sample() * (self.channels + rows) * 4;
+        let tile = POINTS * (self.channels + rows) * 4;
         let pixels = self.source.0 * self.source.1 * self.channels + self.dest.0 * self.dest.1 * self.rows;
         let beside = (self.samples * pixels * 4).max(POINTS * rows * self.channels * 4);
-        let chunks = self.samples.div_ceil((CHUNK_BYTES.min(beside) / sample).max(1));
-        let padded = |samples: usize| (samples * self.tiles_of_sample()).next_multiple_of(LARGEST_TILE);
-        let padding = |step: &usize| self.samples / step * padded(*step) + padded(self.samples % step);
-        let steps = (chunks..=2 * chunks).map(|chunks| self.samples.div_ceil(chunks));
-        steps.min_by_key(padding).unwrap_or(self.samples)
+        let most = (CHUNK_BYTES.min(beside) / tile / LARGEST_TILE * LARGEST_TILE).max(LARGEST_TILE);
+        let chunks = self.all_tiles().div_ceil(most);
+        // The same number each time, if possible.
+        self.all_tiles().div_ceil(chunks).next_multiple_of(LARGEST_TILE)
     }
 
     fn chunks(&self) -> impl Iterator<Item = Chunk> {
-        let (step, samples, per_sample) = (self.samples_of_chunk(), self.samples, self.tiles_of_sample());
-        (0..samples).step_by(step).map(move |first| {
-            Chunk { first, tiles: step.min(samples - first) * per_sample }
-        })
+        let (step, all) = (self.tiles_of_chunk(), self.all_tiles());
+        (0..all).step_by(step).map(move |first| Chunk { first, tiles: step.min(all - first) })
     }
 
     fn image_bytes(&self, channels: usize) -> u64 {
-        let tiles = self.samples_of_chunk() * self.tiles_of_sample();
-        (POINTS * channels * tiles.next_multiple_of(LARGEST_TILE) * 4) as u64
+        (POINTS * channels * self.tiles_of_chunk() * 4) as u64
     }
 
     /// Some rows of the weights at the points (for the gradient of weight, of the products), and the transformed images of a
@@ -169,12 +165,12 @@ impl Winograd {
             first: channels.first as u32,
             all_channels: channels.all as u32,
             vectors: vectors as u32,
+            first_tile: chunk.first as u32,
             tiles: chunk.tiles as u32,
             tiles_h: tiles_h as u32,
             tiles_w: tiles_w as u32,
             height: extent.0 as u32,
             width: extent.1 as u32,
-            offset: (chunk.first * channels.all * extent.0 * extent.1) as u32,
             padding_h: self.padding.0 as u32,
             padding_w: self.padding.1 as u32,
         };
@@ -270,5 +266,31 @@ impl Winograd {
             }
         }
         dispatches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Op;
+    use crate::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+    use crate::tensor::TensorDesc;
+
+    #[test]
+    fn one_large_image_takes_a_part_at_a_time() {
+        let conv = Conv2d { padding: (1, 1), bias: false, ..Conv2d::default() };
+        let [image, weight] = [TensorDesc::f32([1, 16, 3000, 3000]), TensorDesc::f32([16, 16, 3, 3])];
+        let ops: [(Box<dyn Op>, [&TensorDesc; 2], &TensorDesc); 3] = [
+            (Box::new(conv), [&image, &weight], &image),
+            (Box::new(Conv2dGradInput { conv, height: 3000, width: 3000 }), [&weight, &image], &image),
+            (Box::new(Conv2dGradWeight { conv, kernel: (3, 3) }), [&image, &image], &weight),
+        ];
+        for (op, inputs, output) in ops {
+            let (inputs, outputs) = (inputs.map(Clone::clone), [output.clone()]);
+            // That none loops too often is asserted where they are made.
+            assert!(op.dispatches(&inputs, &outputs, &Target::default()).len() > 100);
+            let bytes: u64 = op.workspaces(&inputs, &outputs).iter().sum();
+            assert!(bytes < 2 * (CHUNK_BYTES + BLOCK_BYTES) as u64, "{}: {bytes}", op.name());
+        }
     }
 }

@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use super::backward::RecurrentBackward;
 use super::chunk::Chunk;
-use super::tile::{Bound, StepTile};
+use super::tile::{Bound, LANE, StepTile};
 use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
 use crate::error::OpError;
 use crate::ops::gemm::{Matrix, View};
 use crate::ops::{
-    Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, Stash, expect_count, expect_dtype, expect_rank,
-    expect_shape,
+    Backward, Builder, Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, Stash, expect_count, expect_dtype,
+    expect_rank, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 use crate::twin;
+
+/// What an invocation may loop beside its sums.
+const SPARE_ITERATIONS: usize = 256;
 
 impl<C: Cell> Recurrent<C> {
     /// Names of the inputs.
@@ -64,6 +67,11 @@ impl<C: Cell> Op for Recurrent<C> {
             return Err(OpError::Input { op: C::NAME, input: "input", expected, found: inputs[0].clone() });
         }
         let sums = C::GATES * hidden;
+        // One invocation goes over all terms of a sum, four at a time.
+        if input.saturating_add(hidden).max(sums) / LANE + SPARE_ITERATIONS > MAX_LOOP_ITERATIONS as usize {
+            let expected = format!("smaller: sums over so many features and {hidden} hidden units are too long");
+            return Err(OpError::Input { op: C::NAME, input: "input", expected, found: inputs[0].clone() });
+        }
         let weights: [&[usize]; 4] = [&[sums, input], &[sums, hidden], &[sums], &[sums]];
         for ((desc, name), shape) in inputs[1..].iter().zip(&names[1..]).zip(weights) {
             expect_shape(C::NAME, name, desc, shape)?;

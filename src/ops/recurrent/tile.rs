@@ -6,7 +6,7 @@ use crate::ops::{Dispatch, Slot};
 use crate::shader::{Family, Target};
 
 /// Units of a lane, and terms that it loads at once.
-const LANE: usize = 4;
+pub(super) const LANE: usize = 4;
 
 /// Storage buffers that every device binds to a kernel.
 const MAX_BINDINGS: usize = 8;

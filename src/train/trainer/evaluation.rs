@@ -1,0 +1,86 @@
+//! Forward alone: predictions, and how good they are.
+
+use super::super::evaluate::{Tally, Target};
+use super::super::report::Evaluation;
+use super::{Trainer, inputs, run_words};
+use crate::data::Dataset;
+use crate::error::TrainError;
+
+impl Trainer {
+    /// Loss and accuracy on `data`, without training.
+    ///
+    /// # Errors
+    /// Where the data does not fit the model or the device fails.
+    pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, TrainError> {
+        Ok(self.evaluate_while(data, |_| true)?.expect("bug: it was not stopped"))
+    }
+
+    /// As [`evaluate`](Self::evaluate), for as long as `go_on` says so: it is told the number of samples that are done, now and
+    /// then. `None` where it stopped.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub fn evaluate_while(
+        &mut self,
+        data: &Dataset,
+        mut go_on: impl FnMut(usize) -> bool,
+    ) -> Result<Option<Evaluation>, TrainError> {
+        self.check_data(data)?;
+        let loss = self.config.loss.clone();
+        let mut tally = Tally::new(&loss, &self.model.output_shape()?)?;
+        let all = self.predictions(data, |prediction, target| tally.add(prediction, target), &mut go_on)?;
+        let (loss, accuracy) = (tally.loss(), tally.accuracy());
+        Ok(all.then_some(Evaluation { loss, accuracy, samples: data.len() }))
+    }
+
+    /// The model's outputs for all samples of `data`, one after the other.
+    ///
+    /// # Errors
+    /// Where the data does not fit the model or the device fails.
+    pub fn predict(&mut self, data: &Dataset) -> Result<Vec<f32>, TrainError> {
+        self.check_samples(data)?;
+        let mut predictions = Vec::new();
+        self.predictions(data, |prediction, _| predictions.extend_from_slice(prediction), &mut |_| true)?;
+        Ok(predictions)
+    }
+
+    /// Runs the evaluate program over `data`; the last micro-batch is filled up with zeros. What is carried from batch to batch
+    /// starts from zeros, and is as it was afterwards. Whether all samples were visited: `go_on` is asked after each
+    /// micro-batch, with the number of those that were.
+    fn predictions(
+        &mut self,
+        data: &Dataset,
+        mut visit: impl FnMut(&[f32], Target<'_>),
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<bool, TrainError> {
+        let program = self.planned.plan.evaluate.expect("bug: the trainer's plan has no evaluate program");
+        let size = self.planned.plan.programs[program].samples;
+        let indices: Vec<usize> = (0..data.len()).collect();
+        let carried = self.carried()?;
+        self.reset_state()?;
+        // Sample i of a batch goes on from sample i of the one before, however a batch is cut.
+        let batch = if carried.is_empty() { data.len() } else { self.config.batch };
+        let micro_batches = indices.chunks(batch).flat_map(|batch| batch.chunks(size).enumerate());
+        let mut done = 0;
+        let mut evaluate = |(i, micro_batch): (usize, &[usize])| -> Result<bool, TrainError> {
+            data.gather(micro_batch, &mut self.batch)?;
+            self.batch.pad(micro_batch.len(), size);
+            let run = run_words(self.config.seed, self.steps, i * size);
+            let inputs = inputs(&self.planned, program, &self.batch, &run, &[]);
+            self.executor.run(program, &inputs)?;
+            let output: Vec<f32> = bytemuck::pod_collect_to_vec(&self.executor.outputs(program)?[0][..]);
+            let numel = output.len() / size;
+            for (prediction, &sample) in output.chunks(numel).zip(micro_batch) {
+                visit(prediction, Target::of(data.targets(), sample));
+            }
+            done += micro_batch.len();
+            Ok(go_on(done) || done == data.len())
+        };
+        // Until one fails, or is the last that was wanted.
+        let result = micro_batches.map(&mut evaluate).find(|result| !matches!(result, Ok(true)));
+        for (name, data) in carried {
+            self.executor.write(&name, &data)?;
+        }
+        result.unwrap_or(Ok(true))
+    }
+}
