@@ -94,6 +94,11 @@ struct Search<'a> {
     refused: Option<PlanError>,
 }
 
+/// How slow a plan that was found with little work may be, beside the quickest, to be worth more.
+fn worth_searching(quickest_ns: u64) -> u64 {
+    quickest_ns.saturating_add(quickest_ns / 10)
+}
+
 impl Fit {
     fn plan(&self) -> &Plan {
         &self.built.planned.plan
@@ -153,44 +158,57 @@ impl Search<'_> {
 
     fn cheapest_with(&mut self, offload: bool) -> Result<Option<Fit>, PlanError> {
         let counts = self.counts.len();
-        let mut best: Option<(Fit, Rc<Draft>)> = None;
+        // The best of each form: which is quickest may change once each is searched with all the work there is.
+        let mut best: BTreeMap<Form, (Fit, Rc<Draft>)> = BTreeMap::new();
+        let least_ns = |best: &BTreeMap<Form, (Fit, Rc<Draft>)>| {
+            best.values().map(|(fit, _)| fit.plan().predicted_step_ns).min().unwrap_or(u64::MAX)
+        };
         for (&chains, position) in self.joinings().iter().flat_map(|chains| (0..counts).map(move |at| (chains, at))) {
-            if !chains && best.as_ref().is_some_and(|(fit, draft)| fit.choice == draft.plain()) {
+            if !chains && best.values().any(|(fit, draft)| fit.choice == draft.plain()) {
                 break;
             }
             for form in self.forms(chains) {
                 let Some(draft) = self.draft(self.counts[position], form)? else { continue };
                 let plain = draft.build(self.request, &draft.plain())?;
                 let plain_ns = plain.planned.plan.predicted_step_ns;
-                let least_ns = best.as_ref().map_or(u64::MAX, |(fit, _)| fit.plan().predicted_step_ns);
                 // What costs more with nothing run again or moved does so with it.
-                if plain_ns >= least_ns {
+                if plain_ns >= least_ns(&best) {
                     continue;
                 }
                 if self.is_within(&plain.planned.plan.peak_bytes) {
                     let choice = draft.plain();
-                    best = Some((Fit { built: plain, choice }, draft));
+                    best.insert(form, (Fit { built: plain, choice }, draft));
                     continue;
                 }
                 let Some(budget_bytes) = self.request.budget_bytes else { continue };
-                if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, (least_ns, offload))? {
-                    best = Some((fit, draft));
+                let of_form = best.get(&form).map_or(u64::MAX, |(fit, _)| fit.plan().predicted_step_ns);
+                let most_ns = of_form.min(worth_searching(least_ns(&best)));
+                if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, (most_ns, offload))? {
+                    best.insert(form, (fit, draft));
                 }
             }
             // Without a budget, fewer micro-batches are always better.
-            if self.request.budget_bytes.is_none() && best.is_some() {
+            if self.request.budget_bytes.is_none() && !best.is_empty() {
                 break;
             }
         }
-        let Some((mut fit, draft)) = best else { return Ok(None) };
-        if let Some(budget_bytes) = self.request.budget_bytes
-            && fit.choice != draft.plain()
-            && let Some(better) = fit::thorough(&draft, self.request, budget_bytes, &fit.choice)?
-            && better.plan().predicted_step_ns < fit.plan().predicted_step_ns
-        {
-            fit = better;
+        let most_ns = worth_searching(least_ns(&best));
+        let mut chosen: Option<Fit> = None;
+        for (mut fit, draft) in best.into_values() {
+            let quick_ns = fit.plan().predicted_step_ns;
+            if let Some(budget_bytes) = self.request.budget_bytes
+                && fit.choice != draft.plain()
+                && quick_ns < most_ns
+                && let Some(better) = fit::thorough(&draft, self.request, budget_bytes, &fit.choice)?
+                && better.plan().predicted_step_ns < quick_ns
+            {
+                fit = better;
+            }
+            if chosen.as_ref().is_none_or(|chosen| fit.plan().predicted_step_ns < chosen.plan().predicted_step_ns) {
+                chosen = Some(fit);
+            }
         }
-        Ok(Some(fit))
+        Ok(chosen)
     }
 
     /// The plan with the lowest peak.

@@ -36,19 +36,44 @@ fn without_a_budget_the_whole_batch_runs_at_once() {
     assert!(text.contains("1 × 32") && text.contains("optimizer state") && text.contains("ms/step"), "{text}");
 }
 
+/// Budgets from all that is needed down to the smallest.
+fn budgets(free: &Plan) -> [u64; 5] {
+    let range = free.peak_bytes - free.minimum_budget_bytes;
+    [4, 3, 2, 1, 0].map(|share| free.minimum_budget_bytes + range * share / 4)
+}
+
 #[test]
 fn a_smaller_budget_takes_more_micro_batches_and_is_kept() {
-    let free = plan(&CHAIN, &request(32, None)).expect("a plan").plan;
+    let request = |budget_bytes| {
+        let mut request = request(32, budget_bytes);
+        request.costs.unified_memory = false;
+        request
+    };
+    let free = plan(&CHAIN, &request(None)).expect("a plan").plan;
     let mut counts = Vec::new();
-    for share in [4, 3, 2, 1, 0] {
-        let budget = free.minimum_budget_bytes + (free.peak_bytes - free.minimum_budget_bytes) * share / 4;
-        let tight = plan(&CHAIN, &request(32, Some(budget))).expect("a plan").plan;
+    for budget in budgets(&free) {
+        let tight = plan(&CHAIN, &request(Some(budget))).expect("a plan").plan;
         assert!(tight.peak_bytes <= budget);
         assert_eq!(tight.minimum_budget_bytes, free.minimum_budget_bytes);
         assert_eq!(tight.unconstrained_peak_bytes, free.peak_bytes);
         counts.push(tight.micro_batches.len());
     }
     assert!(counts.windows(2).all(|pair| pair[0] <= pair[1]) && counts[0] == 1 && counts[4] > 4, "{counts:?}");
+}
+
+#[test]
+fn where_device_and_host_share_memory_nothing_moves_unless_it_must() {
+    let free = plan(&CHAIN, &request(32, None)).expect("a plan").plan;
+    let mut moves = Vec::new();
+    for budget in budgets(&free) {
+        let with = request(32, Some(budget));
+        assert!(with.costs.unified_memory);
+        let without = Request { levers: Levers { offload: false, ..with.levers }, ..with.clone() };
+        let chosen = plan(&CHAIN, &with).expect("a plan").plan;
+        moves.push(chosen.arena_bytes(ArenaRole::Host) > 0);
+        assert_eq!(moves.last(), Some(&plan(&CHAIN, &without).is_err()), "{budget}");
+    }
+    assert!(moves.contains(&true) && moves.contains(&false), "{moves:?}");
 }
 
 #[test]

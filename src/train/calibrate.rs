@@ -219,6 +219,9 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         graphs.push(chains);
         graphs.push(compact(&models::mnist_lstm(), samples)?);
         graphs.push(compact(&models::mnist_cnn(), samples.min(16))?);
+        // What averages says nothing of where ReLU was at work.
+        let smooth = Sequential::new("smooth", [3, 32, 32]).push(Conv2d::new(16, 3)).relu().avg_pool2d(2);
+        graphs.push(compact(&smooth.flatten().linear(10).into(), samples)?);
     }
     Ok(graphs)
 }
@@ -313,6 +316,9 @@ mod tests {
             joined.join_chains();
             let used = ops(&[apart, joined]);
             missing.extend(used.difference(&measured).map(|op| (*op, name)));
+            if let Ok(small) = compact(&models::builtin(name).expect("listed"), 4) {
+                missing.extend(ops(&[small]).difference(&measured).map(|op| (*op, name)));
+            }
         }
         assert!(missing.is_empty(), "add what models run to the graphs above: {missing:?}");
     }
