@@ -15,7 +15,8 @@ use super::model_file::{self, ModelFile};
 /// The model and how it is trained.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
-    /// Built-in model, such as mnist-cnn or resnet50 (a wrong name lists them all), or a TOML file
+    /// Built-in model, such as mnist-cnn or resnet50 (a wrong name lists them all), or a TOML file; `train` and `eval` take those
+    /// whose input is an image of the data (--input changes what most take)
     #[arg(value_name = "MODEL")]
     model: String,
 

@@ -22,8 +22,9 @@ impl Graph {
     /// Joins elementwise nodes with the node whose output they alone read, where that is elementwise too or
     /// [takes links](crate::ops::Op::takes_links), to a [`Chain`]. For graphs that are complete: a chain has no backward.
     ///
-    /// It makes the same bits and takes no more memory: the next joins a node at the node's place if it can. If it must wait,
-    /// the node waits for it unless more of what it reads ends there than it makes: then it is better off early.
+    /// It makes the same bits, and takes no more memory but for small outputs beside the first: the next joins a node at the
+    /// node's place if it can. If it must wait, the node waits for it unless more of what it reads ends there than it makes:
+    /// then it is better off early.
     pub fn join_chains(&mut self) {
         let uses = Uses::of(self);
         // By the node whose output they make.

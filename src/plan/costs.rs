@@ -272,5 +272,10 @@ mod tests {
             let prefetch = CopyRates { fixed_ns: bad, byte_ns: 0.0 };
             assert!(CostModel { prefetch, ..CostModel::default() }.check().is_err());
         }
+        // What may be the time of a launch is not that of a byte.
+        let slow = CopyRates { fixed_ns: 1e8, byte_ns: 1e2 };
+        assert_eq!(CostModel { prefetch: slow, ..CostModel::default() }.check(), Ok(()));
+        let slower = CopyRates { byte_ns: 1e8, ..slow };
+        assert!(CostModel { prefetch: slower, ..CostModel::default() }.check().is_err());
     }
 }

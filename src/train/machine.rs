@@ -267,6 +267,8 @@ mod tests {
             ("\"alignment_bytes\":256", "\"alignment_bytes\":3", "limits"),
             ("\"max_buffer_bytes\":1073741824", "\"max_buffer_bytes\":0", "limits"),
             ("\"Subgroup\"", "\"Warp\"", "Warp"),
+            ("{\"Subgroup\":{\"size\":8}}", "{\"Cooperative\":{\"size\":0}}", "family"),
+            ("{\"Subgroup\":{\"size\":8}}", "{\"Subgroup\":{\"size\":5}}", "family"),
             ("\"short_code\":false", "\"short_code\":false,\"tiles\":{\"matrices\":{\"huge\":[1,2]}}", "huge"),
         ] {
             let text = good.replace(from, to);

@@ -52,3 +52,21 @@ pub(in crate::ops) fn cases<C: Cell>() -> Vec<Case> {
         case("lengths_17x33", zeros(7).with_lengths(0), 17, 33, 5).large(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Op;
+    use crate::ops::gru::Gru;
+
+    #[test]
+    fn sums_that_no_invocation_can_make_are_refused() {
+        let outputs = |features: usize| {
+            let shapes: [&[usize]; 5] = [&[1, 4, features], &[12, features], &[12, 4], &[12], &[12]];
+            Gru::new(4).outputs(&shapes.map(TensorDesc::f32))
+        };
+        assert!(outputs(260_000).is_ok());
+        let error = outputs(280_000).expect_err("must be refused").to_string();
+        assert!(error.contains("gru") && error.contains("too long"), "{error}");
+    }
+}
