@@ -43,7 +43,11 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let fraction = &fraction[..fraction.len().min(18)];
     let part = fraction.parse::<u128>().unwrap_or(0) * u128::from(scale) / 10u128.pow(fraction.len() as u32);
     let bytes = whole.checked_add(part as u64).ok_or_else(too_large)?;
-    if bytes == 0 { Err(format!("it must be above 0: {ADVICE}")) } else { Ok(bytes) }
+    match bytes {
+        0 => Err(format!("it must be above 0: {ADVICE}")),
+        _ if scale == 1 && !fraction.is_empty() => Err(format!("this is not a whole number of bytes: {ADVICE}")),
+        bytes => Ok(bytes),
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +89,7 @@ mod tests {
             ("NaN", "not a size"),
             ("inf", "not a size"),
             ("1.2.3", "not a size"),
+            ("1.5", "whole number"),
             ("1.", "not a size"),
             (".5GB", "not a size"),
             ("12 parsecs", "not a unit"),

@@ -1,6 +1,7 @@
 //! `tightfit plan --sweep` and `--max-batch`: many plans in a table.
 
 use serde_json::{Value, json};
+use tightfit::error::PlanError;
 use tightfit::nn::Model;
 use tightfit::plan::{Largest, Lever, Plan, format_bytes, format_ns};
 use tightfit::train::{self, Config, MOST_SAMPLES, Machine};
@@ -119,6 +120,10 @@ fn row(output: &Output, name: &str, found: Option<&Largest>) {
         format_bytes(plan.peak_bytes),
         format_ns(plan.predicted_step_ns as f64)
     ));
+    // That no more fits the budget is what was asked; anything else should be said.
+    if let Some(error @ PlanError::Binding { .. }) = beyond {
+        output.text(format_args!("{:<20} {:>12}  not more because {error}", "", ""));
+    }
 }
 
 fn found(found: Option<&Largest>, machine: &Machine) -> Value {

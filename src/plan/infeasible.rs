@@ -40,10 +40,14 @@ pub(super) fn infeasible(request: &Request, least: &Fit, mixing: Option<&(String
         (None, Some(count)) if count < request.batch => "more micro-batches".to_owned(),
         _ => "a smaller model, or an optimizer with less state".to_owned(),
     };
+    // One that is too small by a few bytes looks like the other.
+    let budget = match format_bytes(budget_bytes) {
+        short if short == format_bytes(minimum_budget_bytes) => format!("{short} ({budget_bytes} bytes)"),
+        short => short,
+    };
     let message = format!(
-        "a budget of {} is too small: the smallest that works is {} ({minimum_budget_bytes} bytes, with micro-batches \
+        "a budget of {budget} is too small: the smallest that works is {} ({minimum_budget_bytes} bytes, with micro-batches \
          {}); in memory at its peak: {}{}; in total: {}; use a budget of at least {minimum_budget_bytes} bytes, or {advice}",
-        format_bytes(budget_bytes),
         format_bytes(minimum_budget_bytes),
         explain::format_parts(&plan.micro_batches),
         named.join(", "),

@@ -153,7 +153,12 @@ impl Rules {
         // A name that is wrong should not go unnoticed.
         let is_idle = |(i, group): &(usize, &Group)| group.is_named() && !group_of.values().any(|&of| of == i + 1);
         if let Some((i, _)) = groups.iter().enumerate().find(is_idle) {
-            return Err(TrainError::Setting(format!("group {} is of no parameter: no name that is left fits", i + 1)));
+            let group = &groups[i];
+            let parts = [("prefix", &group.prefix), ("suffix", &group.suffix), ("contains", &group.contains)];
+            let named = |(what, part): (&str, &Option<String>)| part.as_ref().map(|part| format!("{what} `{part}`"));
+            let named: Vec<_> = parts.into_iter().filter_map(named).collect();
+            let text = format!("is of no parameter: no name that is left fits {}", named.join(", "));
+            return Err(TrainError::Setting(format!("group {} {text}", i + 1)));
         }
         Ok(Rules { rules, group_of })
     }
