@@ -72,7 +72,11 @@ fn runtime_number() -> u32 {
 #else
 @group(0) @binding(0) var<storage, read> weight: array<Storage>;
 #endif
+#ifdef PAIRS
+@group(0) @binding(1) var<storage, read> source: array<Storage2>;
+#else
 @group(0) @binding(1) var<storage, read> source: array<Storage>;
+#endif
 @group(0) @binding(2) var<storage, read_write> output: array<Storage>;
 #ifdef ROW_START
 @group(0) @binding(3) var<storage, read> bias: array<Storage>;

@@ -183,9 +183,21 @@ impl Direct {
             ("SPAN_W", span[1]),
         ]
         .into_iter()
+        .chain(self.pairs(entry).into_iter().flat_map(|odd| [("PAIRS", (span[1] + odd).div_ceil(2)), ("ODD", odd)]))
         .fold(Dispatch::new("conv2d_direct", entry, bindings).params(&params), |dispatch, (name, value)| {
             dispatch.constant(name, value as u32)
         })
+    }
+
+    /// Where the rows that blocks read are made of whole pairs of pixels, next to each other: 1 if the first pixel of a block is
+    /// the second of its pair, in every block, else 0.
+    fn pairs(&self, entry: &str) -> Option<usize> {
+        let axis = &self.axes[1];
+        let is_dense = axis.source_step == 1 && axis.dest_step == 1 && axis.step <= self.taps[1] && self.pieces()[1] == 1;
+        let is_gradient = entry == "grad_input";
+        let fits = is_dense && axis.source.is_multiple_of(2) && !(is_gradient && axis.stride > 1);
+        let first = if is_gradient { axis.padding + self.taps[1] - 1 } else { axis.padding };
+        fits.then_some(first % 2)
     }
 
     /// Flops of whole blocks, of `taps` kernel positions.
