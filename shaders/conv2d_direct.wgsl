@@ -9,7 +9,8 @@
 // what one reads its neighbours read too. Pixel i and kernel position t meet in pixel i * STEP + t of what is read
 // (`forward`, `grad_weight`), where t runs through all positions; in `grad_input` STEP is 1, and t runs backwards through
 // every `tap_step`-th position from the first that meets a pixel of grad_output.
-// Where blocks skip pixels, because they are further apart than the kernel is wide, GAP of them are left out each time.
+// Rows of the result (grad_weight: of grad_output) are whole vectors of four pixels side by side, as blocks are, except with
+// BY_ELEMENT. Where blocks skip pixels, because they are further apart than the kernel is wide, GAP of them are left out each time.
 //
 // bindings   forward: weight, input, output, bias (ROW_START). grad_input: weight, grad_output, grad_input.
 //            grad_weight: grad_output, input, grad_weight or the parts of a split sum [splits, numel].
@@ -68,7 +69,11 @@ fn runtime_number() -> u32 {
 }
 
 #ifdef ENTRY_grad_weight
+#ifdef BY_ELEMENT
 @group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
+#else
+@group(0) @binding(0) var<storage, read> grad_output: array<Storage4>;
+#endif
 #else
 @group(0) @binding(0) var<storage, read> weight: array<Storage>;
 #endif
@@ -77,7 +82,15 @@ fn runtime_number() -> u32 {
 #else
 @group(0) @binding(1) var<storage, read> source: array<Storage>;
 #endif
+#ifdef ENTRY_grad_weight
 @group(0) @binding(2) var<storage, read_write> output: array<Storage>;
+#else
+#ifdef BY_ELEMENT
+@group(0) @binding(2) var<storage, read_write> output: array<Storage>;
+#else
+@group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
+#endif
+#endif
 #ifdef ROW_START
 @group(0) @binding(3) var<storage, read> bias: array<Storage>;
 #endif
@@ -159,6 +172,7 @@ fn grad_weight(
             {
                 let dest_y = y + #ru * params.dest_step_h;
                 let at = (plane * params.dest_h + dest_y) * params.dest_w;
+#ifdef BY_ELEMENT
                 var g = Accum4();
                 #for j in 0..4
                 {
@@ -167,6 +181,10 @@ fn grad_weight(
                     g[#j] = select(Accum(), Accum(grad_output[select(0u, at + dest_x, exists)]), exists);
                 }
                 #end
+#else
+                let exists = dest_y < params.dest_h;
+                let g = select(Accum4(), Accum4(grad_output[select(0u, (at + x) / 4u, exists)]), exists);
+#endif
                 #for ty in 0..TAPS_H
                 #for tx in 0..TAPS_W
                 sum#((o * TAPS_H + ty) * TAPS_W + tx) += dot(g, Accum4(
@@ -361,12 +379,16 @@ fn convolve(i: u32) {
         let dest_y = y + #ru * params.dest_step_h;
         let at = ((image * params.dest_channels + o#o) * params.dest_h + dest_y) * params.dest_w;
         if o + #ou < params.dest_channels && dest_y < params.dest_h {
+#ifdef BY_ELEMENT
             #for j in 0..4
             let x#j = x + #ju * params.dest_step_w;
             if x#j < params.dest_w {
                 output[at + x#j] = Storage(epilogue(Accum4(sum#o_#r[#j]), at + x#j).x);
             }
             #end
+#else
+            output[(at + x) / 4u] = Storage4(epilogue(sum#o_#r, (at + x) / 4u));
+#endif
         }
     }
     #end

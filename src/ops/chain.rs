@@ -267,6 +267,7 @@ fn after_products() -> Vec<Case> {
         ("points_odd", conv(1, 0, 1), [2, 16, 9, 11], [16, 16, 3, 3]),
         ("strided", conv(2, 1, 1), [3, 16, 8, 16], [20, 16, 3, 3]),
         ("depthwise", conv(1, 1, 6), [2, 6, 5, 7], [6, 1, 3, 3]),
+        ("depthwise_vectors", conv(1, 1, 6), [2, 6, 5, 8], [6, 1, 3, 3]),
     ] {
         let terms = input[1] * 9;
         let bias = [weight[0]];

@@ -187,6 +187,7 @@ impl Direct {
         .fold(Dispatch::new("conv2d_direct", entry, bindings).params(&params), |dispatch, (name, value)| {
             dispatch.constant(name, value as u32)
         })
+        .flags([("BY_ELEMENT", self.axes[1].dest_step > 1 || !self.axes[1].dest.is_multiple_of(COLUMNS))])
     }
 
     /// Where the rows that blocks read are made of whole pairs of pixels, next to each other: 1 if the first pixel of a block is
@@ -220,7 +221,6 @@ impl Direct {
         let uneven = |axis: &Axis| axis.stride != axis.tap_step || !axis.kernel.is_multiple_of(axis.tap_step);
         let is_strided = entry == "grad_input" && self.axes.iter().any(|axis| axis.stride > 1);
         dispatch.flags([
-            ("BY_ELEMENT", true),
             ("ONE_STEP", steps == 1),
             ("STRIDED", is_strided),
             ("GUARD_TAPS", is_strided && self.axes.iter().any(uneven)),

@@ -298,6 +298,10 @@ pub fn cases() -> Vec<Case> {
         case("depthwise_long_kernel", groups(wide, 2), [1, 2, 5, 29], [2, 1, 1, 17]),
         case("depthwise_7x7_primes", groups(Conv2d { padding: (3, 3), ..plain }, 7), [3, 7, 17, 19], [7, 1, 7, 7]),
         case("depthwise_kernel1x1", groups(plain, 3), [2, 3, 5, 4], [3, 1, 1, 1]),
+        // Pairs of pixels are read, vectors written: a block begins at the first of a pair, or at the second.
+        case("depthwise_vectors", groups(same, 5), [2, 5, 6, 8], [5, 1, 3, 3]),
+        case("depthwise_vectors_5x5", groups(Conv2d { padding: (2, 2), ..plain }, 3), [2, 3, 7, 12], [3, 1, 5, 5]),
+        case("depthwise_vectors_stride2", groups(Conv2d { padding: (1, 1), ..stride2 }, 3), [2, 3, 9, 16], [6, 1, 3, 3]),
         case("depthwise_one_pixel", groups(same, 2), [1, 2, 1, 1], [2, 1, 3, 3]),
         case("groups3_channels5to3", groups(stride2, 3), [1, 15, 5, 6], [9, 5, 3, 3]),
         case("groups4_channels4", groups(same, 4), [2, 16, 9, 13], [16, 4, 3, 3]),
