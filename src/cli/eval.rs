@@ -1,7 +1,6 @@
 //! `tightfit eval`: tests a model with weights from a file.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use clap::Args;
 use serde_json::json;
@@ -9,9 +8,8 @@ use tightfit::data::mnist;
 use tightfit::train::Trainer;
 
 use super::failure::{Failure, INTERRUPTED};
-use super::interrupt::stop_on_ctrl_c;
+use super::interrupt::{evaluate, stop_on_ctrl_c};
 use super::output::Output;
-use super::progress::samples_bar;
 use super::settings::{DeviceArgs, ModelArgs};
 
 #[derive(Args, Debug)]
@@ -37,12 +35,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let mut trainer = Trainer::for_evaluation(model, config.clone(), args.device.device.as_deref())?;
     trainer.load(&args.weights)?;
     let stop = stop_on_ctrl_c()?;
-    let bar = samples_bar(output, test.len());
-    let evaluation = trainer.evaluate_while(&test, |done| {
-        bar.set_position(done as u64);
-        !stop.load(Ordering::Relaxed)
-    })?;
-    bar.finish_and_clear();
+    let evaluation = evaluate(&mut trainer, &test, &stop, output)?;
     let sha256 = trainer.parameters_sha256()?;
     let result = evaluation.map_or_else(|| "interrupted".to_owned(), |evaluation| evaluation.to_string());
     output.text(format_args!("{}: {result}\nparameters {sha256}", trainer.model().name()));

@@ -11,10 +11,10 @@ use tightfit::plan::format_bytes;
 use tightfit::train::{Evaluation, FitOptions, FitReport, PlanFile, StepReport, Trainer};
 
 use super::failure::{Failure, INTERRUPTED};
-use super::interrupt::stop_on_ctrl_c;
+use super::interrupt::{evaluate, stop_on_ctrl_c};
 use super::output::Output;
 use super::plan::announce;
-use super::progress::{Progress, finite, percent, samples_bar};
+use super::progress::{Progress, finite, percent};
 use super::settings::{DeviceArgs, ModelArgs, count};
 
 #[derive(Args, Debug)]
@@ -103,16 +103,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let saved = args.save.as_ref().map_or(Ok(()), |path| trainer.save(path));
     let report = fitted?;
     saved?;
-    let bar = samples_bar(output, test.len());
-    let evaluation = if report.interrupted {
-        None
-    } else {
-        trainer.evaluate_while(&test, |done| {
-            bar.set_position(done as u64);
-            !stop.load(Ordering::Relaxed)
-        })?
-    };
-    bar.finish_and_clear();
+    let evaluation = if report.interrupted { None } else { evaluate(&mut trainer, &test, &stop, output)? };
     summarize(args, &mut trainer, &report, evaluation, output)?;
     Ok(if evaluation.is_none() { INTERRUPTED } else { 0 })
 }

@@ -158,8 +158,8 @@ impl GpuExecutor {
         program: usize,
         mut submit: impl FnMut(&mut Self, Range<usize>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let parts: Vec<_> = self.programs[program].parts().collect();
-        for part in parts {
+        for number in 0..self.programs[program].parts.len() {
+            let part = self.programs[program].parts[number].clone();
             let end = part.end;
             submit(self, part)?;
             if end < self.programs[program].steps.len() {
@@ -244,7 +244,7 @@ impl Executor for GpuExecutor {
     fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
         self.stage_inputs(program, inputs)?;
         // While the device is still at work, so that it need not wait for this afterwards.
-        let steps = self.programs[program].parts().next().unwrap_or(0..0);
+        let steps = self.programs[program].parts[0].clone();
         let mut encoder = self.device.encoder();
         self.record(&mut encoder, program, steps.clone());
         self.recorded = Some(Recorded { program, steps, commands: encoder.finish() });

@@ -23,6 +23,9 @@ const MAX_SUBMISSION: Cost = Cost { flops: 200_000_000_000, bytes_moved: 20_000_
 pub(super) struct Prepared {
     pub(super) graph: Graph,
     pub(super) steps: Vec<Step>,
+    /// The launches between two moves of data, cut where that is much work for one submission. The last part ends where the
+    /// program does; the step after any other is a move, or the first of the next part.
+    pub(super) parts: Vec<Range<usize>>,
     pub(super) inputs: BTreeMap<String, Tensor>,
     pub(super) outputs: Vec<Tensor>,
 }
@@ -110,34 +113,30 @@ impl Prepared {
             Placed::Dispatch { command, inputs } => prepare_dispatch(device, arenas, graph, command, &inputs),
             Placed::Step(step) => Ok(step),
         });
-        let steps = steps.collect::<Result<_, _>>()?;
-        Ok(Prepared { graph: graph.clone(), steps, inputs, outputs })
+        let steps = steps.collect::<Result<Vec<_>, _>>()?;
+        Ok(Prepared { graph: graph.clone(), parts: parts(&steps), steps, inputs, outputs })
     }
+}
 
-    /// The launches between two moves of data, cut where that is much work for one submission. The last part ends where the
-    /// program does; the step after any other is a move, or the first of the next part.
-    pub(super) fn parts(&self) -> impl Iterator<Item = Range<usize>> {
-        let mut first = Some(0);
-        std::iter::from_fn(move || {
-            let begin = first?;
-            let mut sum = Cost::default();
-            for (i, step) in self.steps.iter().enumerate().skip(begin) {
-                let Step::Dispatch { cost, .. } = step else {
-                    first = Some(i + 1);
-                    return Some(begin..i);
-                };
-                sum.flops += cost.flops;
-                sum.bytes_moved += cost.bytes_moved;
-                let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
-                if full && i > begin {
-                    first = Some(i);
-                    return Some(begin..i);
-                }
-            }
-            first = None;
-            Some(begin..self.steps.len())
-        })
+fn parts(steps: &[Step]) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let (mut first, mut sum) = (0, Cost::default());
+    for (i, step) in steps.iter().enumerate() {
+        let Step::Dispatch { cost, .. } = step else {
+            parts.push(first..i);
+            (first, sum) = (i + 1, Cost::default());
+            continue;
+        };
+        sum.flops += cost.flops;
+        sum.bytes_moved += cost.bytes_moved;
+        let full = sum.flops > MAX_SUBMISSION.flops || sum.bytes_moved > MAX_SUBMISSION.bytes_moved;
+        if full && i > first {
+            parts.push(first..i);
+            (first, sum) = (i, *cost);
+        }
     }
+    parts.push(first..steps.len());
+    parts
 }
 
 fn check_place(place: Place, arenas: &[Arena]) -> Result<(), DeviceError> {
