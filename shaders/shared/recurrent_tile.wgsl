@@ -6,6 +6,8 @@
 // forward_tile:  input[t] * weight_ihᵀ (without INPUTS: what `gates` holds) and hidden[t - 1] * weight_hhᵀ, and the cell's
 //                arithmetic on these. With RECOMPUTE only gates come of it, for `steps` steps from `t` on.
 // backward_tile: grad_hidden += grads[t + 1] * weight_hh, and the cell's gradients. `t` is not the last step that `grads` holds.
+//                Without CARRIES_HIDDEN the gradient of a hidden state is nothing but this sum and that of the output:
+//                grad_hidden stays 0.
 //
 // Without STATES there is no step before: no hidden[t - 1], and the state that is passed on is 0.
 // A cell says what it computes, for four units at once:
@@ -70,21 +72,36 @@ fn loaded_sample(first: u32, i: u32, lane: u32) -> u32 {
 }
 
 #ifdef ENTRY_forward_tile
-// Four units of a sample, from their sums over inputs and over states.
-fn finish(sample: u32, unit4: u32, step: u32, sums_over_inputs: Kept, sums_over_states: Kept) {
+// The biases of four units.
+struct Biases {
+    of_inputs: Kept,
+    of_states: Kept,
+}
+
+fn biases_at(unit4: u32) -> Biases {
+    let h4 = params.hidden / 4u;
+    let at = min(unit4, h4 - 1u);
+    var biases: Biases;
+    #for gate in 0..CELL_GATES
+    biases.of_inputs[#gate] = Accum4(bias_ih[#gateu * h4 + at]);
+    biases.of_states[#gate] = Accum4(bias_hh[#gateu * h4 + at]);
+    #end
+    return biases;
+}
+
+// Four units of a sample, from their biases and their sums over inputs and over states.
+fn finish(sample: u32, unit4: u32, step: u32, biases: Biases, sums_over_inputs: Kept, sums_over_states: Kept) {
     let h4 = params.hidden / 4u;
     let t = params.t + step;
     let at = (sample * params.gates_time + params.gates_t + step) * (params.gates_width / 4u) + unit4;
-    var over_inputs = sums_over_inputs;
-    var over_states = sums_over_states;
-    #for gate in 0..CELL_GATES
-    over_inputs[#gate] = Accum4(bias_ih[#gateu * h4 + unit4]) + over_inputs[#gate];
-    over_states[#gate] = Accum4(bias_hh[#gateu * h4 + unit4]) + over_states[#gate];
+    var over_inputs = biases.of_inputs + sums_over_inputs;
+    let over_states = biases.of_states + sums_over_states;
 #ifdef INPUTS
 #else
+    #for gate in 0..CELL_GATES
     over_inputs[#gate] += Accum4(gates[at + #gateu * h4]);
-#endif
     #end
+#endif
     var kept = open_gates(over_inputs, over_states);
 #ifdef RECOMPUTE
 #else
@@ -188,6 +205,8 @@ fn forward_tile(
     }
     // Of four samples at a time, each lane takes four units of one and collects their gates. What is indexed by a variable
     // would be in memory, so it is chosen.
+    let unit4 = unit / 4u + lane % UNIT_GROUPS;
+    let biases = biases_at(unit4);
     for (var block = 0u; block < SAMPLE_BLOCKS; block++) {
         var over_inputs: Kept;
         var over_states: Kept;
@@ -219,9 +238,8 @@ fn forward_tile(
         }
         #end
         let sample = first + block * 4u + lane / UNIT_GROUPS;
-        let unit4 = unit / 4u + lane % UNIT_GROUPS;
         if sample < params.batch && unit4 < h4 {
-            finish(sample, unit4, step, over_inputs, over_states);
+            finish(sample, unit4, step, biases, over_inputs, over_states);
         }
     }
 }
@@ -287,7 +305,10 @@ fn backward_tile(
         let i = sample * h4 + unit4;
         let now = (sample * params.time + t) * h4 + unit4;
         let at = (sample * params.grads_time + params.grads_t) * width + unit4;
-        var d_hidden = Accum4(grad_hidden[i]) + sum;
+        var d_hidden = sum;
+#ifdef CARRIES_HIDDEN
+        d_hidden = Accum4(grad_hidden[i]) + sum;
+#endif
         var back: Back;
         if t < steps_of(sample * params.hidden) {
 #ifdef GRAD_OUTPUT
@@ -318,7 +339,9 @@ fn backward_tile(
         } else {
             back.hidden = d_hidden;
         }
+#ifdef CARRIES_HIDDEN
         grad_hidden[i] = Storage4(back.hidden);
+#endif
         #for gate in 0..CELL_GATES
         grads[at + #gateu * h4] = Storage4(back.over_inputs[#gate]);
 #ifdef APART

@@ -214,7 +214,10 @@ impl<C: Cell> RecurrentBackward<C> {
                 let always = vec![Slot::Input(2), states, Slot::Workspace(GRADS), self.grad_state(0)];
                 let cells = ("CELLS", (carried > 0).then(|| self.grad_state(carried)));
                 let bound = Bound { always, optional: [cells, grad_output, gates, lengths] };
-                dispatches.push(tile.backward(sizes, bound, at(t)));
+                // Hidden states reach the next step through products alone, but for a cell that has no other state, and past
+                // the end of a sample.
+                let carries = carried == 0 || self.lengths().is_some();
+                dispatches.push(tile.backward(sizes, bound, at(t)).flags([("CARRIES_HIDDEN", carries)]));
             }
             done = done.min(first);
         }

@@ -20,8 +20,9 @@ const TIME: usize = 1;
 /// The axis of features.
 const FEATURES: usize = 2;
 
-/// Sequences up to this many steps are not cut.
-const UNCUT: usize = 64;
+/// Steps that a chunk has at least: the gradients of weights are written and added up once for each, which costs more than
+/// shorter chunks save.
+const SHORTEST: usize = 40;
 
 /// Part of a sequence that is one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +33,14 @@ struct Chunk {
     detached: bool,
 }
 
-/// How a sequence is cut: at the ends of windows, and in about as many chunks as a chunk has steps.
+/// Steps of a chunk: about as many as there are chunks, or `SHORTEST`.
+fn longest(time: usize) -> usize {
+    time.div_ceil((time / time.isqrt().max(SHORTEST)).max(1))
+}
+
+/// How a sequence is cut: at the ends of windows, and in chunks.
 fn cut(time: usize, window: Option<usize>) -> Vec<Chunk> {
-    let longest = if time > UNCUT { time.div_ceil(time.isqrt()) } else { time };
+    let longest = longest(time).max(1);
     let window = window.unwrap_or(time);
     let windows = (0..time).step_by(window).map(|begin| (begin, window.min(time - begin)));
     windows
@@ -311,6 +317,9 @@ mod tests {
     fn cuts_at_windows_and_in_chunks() {
         let chunk = |begin, steps, detached| Chunk { begin, steps, detached };
         assert_eq!(cut(64, None), [chunk(0, 64, false)]);
+        assert_eq!(cut(79, None), [chunk(0, 79, false)]);
+        assert_eq!(cut(80, None), [chunk(0, 40, false), chunk(40, 40, false)]);
+        assert_eq!(cut(128, None), [chunk(0, 43, false), chunk(43, 43, false), chunk(86, 42, false)]);
         assert_eq!(cut(5, Some(2)), [chunk(0, 2, false), chunk(2, 2, true), chunk(4, 1, true)]);
         assert_eq!(cut(5, Some(9)), [chunk(0, 5, false)]);
         for time in [65, 100, 1000, 20_000] {
@@ -319,7 +328,7 @@ mod tests {
                 let mut next = 0;
                 for chunk in &chunks {
                     assert_eq!(chunk.begin, next);
-                    assert!(chunk.steps >= 1 && chunk.steps <= time.div_ceil(time.isqrt()));
+                    assert!(chunk.steps >= 1 && chunk.steps <= time.isqrt().max(2 * SHORTEST - 1) + 1);
                     assert_eq!(chunk.detached, next > 0 && window.is_some_and(|window| next % window == 0));
                     next += chunk.steps;
                 }
