@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tightfit::error::PlanError;
 use tightfit::nn::Model;
-use tightfit::plan::{Largest, Lever, Plan, format_bytes, format_ns};
+use tightfit::plan::{Largest, Lever, format_bytes, format_ns, format_parts};
 use tightfit::train::{self, Config, MOST_SAMPLES, Machine};
 
 use super::describe::describe;
@@ -13,18 +13,12 @@ use super::output::Output;
 /// Budgets of a sweep besides the smallest.
 const POINTS: usize = 9;
 
-/// Sizes of micro-batches in short, where they are many.
-fn micro_batches(plan: &Plan) -> String {
-    let (count, size) = (plan.micro_batches.len(), plan.micro_batches.first().copied().unwrap_or(0));
-    format!("{count} × {size}")
-}
-
 pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &Output) -> Result<u8, Failure> {
     let plans = train::sweep(model, config, machine, POINTS)?;
     let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
     output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
     output.text(format_args!(
-        "{:>12}  {:>12}  {:>12}  {:>8}  {:>13}  {:>12}  {:>12}",
+        "{:>12}  {:>12}  {:>12}  {:>8}  {:>16}  {:>12}  {:>12}",
         "budget", "peak", "a step", "overhead", "micro-batches", "recomputed", "offloaded"
     ));
     for plan in &plans {
@@ -33,12 +27,12 @@ pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &
             bytes => format_bytes(bytes),
         };
         output.text(format_args!(
-            "{:>12}  {:>12}  {:>12}  {:>7.1}%  {:>13}  {:>12}  {:>12}",
+            "{:>12}  {:>12}  {:>12}  {:>7.1}%  {:>16}  {:>12}  {:>12}",
             plan.budget_bytes.map_or_else(|| "none".to_owned(), format_bytes),
             format_bytes(plan.peak_bytes),
             format_ns(plan.predicted_step_ns as f64),
             plan.overhead() * 100.0,
-            micro_batches(plan),
+            format_parts(&plan.micro_batches),
             bytes(Lever::Recompute),
             bytes(Lever::Offload)
         ));
@@ -116,7 +110,7 @@ fn row(output: &Output, name: &str, found: Option<&Largest>) {
     };
     output.text(format_args!(
         "{name:<20} {size:>12}{note}  micro-batches {}, peak {}, {} a step",
-        micro_batches(plan),
+        format_parts(&plan.micro_batches),
         format_bytes(plan.peak_bytes),
         format_ns(plan.predicted_step_ns as f64)
     ));

@@ -1,10 +1,12 @@
 //! Models by name or from a TOML file.
 
+use std::fmt;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tightfit::error::DataError;
 use tightfit::models;
@@ -33,8 +35,31 @@ struct Contents {
     tokens: bool,
     loss: Option<Spanned<toml::Value>>,
     optimizer: Option<Optimizer>,
-    groups: Option<Vec<Spanned<Table>>>,
-    layers: Vec<Spanned<Table>>,
+    groups: Option<Parts>,
+    layers: Parts,
+}
+
+/// Tables of one name. By itself toml would not say how they are written.
+struct Parts(Vec<Spanned<Table>>);
+
+impl<'de> Deserialize<'de> for Parts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Tables;
+
+        impl<'de> Visitor<'de> for Tables {
+            type Value = Parts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("tables, each below its name in double brackets, such as [[layers]]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, tables: A) -> Result<Parts, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(tables)).map(Parts)
+            }
+        }
+
+        deserializer.deserialize_seq(Tables)
+    }
 }
 
 /// A built-in model by its name, any other from a file.
@@ -74,11 +99,11 @@ fn parse(text: &str) -> Result<ModelFile, String> {
     let Contents { name, input, tokens, loss, optimizer, groups, layers } = contents;
     let input = if tokens { Input::tokens(input) } else { Input::values(input) };
     let mut model = Sequential::new(name, input);
-    for layer in layers {
+    for layer in layers.0 {
         model = model.push(one::<Layer, _>(text, layer)?);
     }
     let loss = loss.map(|loss| one(text, loss)).transpose()?;
-    let groups = groups.map(|groups| groups.into_iter().map(|group| one(text, group)).collect()).transpose()?;
+    let groups = groups.map(|groups| groups.0.into_iter().map(|group| one(text, group)).collect()).transpose()?;
     Ok(ModelFile { model: model.into(), loss, optimizer, groups })
 }
 
@@ -214,6 +239,7 @@ out_features = 10
                 "unknown field `suffiks`",
             ),
             ("name = \"my-cnn\"", "name = \"my-cnn\"\nepochs = 3", 3, "unknown field `epochs`"),
+            ("[optimizer]", "[groups]\nprefix = \"a\"\n\n[optimizer]", 6, "double brackets, such as [[layers]]"),
             ("kernel = [3, 5]", "kernel = [3, 5, 7]", 11, "a whole number or a pair"),
         ] {
             let text = CNN.replace(from, to);

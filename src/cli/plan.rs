@@ -13,12 +13,12 @@ use super::describe::describe;
 use super::explore;
 use super::failure::Failure;
 use super::output::Output;
-use super::settings::ModelArgs;
+use super::settings::TrainingArgs;
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    model: TrainingArgs,
 
     /// Index or part of the name of a device that `tightfit devices` lists, cpu, or a profile that `tightfit calibrate`
     /// wrote, here or on another machine [default: any device]

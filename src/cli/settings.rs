@@ -12,7 +12,7 @@ use super::bytes;
 use super::failure::Failure;
 use super::model_file::{self, ModelFile};
 
-/// The model and how it is trained.
+/// The model and what it may take.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
     /// Built-in model, such as mnist-cnn or resnet50 (a wrong name lists them all), or a TOML file; `train` and `eval` take those
@@ -39,6 +39,13 @@ pub(crate) struct ModelArgs {
     /// What the planner must do without, separated by commas
     #[arg(long, value_name = "LEVERS", value_delimiter = ',')]
     without: Vec<LeverName>,
+}
+
+/// The model and how it is trained.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TrainingArgs {
+    #[command(flatten)]
+    model: ModelArgs,
 
     /// How parameters follow their gradients [default: the model file's, or adam]
     #[arg(long, value_name = "NAME")]
@@ -136,6 +143,30 @@ pub(crate) fn levers_without(names: &[LeverName]) -> Levers {
 }
 
 impl ModelArgs {
+    /// The model, checked, and the settings that an evaluation has.
+    pub(crate) fn resolve(&self) -> Result<(Model, Config), Failure> {
+        let (file, config) = self.open()?;
+        Ok((file.model, config))
+    }
+
+    fn open(&self) -> Result<(ModelFile, Config), Failure> {
+        let mut file = model_file::open(&self.model)?;
+        if let Some(shape) = &self.input {
+            file.model = file.model.with_input(shape.clone());
+        }
+        // The error should say which model, and where it is in a file, which one.
+        file.model.output_shape().map_err(|error| Failure::bad_input(format!("{}: {error}", self.model)))?;
+        let mut config = Config::default();
+        config.batch = self.batch.unwrap_or(config.batch);
+        config.loss = file.loss.clone().unwrap_or_default();
+        config.budget_bytes = self.budget;
+        config.micro_batches = self.micro_batches;
+        config.levers = levers_without(&self.without);
+        Ok((file, config))
+    }
+}
+
+impl TrainingArgs {
     /// The model, checked, and the settings: the command line's first, then the file's, then defaults.
     pub(crate) fn resolve(&self) -> Result<(Model, Config), Failure> {
         self.resolve_for(None)
@@ -143,26 +174,16 @@ impl ModelArgs {
 
     /// As `resolve`; what neither the command line nor the model's file says is as it was for the plan.
     pub(crate) fn resolve_for(&self, plan: Option<&PlanFile>) -> Result<(Model, Config), Failure> {
-        let ModelFile { model, loss, optimizer, groups } = model_file::open(&self.model)?;
-        let optimizer = optimizer.or_else(|| plan.map(PlanFile::optimizer));
-        let model = match &self.input {
-            Some(shape) => model.with_input(shape.clone()),
-            None => model,
-        };
-        // The error should say which model, and where it is in a file, which one.
-        model.output_shape().map_err(|error| Failure::bad_input(format!("{}: {error}", self.model)))?;
-        let batch = self.batch.or_else(|| plan.map(PlanFile::batch));
-        let mut config = Config::default().seed(self.seed);
-        config.batch = batch.unwrap_or(config.batch);
-        config.loss = loss.unwrap_or_default();
-        config.optimizer = self.optimizer(optimizer)?;
+        let (ModelFile { model, optimizer, groups, .. }, config) = self.model.open()?;
+        let mut config = config.seed(self.seed);
+        if let (None, Some(plan)) = (self.model.batch, plan) {
+            config.batch = plan.batch();
+        }
+        config.optimizer = self.optimizer(optimizer.or_else(|| plan.map(PlanFile::optimizer)))?;
         config.groups = groups.or_else(|| plan.map(|plan| plan.groups().to_vec())).unwrap_or_default();
         if self.decay_matrices_only {
             config = config.decay_matrices_only();
         }
-        config.budget_bytes = self.budget;
-        config.micro_batches = self.micro_batches;
-        config.levers = levers_without(&self.without);
         config.clip_norm = self.clip_norm.map(|norm| norm as f32).or_else(|| plan.and_then(PlanFile::clip_norm));
         config.statistics = match self.batch_norm {
             Some(StatisticsName::Exact) => Statistics::Exact,
@@ -242,7 +263,7 @@ mod tests {
     #[derive(Parser)]
     struct Command {
         #[command(flatten)]
-        args: ModelArgs,
+        args: TrainingArgs,
     }
 
     fn optimizer(args: &[&str], from_file: Option<Optimizer>) -> Result<Optimizer, String> {

@@ -15,12 +15,12 @@ use super::interrupt::{evaluate, stop_on_ctrl_c};
 use super::output::Output;
 use super::plan::announce;
 use super::progress::{Progress, finite, percent};
-use super::settings::{DeviceArgs, ModelArgs, count};
+use super::settings::{DeviceArgs, TrainingArgs, count};
 
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    model: TrainingArgs,
     #[command(flatten)]
     device: DeviceArgs,
 

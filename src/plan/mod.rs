@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::check;
 pub use costs::{CopyRates, CostModel, OpRates, Work};
-pub use explain::{LeverUse, Table, format_bytes, format_ns};
+pub use explain::{LeverUse, Table, format_bytes, format_ns, format_parts};
 pub use restore::restore;
 pub use search::plan;
 pub use sweep::{Largest, largest, sweep};

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::groups::Group;
 use super::loss::Loss;
@@ -143,7 +144,8 @@ impl PlanFile {
             return other("a batch of", self.plan.batch.to_string(), config.batch.to_string());
         }
         if self.loss != config.loss {
-            return other("the loss", describe(&self.loss), describe(&config.loss));
+            let [planned, now] = differing(&self.loss, &config.loss);
+            return other("the loss", planned, now);
         }
         if self.clip_norm != config.clip_norm {
             let word = |norm: Option<f32>| norm.map_or_else(|| "none".to_owned(), |norm| norm.to_string());
@@ -157,10 +159,11 @@ impl PlanFile {
             );
         }
         if without_rate(self.optimizer) != without_rate(config.optimizer) {
-            return other("the optimizer", describe(&self.optimizer), describe(&config.optimizer));
+            let [planned, now] = differing(&without_rate(self.optimizer), &without_rate(config.optimizer));
+            return other("the optimizer", planned, now);
         }
         if self.groups != config.groups {
-            return other("the groups", describe(&self.groups), describe(&config.groups));
+            return other("the groups", as_json(&self.groups), as_json(&config.groups));
         }
         Ok(self.plan)
     }
@@ -173,6 +176,38 @@ fn without_rate(mut optimizer: Optimizer) -> Optimizer {
 }
 
 /// Settings as a file holds them.
-fn describe(settings: &impl Serialize) -> String {
+fn as_json(settings: &impl Serialize) -> String {
     serde_json::to_string(settings).expect("bug: settings that JSON cannot hold")
+}
+
+/// Two settings as far as they differ: `sgd` and `adam`, or `sgd with momentum = 0.9` and `sgd with momentum = 0.0`.
+fn differing(planned: &impl Serialize, now: &impl Serialize) -> [String; 2] {
+    // Through text, where single precision keeps its few digits.
+    let value = |text: String| serde_json::from_str(&text).expect("bug: JSON that cannot be read");
+    let (planned, now): (Value, Value) = (value(as_json(planned)), value(as_json(now)));
+    [in_words(&planned, &now), in_words(&now, &planned)]
+}
+
+fn in_words(settings: &Value, other: &Value) -> String {
+    let (Some(fields), Some(kind)) = (settings.as_object(), settings["kind"].as_str()) else {
+        return settings.to_string();
+    };
+    if other["kind"] != kind {
+        return kind.to_owned();
+    }
+    let differ = fields.iter().filter(|(name, value)| other[name.as_str()] != **value);
+    format!("{kind} with {}", differ.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_said_in_words() {
+        let momentum = |momentum| Optimizer::Sgd { lr: 0.0, momentum, nesterov: false, weight_decay: 0.1 };
+        assert_eq!(differing(&momentum(0.9), &Optimizer::adam(0.0)), ["sgd", "adam"]);
+        assert_eq!(differing(&momentum(0.9), &momentum(0.5)), ["sgd with momentum = 0.9", "sgd with momentum = 0.5"]);
+        assert_eq!(differing(&Loss::Huber { delta: 0.1 }, &Loss::Huber { delta: 1.0 })[0], "huber with delta = 0.1");
+    }
 }

@@ -72,8 +72,13 @@ pub fn format_ns(ns: f64) -> String {
     format!("{:.1} {unit}", ns / scale)
 }
 
-/// Sizes of micro-batches in short: `4 × 64`, `3 × 64 + 1 × 8`.
-pub(super) fn format_parts(parts: &[usize]) -> String {
+/// Sizes of micro-batches in short.
+///
+/// ```
+/// # use tightfit::plan::format_parts;
+/// assert_eq!(format_parts(&[64, 64, 64, 8]), "3 × 64 + 1 × 8");
+/// ```
+pub fn format_parts(parts: &[usize]) -> String {
     let runs = parts.chunk_by(|a, b| a == b);
     runs.map(|run| format!("{} × {}", run.len(), run[0])).collect::<Vec<_>>().join(" + ")
 }
