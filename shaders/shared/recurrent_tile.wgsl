@@ -6,7 +6,7 @@
 // forward_tile:  input[t] * weight_ihᵀ (without INPUTS: what `gates` holds) and hidden[t - 1] * weight_hhᵀ, and the cell's
 //                arithmetic on these. With RECOMPUTE only gates come of it, for `steps` steps from `t` on.
 // backward_tile: grad_hidden += grads[t + 1] * weight_hh, and the cell's gradients. `t` is not the last step that `grads` holds.
-//                Without CARRIES_HIDDEN the gradient of a hidden state is nothing but this sum and that of the output:
+//                Without GRAD_HIDDEN the gradient of a hidden state is nothing but this sum and that of the output:
 //                grad_hidden stays 0.
 //
 // Without STATES there is no step before: no hidden[t - 1], and the state that is passed on is 0.
@@ -54,7 +54,9 @@ const UNITS = SUBGROUP_SIZE;
 @group(0) @binding(0) var<storage, read> weight_hh: array<Storage4>;
 @group(0) @binding(1) var<storage, read> states: array<Storage4>;
 @group(0) @binding(2) var<storage, read_write> grads: array<Storage4>;
-@group(0) @binding(3) var<storage, read_write> grad_hidden: array<Storage4>;
+#ifdef GRAD_HIDDEN
+@group(0) @binding(GRAD_HIDDEN) var<storage, read_write> grad_hidden: array<Storage4>;
+#endif
 #ifdef CELLS
 @group(0) @binding(CELLS) var<storage, read_write> grad_cell: array<Storage4>;
 #endif
@@ -306,7 +308,7 @@ fn backward_tile(
         let now = (sample * params.time + t) * h4 + unit4;
         let at = (sample * params.grads_time + params.grads_t) * width + unit4;
         var d_hidden = sum;
-#ifdef CARRIES_HIDDEN
+#ifdef GRAD_HIDDEN
         d_hidden = Accum4(grad_hidden[i]) + sum;
 #endif
         var back: Back;
@@ -339,7 +341,7 @@ fn backward_tile(
         } else {
             back.hidden = d_hidden;
         }
-#ifdef CARRIES_HIDDEN
+#ifdef GRAD_HIDDEN
         grad_hidden[i] = Storage4(back.hidden);
 #endif
         #for gate in 0..CELL_GATES

@@ -211,13 +211,14 @@ impl<C: Cell> RecurrentBackward<C> {
         if let Some(tile) = self.forward.tile(sizes, target) {
             let first = chunk.begin + self.forward.single_steps(chunk, Some(tile));
             for t in (first..done).rev() {
-                let always = vec![Slot::Input(2), states, Slot::Workspace(GRADS), self.grad_state(0)];
-                let cells = ("CELLS", (carried > 0).then(|| self.grad_state(carried)));
-                let bound = Bound { always, optional: [cells, grad_output, gates, lengths] };
+                let always = vec![Slot::Input(2), states, Slot::Workspace(GRADS)];
                 // Hidden states reach the next step through products alone, but for a cell that has no other state, and past
                 // the end of a sample.
                 let carries = carried == 0 || self.lengths().is_some();
-                dispatches.push(tile.backward(sizes, bound, at(t)).flags([("CARRIES_HIDDEN", carries)]));
+                let hidden = ("GRAD_HIDDEN", carries.then(|| self.grad_state(0)));
+                let cells = ("CELLS", (carried > 0).then(|| self.grad_state(carried)));
+                let bound = Bound { always, optional: [hidden, cells, grad_output, gates, lengths] };
+                dispatches.push(tile.backward(sizes, bound, at(t)));
             }
             done = done.min(first);
         }

@@ -70,7 +70,7 @@ impl StepTile {
     }
 
     /// Step `at.t`, whose successor is in the buffer of gradients.
-    pub(super) fn backward(self, sizes: Sizes, bound: Bound<4>, at: At) -> Dispatch {
+    pub(super) fn backward(self, sizes: Sizes, bound: Bound<5>, at: At) -> Dispatch {
         let terms = sizes.sums();
         self.launch(sizes, "backward_tile", bound, sizes.params(1, at), LANE * self.size, terms)
             .loops(terms / LANE + self.samples(sizes))
