@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lifetime::{Block, Event, Kind, Lifetimes, Owner, Storage};
-use super::placement::{self, Interval};
+use super::placement::{self, Interval, Packing};
 use super::{
     Arena, ArenaRole, Command, CostModel, Form, Limits, Pass, Persistent, Place, Plan, Planned, Program, Request,
     Source, Staging, microbatch, order,
 };
 use crate::error::PlanError;
 use crate::graph::{Graph, Role, Value};
-use crate::tensor::{NodeId, TensorDesc};
+use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Arenas are cut at this size even where a device takes larger buffers.
 const CHUNK_BYTES: u64 = 1 << 30;
@@ -133,26 +133,27 @@ impl Draft {
         let mut arenas = Vec::new();
         let persistent =
             place_persistent(&self.parts, &choice.hosted, &mut arenas, self.alignment_bytes, self.chunk_bytes)?;
-        let (packings, transient_arenas) = pack_transients(&scheduled, self.chunk_bytes);
-        let first_transient = arenas.len() as u32;
-        arenas.extend(transient_arenas);
-        let mut host = HostTier::new(&mut arenas, self.alignment_bytes, self.chunk_bytes);
+        let packings = scheduled.iter().map(|part| {
+            let intervals: Vec<Interval> = part.lifetimes.blocks.iter().map(Interval::from).collect();
+            placement::pack(&intervals, self.chunk_bytes, part.lifetimes.peak_bytes)
+        });
+        let transient = Tier::new(packings.collect(), ArenaRole::Transient, &mut arenas, self.chunk_bytes);
+        let packings = scheduled.iter().map(|part| {
+            let intervals: Vec<Interval> = part.moved.iter().map(|&(_, interval)| interval).collect();
+            placement::pack_loosely(&intervals, self.chunk_bytes)
+        });
+        let host = Tier::new(packings.collect(), ArenaRole::Host, &mut arenas, self.chunk_bytes);
         let mut programs = Vec::with_capacity(self.parts.len());
-        for (part, packing) in scheduled.iter().zip(&packings) {
-            let place = |block: usize| {
-                let (offset, size_bytes) = (packing.offsets[block], part.lifetimes.blocks[block].size_bytes);
-                Place {
-                    arena: first_transient + (offset / self.chunk_bytes) as u32,
-                    offset_bytes: offset % self.chunk_bytes,
-                    size_bytes,
-                }
-            };
-            programs.push(part.program(&persistent, &mut host, &request.costs, &place));
-            host.next_program();
+        for (number, part) in scheduled.iter().enumerate() {
+            let place = |block: usize| transient.place(number, block, part.lifetimes.blocks[block].size_bytes);
+            let moved = part.moved.iter().enumerate();
+            let on_host = moved.map(|(i, &(value, interval))| (value, host.place(number, i, interval.size_bytes)));
+            programs.push(part.program(&persistent, on_host, &request.costs, &place));
         }
         let staging = staging(&self.parts, choice.moves);
         let peak_bytes = request.limits.baseline_bytes + device_bytes(&arenas) + staging.total_bytes();
         let step_ns = self.schedule.iter().map(|&program| programs[program].predicted_ns).sum();
+        let packings = &transient.packings;
         let largest = packings.iter().enumerate().max_by_key(|(i, packing)| (packing.total_bytes(), usize::MAX - i));
         let peak_tensors = peak_tensors(&persistent, &choice.hosted, &scheduled[largest.map_or(0, |(i, _)| i)]);
         let plan = Plan {
@@ -177,7 +178,7 @@ impl Draft {
             reasons: Vec::new(),
         };
         let graphs = self.parts.iter().map(|part| part.graph.clone()).collect();
-        let used_bytes = packings.iter().map(placement::Packing::total_bytes).collect();
+        let used_bytes = packings.iter().map(Packing::total_bytes).collect();
         Ok(Built { planned: Planned { plan, graphs }, peak_tensors, used_bytes })
     }
 }
@@ -205,19 +206,22 @@ struct Scheduled<'a> {
     storage: Storage,
     events: Vec<Event>,
     lifetimes: Lifetimes,
+    /// When the host tier holds values of this run.
+    moved: Vec<(ValueId, Interval)>,
 }
 
 impl<'a> Scheduled<'a> {
     fn new(part: &'a Part, events: Vec<Event>, hosted: &BTreeSet<String>) -> Self {
         let storage = part.storage.hosting(&part.graph, hosted);
         let lifetimes = Lifetimes::of(&part.graph, &storage, &events);
-        Scheduled { part, storage, events, lifetimes }
+        let moved = lifetimes.moved(&storage, &events);
+        Scheduled { part, storage, events, lifetimes, moved }
     }
 
     fn program(
         &self,
         persistent: &[Persistent],
-        host: &mut HostTier<'_>,
+        on_host: impl Iterator<Item = (ValueId, Place)>,
         costs: &CostModel,
         place: &dyn Fn(usize) -> Place,
     ) -> Program {
@@ -232,6 +236,7 @@ impl<'a> Scheduled<'a> {
         }
         let inputs = self.lifetimes.inputs.iter().map(|&(root, block)| (root, place(block)));
         let places = inputs.chain(homes.iter().map(|(&root, &home)| (root, home))).collect();
+        homes.extend(on_host);
         let mut predicted_ns = costs.run_ns();
         let mut commands = Vec::new();
         for (time, step) in self.lifetimes.steps.iter().enumerate() {
@@ -252,8 +257,7 @@ impl<'a> Scheduled<'a> {
             }
             for &(value, offloaded) in &step.ends {
                 if offloaded {
-                    let size_bytes = self.storage.size_bytes(value);
-                    let to = *homes.entry(value).or_insert_with(|| host.slot(size_bytes));
+                    let to = homes[&value];
                     predicted_ns += costs.offload_ns(graph.value(value).desc.size_bytes());
                     commands.push(Command::Offload { value, to });
                 } else {
@@ -273,41 +277,31 @@ impl<'a> Scheduled<'a> {
     }
 }
 
-/// Memory of the host for what a run moves there. Programs use it again, one after the other.
-struct HostTier<'a> {
-    arenas: &'a mut Vec<Arena>,
-    /// Arenas of the tier that no persistent value is in.
-    first: usize,
-    /// Where the next slot is.
-    arena: usize,
-    used_bytes: u64,
-    alignment_bytes: u64,
+/// Arenas that programs use one after the other, each as large as the program needs that needs most.
+struct Tier {
+    packings: Vec<Packing>,
+    first_arena: u32,
     chunk_bytes: u64,
 }
 
-impl<'a> HostTier<'a> {
-    fn new(arenas: &'a mut Vec<Arena>, alignment_bytes: u64, chunk_bytes: u64) -> Self {
-        let first = arenas.len();
-        HostTier { arenas, first, arena: first, used_bytes: 0, alignment_bytes, chunk_bytes }
+impl Tier {
+    fn new(packings: Vec<Packing>, role: ArenaRole, arenas: &mut Vec<Arena>, chunk_bytes: u64) -> Self {
+        let mut chunks: Vec<u64> = Vec::new();
+        for packing in &packings {
+            chunks.resize(chunks.len().max(packing.chunks.len()), 0);
+            for (chunk, &used_bytes) in chunks.iter_mut().zip(&packing.chunks) {
+                *chunk = (*chunk).max(used_bytes);
+            }
+        }
+        let first_arena = arenas.len() as u32;
+        arenas.extend(chunks.into_iter().map(|used_bytes| Arena { role, size_bytes: arena_bytes(used_bytes) }));
+        Tier { packings, first_arena, chunk_bytes }
     }
 
-    fn slot(&mut self, size_bytes: u64) -> Place {
-        let size_bytes = size_bytes.next_multiple_of(self.alignment_bytes);
-        if self.used_bytes > 0 && self.used_bytes + size_bytes > self.chunk_bytes {
-            (self.arena, self.used_bytes) = (self.arena + 1, 0);
-        }
-        if self.arena == self.arenas.len() {
-            self.arenas.push(Arena { role: ArenaRole::Host, size_bytes: 0 });
-        }
-        let place = Place { arena: self.arena as u32, offset_bytes: self.used_bytes, size_bytes };
-        self.used_bytes += size_bytes;
-        let arena = &mut self.arenas[self.arena];
-        arena.size_bytes = arena.size_bytes.max(self.used_bytes);
-        place
-    }
-
-    fn next_program(&mut self) {
-        (self.arena, self.used_bytes) = (self.first, 0);
+    fn place(&self, program: usize, interval: usize, size_bytes: u64) -> Place {
+        let offset = self.packings[program].offsets[interval];
+        let arena = self.first_arena + (offset / self.chunk_bytes) as u32;
+        Place { arena, offset_bytes: offset % self.chunk_bytes, size_bytes }
     }
 }
 
@@ -416,26 +410,6 @@ fn place_persistent(
         }
     }
     Ok(persistent)
-}
-
-/// Packs each program's blocks; the programs share their arenas, which are as large as the largest program needs.
-fn pack_transients(parts: &[Scheduled<'_>], chunk_bytes: u64) -> (Vec<placement::Packing>, Vec<Arena>) {
-    let mut packings = Vec::with_capacity(parts.len());
-    let mut chunks: Vec<u64> = Vec::new();
-    for part in parts {
-        let intervals: Vec<Interval> = part.lifetimes.blocks.iter().map(Interval::from).collect();
-        let packing = placement::pack(&intervals, chunk_bytes, part.lifetimes.peak_bytes);
-        chunks.resize(chunks.len().max(packing.chunks.len()), 0);
-        for (chunk, &used_bytes) in chunks.iter_mut().zip(&packing.chunks) {
-            *chunk = (*chunk).max(used_bytes);
-        }
-        packings.push(packing);
-    }
-    let arenas = chunks
-        .into_iter()
-        .map(|used_bytes| Arena { role: ArenaRole::Transient, size_bytes: arena_bytes(used_bytes) })
-        .collect();
-    (packings, arenas)
 }
 
 /// Staging buffers for the inputs and outputs, and where values move to the host and back, for the largest of them.

@@ -1,7 +1,8 @@
 //! Which values share memory, and from when to when each piece of memory is needed under a given sequence of events.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::placement::Interval;
 use crate::error::PlanError;
 use crate::graph::{Graph, Role};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
@@ -173,6 +174,12 @@ pub(super) struct Block {
     pub(super) owner: Owner,
 }
 
+impl From<&Block> for Interval {
+    fn from(block: &Block) -> Self {
+        Interval { start: block.start, end: block.end, size_bytes: block.size_bytes }
+    }
+}
+
 /// An event with the memory that it takes and frees.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
@@ -276,6 +283,26 @@ impl Lifetimes {
         let (peak_bytes, peak_time) = peak(&blocks, end_of_program);
         let inputs = begun[0].iter().map(|&(_, number)| (instances[number].root, block_of[number])).collect();
         Lifetimes { blocks, inputs, steps, peak_bytes, peak_time }
+    }
+
+    /// Values that have no memory outside of a run, from when they are first copied to the host tier until they last come
+    /// back from it.
+    pub(super) fn moved(&self, storage: &Storage, events: &[Event]) -> Vec<(ValueId, Interval)> {
+        let mut moved: BTreeMap<ValueId, Interval> = BTreeMap::new();
+        for (time, step) in self.steps.iter().enumerate() {
+            if let Some(&Event::Fetch(value)) = time.checked_sub(1).and_then(|position| events.get(position))
+                && let Some(interval) = moved.get_mut(&value)
+            {
+                interval.end = time;
+            }
+            for &(value, _) in step.ends.iter().filter(|&&(_, offloaded)| offloaded) {
+                if matches!(storage.kind(value), Kind::Transient { .. }) {
+                    let size_bytes = storage.size_bytes(value);
+                    moved.entry(value).or_insert(Interval { start: time, end: time + 1, size_bytes });
+                }
+            }
+        }
+        moved.into_iter().collect()
     }
 }
 

@@ -1,12 +1,17 @@
 //! Plans of made-up graphs, and plans with one thing wrong, which the checker must refuse.
 
+use std::error::Error;
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use super::toy::{Chain, Tangle, tangles};
+use super::lifetime::{Event, Lifetimes, Storage};
+use super::placement::Interval;
+use super::toy::{Chain, Mix, Tangle, tangles};
 use super::*;
 use crate::error::PlanError;
-use crate::tensor::NodeId;
+use crate::graph::{Graph, Role};
+use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 const CHAIN: Chain = Chain { layers: 6, width: 100, mixes_samples: false };
 
@@ -221,6 +226,31 @@ fn a_workspace_over_a_live_value_is_rejected() {
 fn dispatch_position(program: &Program, wanted: NodeId) -> usize {
     let runs = |command: &Command| matches!(command, Command::Dispatch { node, .. } if *node == wanted);
     program.commands.iter().position(runs).expect("every node runs")
+}
+
+#[test]
+fn memory_of_the_host_is_used_again() -> Result<(), Box<dyn Error>> {
+    let mut graph = Graph::new();
+    let mix = || Mix::to([8, 100]);
+    let x = graph.input("x", TensorDesc::f32([8, 100]));
+    let a = graph.apply(mix(), &[x])?;
+    let b = graph.apply(mix(), &[x])?;
+    let c = graph.apply(mix(), &[b])?;
+    let d = graph.apply(mix(), &[a, b, c])?;
+    let e = graph.apply(mix(), &[d])?;
+    let f = graph.apply(mix(), &[b, e])?;
+    graph.promote(f, "f", Role::Output);
+    let run = |value: ValueId| Event::Run(graph.value(value).producer.expect("no input"));
+    let events = [run(a), run(b), run(c), Event::Fetch(a), run(d), run(e), Event::Fetch(b), run(f)];
+
+    let storage = Storage::of(&graph, 256)?;
+    let moved = Lifetimes::of(&graph, &storage, &events).moved(&storage, &events);
+    let moved: [_; 2] = moved.try_into().expect("two values");
+    let interval = |start, end| Interval { start, end, size_bytes: 3328 };
+    assert_eq!(moved, [(a, interval(1, 4)), (b, interval(5, 7))]);
+    let packing = placement::pack_loosely(&moved.map(|(_, interval)| interval), 1 << 20);
+    assert_eq!((packing.offsets, packing.chunks), (vec![0, 0], vec![3328]));
+    Ok(())
 }
 
 /// Changes each program in ways that must not pass.

@@ -11,7 +11,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use super::lifetime::Block;
 use fit::{Fitter, Outcome};
 use greedy::Packer;
 
@@ -32,12 +31,6 @@ pub(super) struct Interval {
     pub(super) end: usize,
     /// Bytes, a multiple of the alignment.
     pub(super) size_bytes: u64,
-}
-
-impl From<&Block> for Interval {
-    fn from(block: &Block) -> Self {
-        Interval { start: block.start, end: block.end, size_bytes: block.size_bytes }
-    }
 }
 
 /// Where each interval lies in a space that is cut every `chunk_bytes`; no interval lies across a cut.
@@ -71,6 +64,22 @@ pub(super) fn pack(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64) 
         packing = Packing { offsets, chunks: vec![height] };
     }
     packing
+}
+
+/// As `pack`, into a space of which bytes count for little: an eighth above what is needed at one time is small enough, and
+/// the branch and bound is not tried.
+pub(super) fn pack_loosely(intervals: &[Interval], chunk_bytes: u64) -> Packing {
+    let mut changes: Vec<_> =
+        intervals.iter().flat_map(|i| [(i.start, i.size_bytes, 0), (i.end, 0, i.size_bytes)]).collect();
+    // What ends makes room for what begins.
+    changes.sort_unstable_by_key(|&(time, grown, _)| (time, grown));
+    let mut live_bytes = 0;
+    let peaks = changes.into_iter().map(|(_, grown, shrunk)| {
+        live_bytes = live_bytes + grown - shrunk;
+        live_bytes
+    });
+    let peak_bytes = peaks.max().unwrap_or(0);
+    Packer::new(intervals, chunk_bytes).pack(peak_bytes + peak_bytes / 8)
 }
 
 /// Offsets in the smallest space found of at most `most_bytes`; `None` if that is too small.
