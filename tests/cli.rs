@@ -342,6 +342,7 @@ fn weights_that_do_not_fit_are_refused() {
     assert!(refused(&args, 2).contains("weights"));
     fixture.write("weights", b"\xff\xff\xff\xff\xff\xff\xff\xffjunk");
     assert!(refused(&args, 2).contains("weights"));
+    assert!(refused(&[&args[..], &["--lr", "0.1"]].concat(), 2).contains("--lr"), "testing does not learn");
 }
 
 /// Keys of all objects in a value.
@@ -438,7 +439,8 @@ fn a_plan_is_drawn_kept_and_run() {
 
     for (more, word) in [
         (["--batch", "12"], "a batch of 10, not 12"),
-        (["--optimizer", "adam"], r#"the optimizer {"kind":"sgd""#),
+        (["--optimizer", "adam"], "the optimizer sgd, not adam"),
+        (["--momentum", "0.25"], "not sgd with momentum = 0.25"),
         (["--clip-norm", "2"], "the clipping norm 1, not 2"),
         (["--budget", "9MiB"], "--budget"),
         (["--micro-batches", "3"], "--micro-batches"),

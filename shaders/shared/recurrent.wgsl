@@ -1,8 +1,8 @@
 // What the kernels of recurrent ops share: where things lie, how long samples are, and the gradients of biases.
 //
 // B, T, H are batch, time and hidden size; C and D are the steps that a buffer of gates and one of gradients hold; a row of
-// gradients is W numbers wide. Where a binding is left out, the next take its number: INITIAL, SUMS, LENGTHS, GRAD_OUTPUT and
-// GATES are defined where there is an initial state and so on, as the number of its binding.
+// gradients is W numbers wide. Where a binding is left out, the next take its number: INITIAL, SUMS, LENGTHS, CELLS, GRAD_HIDDEN,
+// GRAD_OUTPUT and GATES are defined where there is an initial state and so on, as the number of its binding.
 //
 // grad_biases: grad_bias_ih[j] (+)= sum over rows of sums[row, j], grad_bias_hh[j] (+)= that of sums[row, apart + j]; both add
 //              to what is there with ACCUMULATE

@@ -18,7 +18,7 @@ pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &
     let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
     output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
     output.text(format_args!(
-        "{:>12}  {:>12}  {:>12}  {:>8}  {:>16}  {:>12}  {:>12}",
+        "{:>12}  {:>12}  {:>12}  {:>8}  {:>18}  {:>12}  {:>12}",
         "budget", "peak", "a step", "overhead", "micro-batches", "recomputed", "offloaded"
     ));
     for plan in &plans {
@@ -27,7 +27,7 @@ pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &
             bytes => format_bytes(bytes),
         };
         output.text(format_args!(
-            "{:>12}  {:>12}  {:>12}  {:>7.1}%  {:>16}  {:>12}  {:>12}",
+            "{:>12}  {:>12}  {:>12}  {:>7.1}%  {:>18}  {:>12}  {:>12}",
             plan.budget_bytes.map_or_else(|| "none".to_owned(), format_bytes),
             format_bytes(plan.peak_bytes),
             format_ns(plan.predicted_step_ns as f64),

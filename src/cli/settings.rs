@@ -1,4 +1,4 @@
-//! Settings that `plan`, `train` and `eval` share.
+//! Settings that commands share: of the model for `plan`, `train` and `eval`, of training for the first two.
 
 use std::mem::discriminant;
 

@@ -160,7 +160,7 @@ pub enum Command {
         /// Where in the host tier.
         to: Place,
     },
-    /// Brings a value back from the host tier, which keeps its copy.
+    /// Brings a value back from the host tier, which keeps its copy until something else is put there.
     Prefetch {
         /// The value.
         value: ValueId,

@@ -33,22 +33,21 @@ struct Chunk {
     detached: bool,
 }
 
-/// Steps of a chunk: about as many as there are chunks, or `SHORTEST`.
-fn longest(time: usize) -> usize {
-    time.div_ceil((time / time.isqrt().max(SHORTEST)).max(1))
-}
-
-/// How a sequence is cut: at the ends of windows, and in chunks.
+/// How a sequence is cut: at the ends of windows, and each of these in chunks of about as many steps, none shorter than the
+/// root of all or `SHORTEST` unless the window is.
 fn cut(time: usize, window: Option<usize>) -> Vec<Chunk> {
-    let longest = longest(time).max(1);
+    let least = time.isqrt().max(SHORTEST);
     let window = window.unwrap_or(time);
     let windows = (0..time).step_by(window).map(|begin| (begin, window.min(time - begin)));
     windows
         .flat_map(|(first, steps)| {
-            (0..steps).step_by(longest).map(move |begin| Chunk {
-                begin: first + begin,
-                steps: longest.min(steps - begin),
-                detached: first > 0 && begin == 0,
+            let count = (steps / least).max(1);
+            // The first ones take a step each of what is left over.
+            let begin = move |i: usize| i * (steps / count) + i.min(steps % count);
+            (0..count).map(move |i| Chunk {
+                begin: first + begin(i),
+                steps: begin(i + 1) - begin(i),
+                detached: first > 0 && i == 0,
             })
         })
         .collect()
@@ -322,13 +321,16 @@ mod tests {
         assert_eq!(cut(128, None), [chunk(0, 43, false), chunk(43, 43, false), chunk(86, 42, false)]);
         assert_eq!(cut(5, Some(2)), [chunk(0, 2, false), chunk(2, 2, true), chunk(4, 1, true)]);
         assert_eq!(cut(5, Some(9)), [chunk(0, 5, false)]);
-        for time in [65, 100, 1000, 20_000] {
+        assert_eq!(cut(121, Some(100)), [chunk(0, 50, false), chunk(50, 50, false), chunk(100, 21, true)]);
+        for time in [65_usize, 100, 401, 1000, 1601, 20_000] {
+            let least = time.isqrt().max(SHORTEST);
             for window in [None, Some(1), Some(30), Some(333), Some(time)] {
                 let chunks = cut(time, window);
                 let mut next = 0;
                 for chunk in &chunks {
                     assert_eq!(chunk.begin, next);
-                    assert!(chunk.steps >= 1 && chunk.steps <= time.isqrt().max(2 * SHORTEST - 1) + 1);
+                    let in_window = window.map_or(time, |window| window.min(time - next / window * window));
+                    assert!(chunk.steps >= least.min(in_window) && chunk.steps < 2 * least);
                     assert_eq!(chunk.detached, next > 0 && window.is_some_and(|window| next % window == 0));
                     next += chunk.steps;
                 }
