@@ -189,13 +189,16 @@ fn apply(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.elements || !is_finite(guard[0]) {
-        return;
-    }
+    // Before any branch, as in shared/update.wgsl.
+    let guarded = is_finite(guard[0]);
     let root_mean_squares = sqrt(vec2<f32>(sums[0], sums[1]) / f32(params.elements));
     let alpha = max(params.eps2, root_mean_squares.x) * hyper[0];
     let step = alpha / max(1.0, root_mean_squares.y / params.d);
-    parameter[i] = hyper[2] * parameter[i] - step * scaled(i);
+    let decay = hyper[2];
+    if i >= params.elements || !guarded {
+        return;
+    }
+    parameter[i] = decay * parameter[i] - step * scaled(i);
 }
 #endif
 #endif

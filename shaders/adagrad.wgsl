@@ -15,10 +15,10 @@ var<immediate> params: Params;
 
 @group(0) @binding(4) var<storage, read_write> sum: array<vec4<f32>>;
 
-fn update(i: u32) {
+fn update(i: u32, rates: vec4<f32>) {
     let p = parameter[i];
     let g = Accum4(gradient[i]) + params.weight_decay * p;
     let s = sum[i] + g * g;
     sum[i] = s;
-    parameter[i] = p - hyper[0] * (g / (sqrt(s + params.initial) + params.eps));
+    parameter[i] = p - rates[0] * (g / (sqrt(s + params.initial) + params.eps));
 }

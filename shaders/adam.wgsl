@@ -21,12 +21,12 @@ var<immediate> params: Params;
 @group(0) @binding(4) var<storage, read_write> exp_avg: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> exp_avg_sq: array<vec4<f32>>;
 
-fn update(i: u32) {
-    let p = hyper[2] * parameter[i];
+fn update(i: u32, rates: vec4<f32>) {
+    let p = rates[2] * parameter[i];
     let g = Accum4(gradient[i]) + params.weight_decay * p;
     let m = exp_avg[i] + params.one_minus_beta1 * (g - exp_avg[i]);
     let v = params.beta2 * exp_avg_sq[i] + params.one_minus_beta2 * g * g;
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
-    parameter[i] = p - hyper[0] * (m / (sqrt(v) / hyper[1] + params.eps));
+    parameter[i] = p - rates[0] * (m / (sqrt(v) / rates[1] + params.eps));
 }

@@ -67,12 +67,14 @@ fn apply(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    // Before any branch, as in shared/update.wgsl.
+    let scale = factor[0];
     if i >= params.n {
         return;
     }
 #ifdef IN_PLACE_0
-    output[i] = Storage4(factor[0] * Accum4(output[i]));
+    output[i] = Storage4(scale * Accum4(output[i]));
 #else
-    output[i] = Storage4(factor[0] * Accum4(vectors[i]));
+    output[i] = Storage4(scale * Accum4(vectors[i]));
 #endif
 }

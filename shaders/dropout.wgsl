@@ -32,9 +32,9 @@ var<immediate> params: Params;
 @group(0) @binding(1) var<storage, read> run: array<u32>;
 @group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
 
-// Numbers 4 * quad to 4 * quad + 3 of a sample.
-fn draw(sample: u32, quad: u32) -> vec4<u32> {
-    return philox4x32_10(vec4<u32>(quad, run[3] + sample, run[2], params.stream), vec2<u32>(run[0], run[1]));
+// Numbers 4 * quad to 4 * quad + 3 of a sample; `state` is what `run` holds.
+fn draw(state: vec4<u32>, sample: u32, quad: u32) -> vec4<u32> {
+    return philox4x32_10(vec4<u32>(quad, state.w + sample, state.z, params.stream), state.xy);
 }
 
 @compute @workgroup_size(64)
@@ -44,12 +44,14 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+    // Before any branch, as in shared/update.wgsl.
+    let state = vec4<u32>(run[0], run[1], run[2], run[3]);
     if i >= params.vectors {
         return;
     }
     var sample = 4u * i / params.sample;
     var number = (4u * i - sample * params.sample) / params.block;
-    var bits = draw(sample, number / 4u);
+    var bits = draw(state, sample, number / 4u);
     if params.block % 4u == 0u {
         // The sample is a multiple of the block: four elements have one number.
         bits = vec4<u32>(bits[number % 4u]);
@@ -66,10 +68,10 @@ fn forward(
                     number = 0u;
                     sample += 1u;
                     quad = 0u;
-                    drawn = draw(sample, 0u);
+                    drawn = draw(state, sample, 0u);
                 } else if number / 4u != quad {
                     quad = number / 4u;
-                    drawn = draw(sample, quad);
+                    drawn = draw(state, sample, quad);
                 }
             }
             bits[k] = drawn[number % 4u];

@@ -28,7 +28,9 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors || !is_finite(guard[0]) {
+    // Before any branch, as in shared/update.wgsl.
+    let guarded = is_finite(guard[0]);
+    if i >= params.vectors || !guarded {
         return;
     }
     var share = Accum4(value[i]);

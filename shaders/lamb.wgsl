@@ -41,8 +41,8 @@ var<immediate> params: Params;
 @group(0) @binding(5) var<storage, read> squared_norms: array<f32>;
 #endif
 
-fn direction(p: vec4<f32>, m: vec4<f32>, v: vec4<f32>) -> vec4<f32> {
-    return m / hyper[1] / (sqrt(v) / hyper[2] + params.eps) + params.weight_decay * p;
+fn direction(rates: vec3<f32>, p: vec4<f32>, m: vec4<f32>, v: vec4<f32>) -> vec4<f32> {
+    return m / rates.y / (sqrt(v) / rates.z + params.eps) + params.weight_decay * p;
 }
 
 #ifdef ENTRY_moments
@@ -53,7 +53,10 @@ fn moments(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let split = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if split >= params.splits || !is_finite(guard[0]) {
+    // Before any branch, as in shared/update.wgsl.
+    let rates = vec3<f32>(hyper[0], hyper[1], hyper[2]);
+    let guarded = is_finite(guard[0]);
+    if split >= params.splits || !guarded {
         return;
     }
     var parameter_squares = vec4<f32>(0.0);
@@ -65,7 +68,7 @@ fn moments(
         let v = params.beta2 * exp_avg_sq[i] + params.one_minus_beta2 * g * g;
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
-        let r = direction(p, m, v);
+        let r = direction(rates, p, m, v);
         // What lies behind the last element may be anything.
         let is_inside = 4u * i + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(params.elements);
         parameter_squares += select(vec4<f32>(0.0), p * p, is_inside);
@@ -84,15 +87,18 @@ fn apply(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= (params.elements + 3u) / 4u || !is_finite(guard[0]) {
+    // Before any branch, as in shared/update.wgsl.
+    let rates = vec3<f32>(hyper[0], hyper[1], hyper[2]);
+    let guarded = is_finite(guard[0]);
+    let norms = sqrt(vec2<f32>(squared_norms[0], squared_norms[1]));
+    if i >= (params.elements + 3u) / 4u || !guarded {
         return;
     }
-    let norms = sqrt(vec2<f32>(squared_norms[0], squared_norms[1]));
     var ratio = 1.0;
     if norms.x > 0.0 && norms.y > 0.0 {
         ratio = norms.x / norms.y;
     }
     let p = parameter[i];
-    parameter[i] = p - (hyper[0] * ratio) * direction(p, exp_avg[i], exp_avg_sq[i]);
+    parameter[i] = p - (rates.x * ratio) * direction(rates, p, exp_avg[i], exp_avg_sq[i]);
 }
 #endif

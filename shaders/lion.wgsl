@@ -14,9 +14,9 @@ var<immediate> params: Params;
 
 @group(0) @binding(4) var<storage, read_write> exp_avg: array<vec4<f32>>;
 
-fn update(i: u32) {
+fn update(i: u32, rates: vec4<f32>) {
     let m = exp_avg[i];
     let toward = Accum4(gradient[i]) - m;
     exp_avg[i] = m + params.one_minus_beta2 * toward;
-    parameter[i] = hyper[1] * parameter[i] - hyper[0] * sign(m + params.one_minus_beta1 * toward);
+    parameter[i] = rates[1] * parameter[i] - rates[0] * sign(m + params.one_minus_beta1 * toward);
 }

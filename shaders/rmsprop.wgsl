@@ -30,7 +30,7 @@ var<immediate> params: Params;
 #endif
 #endif
 
-fn update(i: u32) {
+fn update(i: u32, rates: vec4<f32>) {
     let p = parameter[i];
     let g = Accum4(gradient[i]) + params.weight_decay * p;
     let v = params.alpha * square_avg[i] + params.one_minus_alpha * g * g;
@@ -46,5 +46,5 @@ fn update(i: u32) {
     d += params.momentum * buffer[i];
     buffer[i] = d;
 #endif
-    parameter[i] = p - hyper[0] * d;
+    parameter[i] = p - rates[0] * d;
 }

@@ -17,7 +17,7 @@ var<immediate> params: Params;
 @group(0) @binding(4) var<storage, read_write> buffer: array<vec4<f32>>;
 #endif
 
-fn update(i: u32) {
+fn update(i: u32, rates: vec4<f32>) {
     let p = parameter[i];
     var d = Accum4(gradient[i]) + params.weight_decay * p;
 #ifdef MOMENTUM
@@ -25,5 +25,5 @@ fn update(i: u32) {
     buffer[i] = b;
     d = select(b, d + params.momentum * b, NESTEROV != 0u);
 #endif
-    parameter[i] = p - hyper[0] * d;
+    parameter[i] = p - rates[0] * d;
 }

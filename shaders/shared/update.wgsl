@@ -1,7 +1,7 @@
 // The kernel of updates that change each element by itself. The importing file defines `Params`, whose first member is
 //   vectors: u32        elements / 4, rounded up
 // its states from binding 4 on, and
-//   fn update(i: u32)   changes the parameter's and the states' vector i
+//   fn update(i: u32, rates: vec4<f32>)   changes the parameter's and the states' vector i; `rates` is what hyper holds
 //
 // bindings   forward: parameter (changed), gradient, hyper [4], guard [1], states (changed); all but hyper and guard of one shape
 // dispatch   one invocation per 4 elements, 64 per workgroup, folded
@@ -23,8 +23,11 @@ fn forward(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
-    if i >= params.vectors || !is_finite(guard[0]) {
+    // What is the same for all is read before any branch: within one, software devices read it for one lane after the other.
+    let rates = vec4<f32>(hyper[0], hyper[1], hyper[2], hyper[3]);
+    let guarded = is_finite(guard[0]);
+    if i >= params.vectors || !guarded {
         return;
     }
-    update(i);
+    update(i, rates);
 }

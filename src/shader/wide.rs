@@ -22,8 +22,12 @@ fn pack_word(values: vec2<f32>) -> u64 {
 ";
 
 /// What an array of such vectors becomes, and the ending of the functions for its elements.
-const TYPES: [(&str, &str, &str); 2] =
-    [(": array<Storage2>;", ": array<u64>;\n", "word"), (": array<Storage4>;", ": array<vec2<u64>>;\n", "words")];
+const TYPES: [(&str, &str, &str); 4] = [
+    (": array<Storage2>;", ": array<u64>;\n", "word"),
+    (": array<vec2<f32>>;", ": array<u64>;\n", "word"),
+    (": array<Storage4>;", ": array<vec2<u64>>;\n", "words"),
+    (": array<vec4<f32>>;", ": array<vec2<u64>>;\n", "words"),
+];
 
 /// Turns every storage binding of vectors into an array of words, and packs and unpacks where it is indexed. No other
 /// variable that is indexed may have the name of such a binding.
@@ -116,7 +120,7 @@ mod tests {
         let text = "\
 @group(0) @binding(0) var<storage, read> a: array<Storage4>; // a[0]
 @group(0) @binding(1) var<storage, read> at: array<u32>;
-@group(0) @binding(2) var<storage, read_write> c: array<Storage4>;
+@group(0) @binding(2) var<storage, read_write> c: array<vec4<f32>>;
 c[i] = Storage4(Accum4(a[at[i] + 1u]) * 2.0);
 c[(i)] += a[i]; let x = data[a[0][1]].c[0];
 ";
