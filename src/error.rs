@@ -155,6 +155,16 @@ pub enum PlanError {
     Invalid(String),
 }
 
+/// The host is out of memory, or a limit such as that of `ulimit -v` leaves no more.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[error(
+    "the host is out of memory: {size_bytes} bytes could not be reserved; free some, or use less data or a smaller batch"
+)]
+pub struct HostMemory {
+    /// Bytes that were asked for.
+    pub size_bytes: u64,
+}
+
 /// The device refused or failed.
 #[derive(Debug, Error, Clone, PartialEq)]
 #[non_exhaustive]
@@ -198,6 +208,9 @@ pub enum DeviceError {
         /// Its size.
         size_bytes: u64,
     },
+    /// See [`HostMemory`].
+    #[error(transparent)]
+    HostMemory(#[from] HostMemory),
     /// The device is gone.
     #[error(
         "the device was lost ({reason}), and with it what was not saved: close other programs that use it, or choose another with `--device`"
@@ -264,6 +277,9 @@ pub enum DataError {
     /// Two datasets or a dataset and a model do not fit together.
     #[error("{0}")]
     Mismatch(String),
+    /// See [`HostMemory`].
+    #[error(transparent)]
+    HostMemory(#[from] HostMemory),
 }
 
 /// Training cannot go on.

@@ -5,6 +5,7 @@ pub mod data;
 pub mod device;
 pub mod error;
 pub mod exec;
+pub mod files;
 pub mod graph;
 pub mod models;
 pub mod nn;

@@ -5,6 +5,8 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::HostMemory;
+
 /// Index of a value in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ValueId(pub u32);
@@ -157,4 +159,19 @@ impl fmt::Display for TensorDesc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.dtype, self.shape)
     }
+}
+
+/// A copy, where there is memory for it.
+pub(crate) fn copied<T: Copy>(values: &[T]) -> Result<Vec<T>, HostMemory> {
+    let mut copy = room(values.len())?;
+    copy.extend_from_slice(values);
+    Ok(copy)
+}
+
+/// An empty vector with room for so many values of the host: not to have it is an error, no abort.
+pub(crate) fn room<T>(count: usize) -> Result<Vec<T>, HostMemory> {
+    let mut values = Vec::new();
+    let size_bytes = count.saturating_mul(size_of::<T>()) as u64;
+    values.try_reserve_exact(count).map_err(|_| HostMemory { size_bytes })?;
+    Ok(values)
 }

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may import, besides itself, `error` and `tensor`.
-const ROOMS: [(&str, &[&str]); 13] = [
+const ROOMS: [(&str, &[&str]); 14] = [
     ("error", &[]),
     ("tensor", &[]),
+    ("files", &[]),
     ("shader", &[]),
     ("ops", &["shader"]),
     ("graph", &["ops"]),
@@ -17,8 +18,8 @@ const ROOMS: [(&str, &[&str]); 13] = [
     ("exec", &["plan", "device", "ops", "shader", "graph"]),
     ("nn", &["graph", "ops"]),
     ("models", &["nn"]),
-    ("data", &[]),
-    ("train", &["autodiff", "data", "device", "exec", "graph", "models", "nn", "ops", "plan", "shader"]),
+    ("data", &["files"]),
+    ("train", &["autodiff", "data", "device", "exec", "files", "graph", "models", "nn", "ops", "plan", "shader"]),
 ];
 
 /// Macros of the crate's root, which belong to no room.

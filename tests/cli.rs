@@ -1,119 +1,15 @@
 //! Runs the binary as a user would, without any GPU: `plan` needs none, and training runs on `--device cpu`.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-const MODEL: &str = r#"
-name = "tiny"
-input = [1, 28, 28]
-
-[optimizer]
-kind = "sgd"
-lr = 0.1
-
-[[layers]]
-kind = "avg_pool2d"
-kernel = 4
-
-[[layers]]
-kind = "flatten"
-
-[[layers]]
-kind = "linear"
-out_features = 10
-"#;
-
-/// The binary, seeing no Vulkan driver.
-fn tightfit() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
-    command.env("VK_DRIVER_FILES", "/nonexistent").env("VK_ICD_FILENAMES", "/nonexistent").env_remove("RUST_LOG");
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    let output = tightfit().args(args).output().expect("the binary runs");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
-    output
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("UTF-8")
-}
-
-/// The objects of a `--json` run: every line of standard output must be one.
-fn objects(output: &Output) -> Vec<Value> {
-    stdout(output).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
-}
-
-fn last(output: &Output) -> Value {
-    objects(output).pop().expect("at least one object")
-}
-
-/// Runs twice, plain and with `--json`; checks the exit code and that the error is one sentence. Returns it.
-fn refused(args: &[&str], exit_code: i32) -> String {
-    let output = run(args);
-    let stderr = String::from_utf8(output.stderr.clone()).expect("UTF-8");
-    assert_eq!(output.status.code(), Some(exit_code), "{args:?}: {stderr}");
-    let message = stderr.strip_prefix("error: ").unwrap_or_else(|| panic!("{args:?}: {stderr}")).trim_end();
-    assert_eq!(message.lines().count(), 1, "{args:?}: {stderr}");
-
-    let with_json = run(&[args, &["--json"]].concat());
-    assert_eq!(with_json.status.code(), Some(exit_code), "{args:?}");
-    let object = last(&with_json);
-    assert_eq!(object["error"], message, "{args:?}");
-    assert_eq!(object["exit_code"], exit_code, "{args:?}");
-    message.to_owned()
-}
-
-/// A folder with a small set in MNIST's format and a model file.
-struct Fixture {
-    dir: TempDir,
-}
-
-impl Fixture {
-    fn new() -> Self {
-        let fixture = Fixture { dir: TempDir::new().expect("a temporary folder") };
-        for (name, count) in [("train", 60), ("t10k", 30)] {
-            let labels: Vec<u8> = (0..count).map(|i| i % 10).collect();
-            // A bright block whose place tells the class.
-            let images = labels.iter().flat_map(|&label| {
-                (0..784).map(move |i| if i / 28 / 8 * 4 + i % 28 / 8 == usize::from(label) { 250 } else { 5 })
-            });
-            fixture.write(&format!("{name}-labels-idx1-ubyte"), &idx(&[u32::from(count)], labels.clone()));
-            fixture.write(&format!("{name}-images-idx3-ubyte"), &idx(&[u32::from(count), 28, 28], images.collect()));
-        }
-        fixture.write("tiny.toml", MODEL.as_bytes());
-        fixture
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn write(&self, name: &str, contents: &[u8]) {
-        fs::write(self.path(name), contents).expect("writable");
-    }
-
-    fn train_args<'a>(&'a self, model: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
-        let text = |path: &'a Path| path.to_str().expect("UTF-8");
-        let mut args = vec!["train", text(model), "--data", text(self.dir.path()), "--device", "cpu", "--batch", "10"];
-        args.extend(more);
-        args
-    }
-}
-
-fn idx(dims: &[u32], data: Vec<u8>) -> Vec<u8> {
-    let mut bytes = vec![0, 0, 8, dims.len() as u8];
-    bytes.extend(dims.iter().flat_map(|dim| dim.to_be_bytes()));
-    bytes.extend(data);
-    bytes
-}
+use command::{Fixture, MODEL, idx, last, objects, refused, run, stdout, tightfit};
 
 #[test]
 fn help_and_version_succeed() {
@@ -130,6 +26,19 @@ fn devices_always_lists_the_interpreter() {
     assert_eq!(output.status.code(), Some(0));
     assert!(objects(&output).iter().any(|device| device["name"] == "cpu"));
     assert!(stdout(&run(&["devices"])).contains("cpu"));
+}
+
+/// Mesa complains of it for each instance.
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_said_of_displays_that_are_not_there() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
+    for name in ["XDG_RUNTIME_DIR", "WAYLAND_DISPLAY", "NODEVICE_SELECT", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    let output = command.arg("devices").output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !stderr.contains("XDG_RUNTIME_DIR"), "{stderr}");
 }
 
 #[test]
@@ -444,6 +353,7 @@ fn a_plan_is_drawn_kept_and_run() {
         (["--clip-norm", "2"], "the clipping norm 1, not 2"),
         (["--budget", "9MiB"], "--budget"),
         (["--micro-batches", "3"], "--micro-batches"),
+        (["--without", "recompute"], "--without"),
     ] {
         assert!(refused(&[&kept_plan[..], &more].concat(), 2).contains(word), "{word}");
     }

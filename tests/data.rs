@@ -90,6 +90,8 @@ fn idx_errors_name_the_file_and_the_fault() {
     }
     assert!(message(idx::read(dir.path())).contains("is a folder"));
     assert!(message(idx::read(&dir.path().join("nowhere"))).contains("nowhere"));
+    assert!(message(idx::read(Path::new("/dev/zero"))).contains("a device"));
+    assert!(message(series::read_csv("/dev/zero", "x")).contains("a device"));
 }
 
 proptest! {
@@ -167,6 +169,37 @@ fn mnist_reads_a_folder_under_all_usual_names() {
         assert_eq!(mnist::open(dir.path()).expect(name).0, train, "{name}");
         fs::rename(dir.path().join(name), &old).expect("rename");
     }
+}
+
+/// A thousandth of its size says how much is in it: whether it is wanted is seen before it is unpacked.
+#[test]
+fn nothing_is_unpacked_before_headers_fit_together() {
+    let dir = temp_dir();
+    small_mnist(dir.path());
+    // Damaged behind the header: unpacking it would be another error.
+    let damaged = |dims: &[u32]| {
+        let mut bytes = gzip(&idx_bytes(dims, &vec![0; dims.iter().product::<u32>() as usize]));
+        let end = bytes.len();
+        bytes.truncate(end - 8);
+        bytes
+    };
+    let images = dir.path().join("train-images-idx3-ubyte");
+    for (name, dims, word) in [
+        ("train-images-idx3-ubyte", &[4, 500, 500][..], "4 images but"),
+        ("train-images-idx3-ubyte", &[3, 500, 500], "test images [1, 2, 2]"),
+        ("train-labels-idx1-ubyte.gz", &[1_000_000], "1000000 labels"),
+        ("t10k-images-idx3-ubyte", &[3, 500, 500], "3 images but"),
+    ] {
+        let (path, whole) = (dir.path().join(name), fs::read(dir.path().join(name)).expect("readable"));
+        fs::write(&path, damaged(dims)).expect("writable");
+        let text = message(mnist::open(dir.path()));
+        assert!(text.contains(word), "{text}");
+        fs::write(&path, whole).expect("writable");
+    }
+    fs::write(&images, damaged(&[3, 2, 2])).expect("writable");
+    let text = message(mnist::open_as(dir.path(), [5]));
+    assert!(text.contains("cannot take the shape"), "{text}");
+    assert!(message(mnist::open_as(dir.path(), [4])).contains("too early"));
 }
 
 #[test]

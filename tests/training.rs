@@ -267,12 +267,12 @@ fn evaluation_needs_no_memory_for_training() {
 fn weights_go_only_where_they_belong() {
     let folder = tempfile::tempdir().expect("folder");
     let at = |name: &str| folder.path().join(name);
-    let mut trainer =
-        Trainer::new(Sequential::new("t", [4]).linear(2), Config::default(), Some("cpu")).expect("trainer");
-    Trainer::check_save(at("new.st")).expect("a new file");
+    let model = Model::from(Sequential::new("t", [4]).linear(2));
+    let mut trainer = Trainer::new(model.clone(), Config::default(), Some("cpu")).expect("trainer");
+    Trainer::check_save(&model, at("new.st")).expect("a new file");
     assert_eq!(std::fs::read_dir(folder.path()).expect("folder").count(), 0, "the check left a trace");
     for refused in [folder.path().to_owned(), at("missing/new.st"), "/dev/null".into()] {
-        assert!(Trainer::check_save(&refused).is_err(), "{}", refused.display());
+        assert!(Trainer::check_save(&model, &refused).is_err(), "{}", refused.display());
         assert!(trainer.save(&refused).is_err(), "{}", refused.display());
     }
     std::fs::write(at("real.st"), "old").expect("write");
@@ -287,8 +287,52 @@ fn weights_go_only_where_they_belong() {
     std::fs::write(at("real.st"), &broken).expect("write");
     assert!(trainer.load(at("real.st")).expect_err("NaN").to_string().contains("not finite"));
     std::fs::write(at("real.st"), [bytes, vec![0; 2 << 20]].concat()).expect("write");
-    assert!(trainer.load(at("real.st")).expect_err("too long").to_string().contains("another model"));
+    assert!(trainer.load(at("real.st")).expect_err("too long").to_string().contains("its length is not"));
     assert!(trainer.load("/dev/zero").expect_err("endless").to_string().contains("regular file"));
+}
+
+/// As PyTorch's `strict=False`, but with other shapes passed over, too.
+#[test]
+fn weights_with_another_head_are_taken_in_part() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("w.st");
+    let open = |body: usize, classes: usize, seed: u64| {
+        let model = Sequential::new("t", [4]).linear(body).relu().linear(classes);
+        Trainer::new(model, Config::default().seed(seed), Some("cpu")).expect("trainer")
+    };
+    let mut source = open(3, 5, 1);
+    source.save(&path).expect("saves");
+    let mut target = open(3, 2, 2);
+    let before = target.state_dict().expect("reads");
+    let message = target.load(&path).expect_err("strict").to_string();
+    assert!(message.contains("`linear2.bias` is f32[5], the model's is f32[2]"), "{message}");
+    assert_eq!(target.state_dict().expect("reads"), before, "a file that was refused changed the model");
+
+    let loaded = target.load_matching(&path).expect("fits in part");
+    assert_eq!(loaded.loaded, ["linear1.bias", "linear1.weight"]);
+    assert_eq!((loaded.missing.len(), loaded.unexpected.len(), loaded.mismatched.len()), (0, 0, 2));
+    assert!(loaded.to_string().starts_with("2 of 4 tensors loaded; `linear2.bias` is f32[5]"), "{loaded}");
+    let (after, from) = (target.state_dict().expect("reads"), source.state_dict().expect("reads"));
+    assert_eq!(after["linear1.weight"], from["linear1.weight"]);
+    assert_eq!(after["linear2.weight"], before["linear2.weight"]);
+
+    let model = Sequential::new("t", [4]).linear(3);
+    let mut smaller = Trainer::new(model, Config::default(), Some("cpu")).expect("trainer");
+    assert_eq!(smaller.load_matching(&path).expect("fits in part").unexpected, ["linear2.bias", "linear2.weight"]);
+    let mut other = open(7, 9, 0);
+    assert!(other.load_matching(&path).expect_err("nothing fits").to_string().contains("another model"));
+}
+
+#[test]
+fn every_name_of_a_model_can_be_set() {
+    let model = Model::from(Sequential::new("t", [2, 4, 4]).conv2d(3, 3).batch_norm().flatten().linear(2));
+    let mut trainer = Trainer::new(model.clone(), Config::default().batch(2), Some("cpu")).expect("trainer");
+    let names = model.state_dict().expect("builds");
+    assert!(names.iter().any(|(name, _)| name.ends_with("num_batches_tracked")));
+    for (name, shape) in names {
+        trainer.set_parameter(&name, &vec![1.0; shape.numel()]).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    assert!(trainer.set_parameter("linear9.weight", &[1.0]).is_err());
 }
 
 #[test]

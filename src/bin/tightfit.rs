@@ -5,5 +5,29 @@
 mod cli;
 
 fn main() -> std::process::ExitCode {
+    #[cfg(all(unix, not(target_os = "macos")))]
+    no_display::make_it_known();
     cli::main()
+}
+
+/// Where there is no Wayland display, Mesa looks for one nevertheless, and its search prints an error for each instance.
+#[cfg(all(unix, not(target_os = "macos")))]
+mod no_display {
+    use std::env;
+    use std::path::Path;
+
+    const DISPLAY: &str = "WAYLAND_DISPLAY";
+    /// An absolute path, so that no folder of displays is needed; no display answers there.
+    const NONE: &str = "/dev/null";
+
+    pub(crate) fn make_it_known() {
+        let is_absolute = |name: &str| env::var_os(name).is_some_and(|value| Path::new(&value).is_absolute());
+        if !is_absolute("XDG_RUNTIME_DIR") && !is_absolute(DISPLAY) {
+            #[allow(unsafe_code)]
+            // SAFETY: the process has just begun and has no thread but this one.
+            unsafe {
+                env::set_var(DISPLAY, NONE);
+            }
+        }
+    }
 }

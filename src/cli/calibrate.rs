@@ -7,10 +7,14 @@ use clap::Args;
 use serde_json::json;
 use tightfit::device::Device;
 use tightfit::error::DataError;
-use tightfit::train::{Calibration, Extent, Profile, Trainer, Tuned, calibrate};
+use tightfit::files;
+use tightfit::train::{Calibration, Extent, Profile, Tuned, calibrate};
 
-use super::failure::Failure;
-use super::output::Output;
+use super::failure::{Failure, keep};
+use super::output::{Output, shown};
+
+/// More than a profile takes.
+const PROFILE_BYTES: u64 = 64 << 10;
 
 #[derive(Args, Debug)]
 pub(crate) struct CalibrateArgs {
@@ -38,12 +42,12 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
         Some(path) => path.clone(),
         None => default_path(&device)?,
     };
-    Trainer::check_save(&path).map_err(|error| Failure::bad_input(format!("--output {error}")))?;
+    files::check_writable(&path, PROFILE_BYTES).map_err(|error| Failure::bad_input(format!("--output {error}")))?;
     let extent = if args.quick { Extent::Quick } else { Extent::Full };
     output.text(format_args!("measuring {}; other work on the machine disturbs it", device.info().name));
     let calibration = calibrate(&device, extent)?;
-    calibration.profile.save(&path)?;
     show(&calibration, output);
+    keep(&path, |path| Ok(calibration.profile.save(path)?))?;
     let used = if args.output.is_some() {
         "plan with it: --device FILE"
     } else {
@@ -59,7 +63,7 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
         "nodes": calibration.nodes,
         "median_error": calibration.median_error,
         "run_ms": costs.run_ns / 1e6,
-        "profile": path,
+        "profile": shown(&path),
     }));
     Ok(0)
 }

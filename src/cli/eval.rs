@@ -7,9 +7,10 @@ use serde_json::json;
 use tightfit::data::mnist;
 use tightfit::train::Trainer;
 
+use super::data::folder;
 use super::failure::{Failure, INTERRUPTED};
 use super::interrupt::{evaluate, stop_on_ctrl_c};
-use super::output::Output;
+use super::output::{Output, shown, shown_if_any};
 use super::settings::{DeviceArgs, ModelArgs};
 
 #[derive(Args, Debug)]
@@ -19,9 +20,10 @@ pub(crate) struct EvalArgs {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Folder with the four IDX files of MNIST or a set in its format
-    #[arg(long, value_name = "DIR", default_value = "data/mnist")]
-    data: PathBuf,
+    /// Folder with the four IDX files of MNIST or a set in its format [default: data/mnist-full if `tightfit data mnist` fetched
+    /// it, else data/mnist]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
 
     /// Parameters that `train --save` wrote
     #[arg(long, value_name = "FILE")]
@@ -30,8 +32,7 @@ pub(crate) struct EvalArgs {
 
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
-    let (_, test) = mnist::open(&args.data)?;
-    let test = test.with_sample_shape(model.input_shape().clone())?;
+    let (_, test) = mnist::open_as(folder(args.data.as_deref()), model.input_shape().clone())?;
     let mut trainer = Trainer::for_evaluation(model, config.clone(), args.device.device.as_deref())?;
     trainer.load(&args.weights)?;
     let stop = stop_on_ctrl_c()?;
@@ -42,8 +43,8 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     output.object(&json!({
         "model": trainer.model().name(),
         "device": trainer.device_name(),
-        "profile": trainer.profile(),
-        "weights": args.weights,
+        "profile": shown_if_any(trainer.profile()),
+        "weights": shown(&args.weights),
         "test_loss": evaluation.map(|evaluation| evaluation.loss),
         "test_accuracy": evaluation.and_then(|evaluation| evaluation.accuracy),
         "test_samples": evaluation.map(|evaluation| evaluation.samples),

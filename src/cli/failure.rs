@@ -1,7 +1,12 @@
 //! What went wrong, in one sentence, and the exit code that says of what kind it is.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 use tightfit::error::{DataError, DeviceError, GraphError, PlanError, TrainError};
+use tightfit::files;
+
+use super::output::shown;
 
 /// Files, devices or settings are not what they should be.
 pub(crate) const BAD_INPUT: u8 = 2;
@@ -9,6 +14,8 @@ pub(crate) const BAD_INPUT: u8 = 2;
 pub(crate) const INFEASIBLE: u8 = 3;
 /// Training began and cannot go on.
 pub(crate) const FAILED: u8 = 4;
+/// A result could not be written where it was wanted.
+pub(crate) const UNWRITTEN: u8 = 5;
 /// Ended by Ctrl-C or by a reader that left.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -30,6 +37,31 @@ impl Failure {
         Failure { message: message.into(), exit_code: FAILED, details: Map::new() }
     }
 
+    pub(crate) fn unwritten(message: impl Into<String>) -> Self {
+        Failure { message: message.into(), exit_code: UNWRITTEN, details: Map::new() }
+    }
+
+    /// The same with one more thing for `--json`.
+    #[must_use]
+    pub(crate) fn with(mut self, key: &str, value: Value) -> Self {
+        self.details.insert(key.to_owned(), value);
+        self
+    }
+
+    /// The same with words after it.
+    #[must_use]
+    pub(crate) fn and(mut self, more: impl std::fmt::Display) -> Self {
+        self.message = format!("{}; {more}", self.message);
+        self
+    }
+
+    /// The same with what went wrong besides.
+    #[must_use]
+    pub(crate) fn and_also(mut self, other: &Failure) -> Self {
+        self.details.extend(other.details.clone());
+        self.and(&other.message)
+    }
+
     /// The same with words before it.
     #[must_use]
     pub(crate) fn prefixed(mut self, prefix: impl std::fmt::Display) -> Self {
@@ -44,6 +76,20 @@ impl Failure {
         object.insert("exit_code".to_owned(), json!(self.exit_code));
         Value::Object(object)
     }
+}
+
+/// Writes a result to a file, or where that fails, to another, which the failure then names.
+pub(crate) fn keep(path: &Path, mut write: impl FnMut(&Path) -> Result<(), TrainError>) -> Result<(), Failure> {
+    let Err(error) = write(path) else { return Ok(()) };
+    let failure = Failure::unwritten(error.to_string());
+    // Anything else would go wrong in another place too.
+    if !matches!(error, TrainError::Data(DataError::Io { .. } | DataError::Corrupt { .. })) {
+        return Err(failure);
+    }
+    Err(match files::elsewhere(path, write) {
+        Ok(place) => failure.and(format_args!("saved to {} instead", place.display())).with("saved", shown(&place)),
+        Err(error) => failure.and(format_args!("and nowhere else either: {error}")),
+    })
 }
 
 impl From<TrainError> for Failure {

@@ -18,6 +18,7 @@ mod settings;
 mod train;
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -28,7 +29,7 @@ use output::Output;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 2 files, devices or settings are not right, 3 no plan meets the budget, \
-4 training cannot go on, 130 interrupted";
+4 training cannot go on, 5 a result could not be written where it was wanted, 130 interrupted";
 
 /// Trains neural networks on any GPU, inside a byte budget.
 #[derive(Parser, Debug)]
@@ -69,9 +70,9 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-                // A reader that left has no use for the rest of the help.
-                let _ = error.print();
-                return ExitCode::SUCCESS;
+                let output = Output::new(false);
+                output.note(error.print().and_then(|()| io::stdout().flush()));
+                return output.failure().map_or(ExitCode::SUCCESS, |failure| report(&output, &failure));
             }
             // What was asked for is not known in full: the flag may stand anywhere.
             let output = Output::new(args.iter().any(|arg| arg == "--json"));
@@ -88,7 +89,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Data(command) => data::run(command, &output),
         Command::Bench(args) => bench::run(args, &output),
     };
-    match result {
+    match result.and_then(|exit_code| output.failure().map_or(Ok(exit_code), Err)) {
         Ok(exit_code) => ExitCode::from(exit_code),
         Err(failure) => report(&output, &failure),
     }
@@ -97,7 +98,7 @@ pub(crate) fn main() -> ExitCode {
 fn report(output: &Output, failure: &Failure) -> ExitCode {
     output.object(&failure.to_json());
     // Standard error may be closed; the exit code still says it.
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("error: {}\n", failure.message).as_bytes());
+    let _ = io::stderr().write_all(format!("error: {}\n", failure.message).as_bytes());
     ExitCode::from(failure.exit_code)
 }
 

@@ -1,7 +1,7 @@
 //! Models by name or from a TOML file.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
@@ -9,12 +9,16 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tightfit::error::DataError;
+use tightfit::files;
 use tightfit::models;
 use tightfit::nn::{Input, Layer, Model, Sequential};
 use tightfit::train::{Group, Loss, Optimizer};
 use toml::{Spanned, Table};
 
 use super::failure::Failure;
+
+/// Far more than the layers of any model take.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// A model and the settings that its file gives.
 #[derive(Clone, Debug)]
@@ -63,25 +67,24 @@ impl<'de> Deserialize<'de> for Parts {
 }
 
 /// A built-in model by its name, any other from a file.
-pub(crate) fn open(name: &str) -> Result<ModelFile, Failure> {
-    if let Some(model) = models::builtin(name) {
-        return Ok(ModelFile { model, loss: loss_of(name), optimizer: None, groups: None });
+pub(crate) fn open(name: &OsStr) -> Result<ModelFile, Failure> {
+    let builtin = name.to_str().and_then(|name| Some((models::builtin(name)?, loss_of(name))));
+    if let Some((model, loss)) = builtin {
+        return Ok(ModelFile { model, loss, optimizer: None, groups: None });
     }
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
-    if !is_toml && !path.is_file() {
+    if !is_toml && !path.exists() {
         return Err(Failure::bad_input(format!(
             "no model `{}`: give {} or a TOML file",
-            name.escape_debug(),
+            name.to_string_lossy().escape_debug(),
             models::NAMES.join(", ")
         )));
     }
-    if !path.exists() {
-        let hint = format!("give a TOML file that is there, or {}", models::NAMES.join(", "));
-        return Err(DataError::Missing { path: path.to_owned(), hint }.into());
-    }
-    let text = fs::read_to_string(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
-    Ok(parse(&text).map_err(|reason| DataError::Corrupt { path: path.to_owned(), reason })?)
+    let hint = format!("give a TOML file that is there, or {}", models::NAMES.join(", "));
+    let text = String::from_utf8(files::read(path, MAX_FILE_BYTES, &hint)?);
+    let text = text.map_err(|_| "is not text: give a TOML file".to_owned());
+    Ok(text.and_then(|text| parse(&text)).map_err(|reason| DataError::Corrupt { path: path.to_owned(), reason })?)
 }
 
 /// What a built-in model is trained with, where it is not cross-entropy of one class a sample or pixel.

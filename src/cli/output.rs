@@ -1,23 +1,33 @@
 //! Standard output: text for people or one JSON object per line, and a reader that may leave at any time.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::failure::Failure;
 
 /// Where a command writes its results.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     json: bool,
-    /// The reader is gone.
-    closed: Arc<AtomicBool>,
+    end: Arc<OnceLock<End>>,
+}
+
+/// Why nothing more is written.
+#[derive(Debug)]
+enum End {
+    /// The reader is gone and wants no more, like `head`.
+    Left,
+    /// A full disk, a lost terminal: what was asked for is not there.
+    Failed(String),
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Output { json, closed: Arc::default() }
+        Output { json, end: Arc::default() }
     }
 
     /// Whether the command was asked for JSON.
@@ -32,7 +42,13 @@ impl Output {
 
     /// Becomes true when the reader is gone: nothing more needs to be said.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        matches!(self.end.get(), Some(End::Left))
+    }
+
+    /// What could not be written, if anything.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        let Some(End::Failed(reason)) = self.end.get() else { return None };
+        Some(Failure::unwritten(format!("standard output could not be written in full: {reason}")))
     }
 
     /// Writes a line of text, unless JSON was asked for.
@@ -50,13 +66,27 @@ impl Output {
     }
 
     fn write(&self, line: impl Display) {
-        if self.is_closed() {
-            return;
-        }
-        let mut stdout = io::stdout().lock();
-        // `head` closing the pipe is no failure; neither is a full disk a reason to lose a training.
-        if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
-            self.closed.store(true, Ordering::Relaxed);
+        if self.end.get().is_none() {
+            let mut stdout = io::stdout().lock();
+            self.note(writeln!(stdout, "{line}").and_then(|()| stdout.flush()));
         }
     }
+
+    /// Remembers what became of writing: it ends no command by itself, and least of all a training.
+    pub(crate) fn note(&self, written: io::Result<()>) {
+        if let Err(error) = written {
+            let left = error.kind() == ErrorKind::BrokenPipe;
+            self.end.get_or_init(|| if left { End::Left } else { End::Failed(error.to_string()) });
+        }
+    }
+}
+
+/// A path in JSON, which holds nothing but text: what is no text in it is shown as such.
+pub(crate) fn shown(path: &Path) -> Value {
+    json!(path.to_string_lossy())
+}
+
+/// A path that need not be there.
+pub(crate) fn shown_if_any(path: Option<impl AsRef<Path>>) -> Value {
+    path.map_or(Value::Null, |path| shown(path.as_ref()))
 }

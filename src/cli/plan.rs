@@ -1,18 +1,20 @@
 //! `tightfit plan`: what training takes, before anything runs.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 use tightfit::device::Device;
+use tightfit::files;
 use tightfit::nn::Model;
 use tightfit::plan::Planned;
-use tightfit::train::{self, Config, Machine, PlanFile, Trainer, write_whole};
+use tightfit::train::{self, Config, Machine, PlanFile, Trainer};
 
 use super::describe::describe;
 use super::explore;
-use super::failure::Failure;
-use super::output::Output;
+use super::failure::{Failure, keep};
+use super::output::{Output, shown_if_any};
 use super::settings::TrainingArgs;
 
 #[derive(Args, Debug)]
@@ -23,7 +25,7 @@ pub(crate) struct PlanArgs {
     /// Index or part of the name of a device that `tightfit devices` lists, cpu, or a profile that `tightfit calibrate`
     /// wrote, here or on another machine [default: any device]
     #[arg(long, value_name = "DEVICE")]
-    device: Option<String>,
+    device: Option<OsString>,
 
     /// Draws memory over the commands of a step
     #[arg(long, value_name = "FILE")]
@@ -56,7 +58,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     }
     for (option, path) in [("--svg", &args.svg), ("--output", &args.output)] {
         if let Some(path) = path {
-            Trainer::check_save(path).map_err(|error| Failure::bad_input(format!("{option} {error}")))?;
+            files::check_writable(path, 1).map_err(|error| Failure::bad_input(format!("{option} {error}")))?;
         }
     }
     let planned = train::plan_for(&model, &config, &machine)?;
@@ -66,29 +68,31 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     if args.device.is_some() {
         output.text(costs_line(machine.profile.as_deref()));
     }
-    keep(args, &model, &config, &planned)?;
+    write(args, &model, &config, &planned)?;
     for path in args.svg.iter().chain(&args.output) {
         output.text(format_args!("written to {}", path.display()));
     }
     let mut object = describe(&planned.plan, unified);
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("parameters".to_owned(), json!(model.parameter_count()?));
-    object.insert("profile".to_owned(), json!(machine.profile));
-    object.insert("svg".to_owned(), json!(args.svg));
-    object.insert("output".to_owned(), json!(args.output));
+    object.insert("profile".to_owned(), shown_if_any(machine.profile));
+    object.insert("svg".to_owned(), shown_if_any(args.svg.as_ref()));
+    object.insert("output".to_owned(), shown_if_any(args.output.as_ref()));
     output.object(&Value::Object(object));
     Ok(0)
 }
 
 /// What to plan for: a file is a profile, all else selects a device of this machine.
-fn machine(device: Option<&str>) -> Result<Machine, Failure> {
+fn machine(device: Option<&OsStr>) -> Result<Machine, Failure> {
     let Some(device) = device else { return Ok(Machine::any()) };
     let path = Path::new(device);
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    Ok(match device {
-        "cpu" => Machine::interpreter(),
-        _ if is_json || path.is_file() => Machine::from_profile(path)?,
-        selector => Machine::of(&mut Device::open(Some(selector))?)?,
+    Ok(if device == "cpu" {
+        Machine::interpreter()
+    } else if is_json || (path.exists() && !path.is_dir()) {
+        Machine::from_profile(path)?
+    } else {
+        Machine::of(&mut Device::open(Some(&device.to_string_lossy()))?)?
     })
 }
 
@@ -102,26 +106,30 @@ fn costs_line(profile: Option<&Path>) -> String {
 }
 
 /// Writes the files that were asked for.
-fn keep(args: &PlanArgs, model: &Model, config: &Config, planned: &Planned) -> Result<(), Failure> {
-    let write = |path: &Path, svg: String| write_whole(path, svg.as_bytes());
-    args.svg.as_ref().map_or(Ok(()), |path| write(path, planned.to_svg(model.name())))?;
-    let file = || PlanFile::new(model, config, planned.plan.clone());
-    args.output.as_ref().map_or(Ok(()), |path| file().save(path))?;
+fn write(args: &PlanArgs, model: &Model, config: &Config, planned: &Planned) -> Result<(), Failure> {
+    if let Some(path) = &args.svg {
+        let svg = planned.to_svg(model.name());
+        keep(path, |path| Ok(files::write_whole(path, svg.as_bytes())?))?;
+    }
+    if let Some(path) = &args.output {
+        let file = PlanFile::new(model, config, planned.plan.clone());
+        keep(path, |path| Ok(file.save(path)?))?;
+    }
     Ok(())
 }
 
 /// Prints the model and the plan before the first step.
-pub(crate) fn announce(trainer: &Trainer, output: &Output) -> Result<(), Failure> {
+pub(crate) fn announce(trainer: &Trainer, data: &str, output: &Output) -> Result<(), Failure> {
     let (model, device) = (trainer.model(), trainer.device_name());
     let table = trainer.plan().table().unified_memory(trainer.unified_memory());
     let costs = costs_line(trainer.profile());
     output.text(trainer.summary()?.at_most(MOST_LAYERS));
-    output.text(format_args!("{table}\n{:<20} {device}\n{costs}\n", "device"));
+    output.text(format_args!("{table}\n{:<20} {device}\n{costs}\n{:<20} {data}\n", "device", "data"));
     let mut object = describe(trainer.plan(), trainer.unified_memory());
     object.insert("event".to_owned(), json!("plan"));
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("device".to_owned(), json!(device));
-    object.insert("profile".to_owned(), json!(trainer.profile()));
+    object.insert("profile".to_owned(), shown_if_any(trainer.profile()));
     output.object(&Value::Object(object));
     Ok(())
 }

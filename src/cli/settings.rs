@@ -1,5 +1,6 @@
 //! Settings that commands share: of the model for `plan`, `train` and `eval`, of training for the first two.
 
+use std::ffi::OsString;
 use std::mem::discriminant;
 
 use clap::{Args, ValueEnum};
@@ -18,7 +19,7 @@ pub(crate) struct ModelArgs {
     /// Built-in model, such as mnist-cnn or resnet50 (a wrong name lists them all), or a TOML file; `train` and `eval` take those
     /// whose input is an image of the data (--input changes what most take)
     #[arg(value_name = "MODEL")]
-    model: String,
+    model: OsString,
 
     /// Shape of a sample: 3x512x512 [default: the model's]
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
@@ -155,7 +156,7 @@ impl ModelArgs {
             file.model = file.model.with_input(shape.clone());
         }
         // The error should say which model, and where it is in a file, which one.
-        file.model.output_shape().map_err(|error| Failure::bad_input(format!("{}: {error}", self.model)))?;
+        file.model.output_shape().map_err(|error| Failure::bad_input(format!("{}: {error}", self.model.display())))?;
         let mut config = Config::default();
         config.batch = self.batch.unwrap_or(config.batch);
         config.loss = file.loss.clone().unwrap_or_default();

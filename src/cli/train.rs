@@ -1,18 +1,19 @@
 //! `tightfit train`: trains a model, tests it, keeps its weights.
 
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use serde_json::json;
 use tightfit::data::{Dataset, mnist};
 use tightfit::error::{PlanError, TrainError};
 use tightfit::plan::format_bytes;
-use tightfit::train::{Evaluation, FitOptions, FitReport, PlanFile, StepReport, Trainer};
+use tightfit::train::{Evaluation, FitOptions, FitReport, Loaded, PlanFile, StepReport, Trainer};
 
-use super::failure::{Failure, INTERRUPTED};
+use super::data::folder;
+use super::failure::{Failure, INTERRUPTED, keep};
 use super::interrupt::{evaluate, stop_on_ctrl_c};
-use super::output::Output;
+use super::output::{Output, shown, shown_if_any};
 use super::plan::announce;
 use super::progress::{Progress, finite, percent};
 use super::settings::{DeviceArgs, TrainingArgs, count};
@@ -24,9 +25,10 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Folder with the four IDX files of MNIST or a set in its format
-    #[arg(long, value_name = "DIR", default_value = "data/mnist")]
-    data: PathBuf,
+    /// Folder with the four IDX files of MNIST or a set in its format [default: data/mnist-full if `tightfit data mnist` fetched
+    /// it, else data/mnist]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
 
     /// Passes over the training set
     #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u64>, allow_negative_numbers = true)]
@@ -36,12 +38,20 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
     steps: Option<u64>,
 
+    /// Starts from the parameters in this file, which `--save` or PyTorch wrote (safetensors)
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
+
+    /// Takes from --weights what fits by name and shape, says what does not, and starts the rest from scratch
+    #[arg(long, requires = "weights")]
+    skip_mismatched: bool,
+
     /// Writes the parameters here when training ends (safetensors)
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
-    /// Runs the plan that `tightfit plan … --output FILE` wrote, with its budget, batch and micro-batches
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["budget", "micro_batches"])]
+    /// Runs the plan that `tightfit plan … --output FILE` wrote, with its budget, batch, micro-batches and levers
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["budget", "micro_batches", "without"])]
     plan: Option<PathBuf>,
 
     /// Steps between two lines of progress [default: a twentieth of all]
@@ -67,9 +77,10 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let plan =
         plan_file.map(|file| file.into_plan(&model, &config)).transpose().map_err(|error| args.not_usable(error))?;
     if let Some(path) = &args.save {
-        Trainer::check_save(path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
+        Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }
-    let (train, test) = open_data(args, model.input_shape().clone())?;
+    let data = folder(args.data.as_deref());
+    let (train, test) = mnist::open_as(&data, model.input_shape().clone())?;
     let device = args.device.device.as_deref();
     let mut trainer = match plan {
         Some(plan) => {
@@ -77,14 +88,18 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         }
         None => Trainer::new(model, config.clone(), device)?,
     };
-    announce(&trainer, output)?;
+    load(args, &mut trainer, output)?;
+    let data = format!("{} and {} samples, from {}", train.len(), test.len(), data.display());
+    announce(&trainer, &data, output)?;
 
     let stop = stop_on_ctrl_c()?;
     let steps_per_epoch = (train.len() / config.batch) as u64;
     let all_steps = steps_per_epoch.saturating_mul(args.epochs);
     let total_steps = args.steps.map_or(all_steps, |most| most.min(all_steps));
     let mut progress = Progress::new(output, total_steps, args.log_every);
+    let mut has_learned = false;
     let mut on_step = |step: &StepReport| {
+        has_learned = true;
         progress.step(step);
         if output.is_closed() {
             stop.store(true, Ordering::Relaxed);
@@ -99,25 +114,72 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let fitted = trainer.fit(&train, options);
     drop(progress);
 
-    // What was learned is on disk before anything else can go wrong, and also where training could not go on.
-    let saved = args.save.as_ref().map_or(Ok(()), |path| trainer.save(path));
-    let report = fitted?;
-    saved?;
-    let evaluation = if report.interrupted { None } else { evaluate(&mut trainer, &test, &stop, output)? };
-    summarize(args, &mut trainer, &report, evaluation, output)?;
+    // What was learned is on disk before anything else can go wrong, and also where training could not go on. Where nothing was
+    // learned, a file that is there already is worth more.
+    let path = args.save.as_deref().filter(|_| has_learned);
+    let (saved, unsaved) = match path.map(|path| keep(path, |path| trainer.save(path))) {
+        Some(Err(failure)) => (None, Some(failure)),
+        _ => (path, None),
+    };
+    let report = fitted.map_err(|error| after_saving(error.into(), saved, unsaved.as_ref()))?;
+    let concluded = conclude(&mut trainer, &report, &test, &stop, saved, output);
+    // Where the parameters are matters more than whatever went wrong after that.
+    unsaved.map_or(concluded, Err)
+}
+
+/// A training that could not go on, with what became of its parameters.
+fn after_saving(failure: Failure, saved: Option<&Path>, unsaved: Option<&Failure>) -> Failure {
+    match (saved, unsaved) {
+        (Some(path), _) => failure.and(format_args!("saved to {}", path.display())).with("saved", shown(path)),
+        // A device that is lost says so once.
+        (None, Some(unsaved)) if unsaved.message != failure.message => failure.and_also(unsaved),
+        _ => failure,
+    }
+}
+
+/// Takes the parameters to start from out of a file.
+fn load(args: &TrainArgs, trainer: &mut Trainer, output: &Output) -> Result<(), Failure> {
+    let Some(path) = &args.weights else { return Ok(()) };
+    if !args.skip_mismatched {
+        return Ok(trainer.load(path)?);
+    }
+    let loaded = trainer.load_matching(path)?;
+    output.text(format_args!("{}: {loaded}\n", path.display()));
+    let Loaded { loaded, missing, unexpected, mismatched } = loaded;
+    let mismatched: Vec<_> = mismatched
+        .iter()
+        .map(|(name, found, expected)| json!({"name": name, "in_file": found, "in_model": expected}))
+        .collect();
+    output.object(&json!({
+        "event": "weights",
+        "weights": shown(path),
+        "loaded": loaded.len(),
+        "missing": missing,
+        "unexpected": unexpected,
+        "mismatched": mismatched,
+    }));
+    Ok(())
+}
+
+/// Tests the model, and says how it went.
+fn conclude(
+    trainer: &mut Trainer,
+    report: &FitReport,
+    test: &Dataset,
+    stop: &AtomicBool,
+    saved: Option<&Path>,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let evaluation = if report.interrupted { None } else { evaluate(trainer, test, stop, output)? };
+    summarize(trainer, report, evaluation, saved, output)?;
     Ok(if evaluation.is_none() { INTERRUPTED } else { 0 })
 }
 
-fn open_data(args: &TrainArgs, shape: tightfit::tensor::Shape) -> Result<(Dataset, Dataset), Failure> {
-    let (train, test) = mnist::open(&args.data)?;
-    Ok((train.with_sample_shape(shape.clone())?, test.with_sample_shape(shape)?))
-}
-
 fn summarize(
-    args: &TrainArgs,
     trainer: &mut Trainer,
     report: &FitReport,
     evaluation: Option<Evaluation>,
+    saved: Option<&Path>,
     output: &Output,
 ) -> Result<(), Failure> {
     let sha256 = trainer.parameters_sha256()?;
@@ -161,7 +223,7 @@ fn summarize(
         format_bytes(planned)
     ));
     output.text(format_args!("parameters {sha256}"));
-    if let Some(path) = &args.save {
+    if let Some(path) = saved {
         output.text(format_args!("saved to {}", path.display()));
     }
     output.object(&json!({
@@ -185,7 +247,7 @@ fn summarize(
         "test_samples": evaluation.as_ref().map(|evaluation| evaluation.samples),
         "parameters_sha256": sha256,
         "interrupted": evaluation.is_none(),
-        "saved": args.save,
+        "saved": shown_if_any(saved),
     }));
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! CIFAR-10 in its binary form: <https://www.cs.toronto.edu/~kriz/cifar.html>.
 
-use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 
-use super::{Dataset, Samples, Targets, corrupt, io_error};
+use super::{Dataset, Samples, Targets, corrupt, io_error, reserve};
 use crate::error::DataError;
+use crate::files;
 
 /// Classes, in the order of their labels.
 pub const CLASSES: [&str; 10] =
@@ -48,16 +48,18 @@ fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Dataset, DataError> {
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for path in paths {
         let path = path.as_ref();
-        let length = fs::metadata(path).map_err(|source| io_error(path, source))?.len();
+        let (file, length) = files::open(path, "unpack cifar-10-binary.tar.gz")?;
         if length == 0 || length > MAX_FILE_BYTES || !length.is_multiple_of(RECORD_BYTES as u64) {
             return Err(corrupt(
                 path,
                 format!("{length} bytes are not a number of images of {RECORD_BYTES} bytes each: download it again"),
             ));
         }
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(|source| io_error(path, source))?;
+        let mut bytes = reserve(path, length as usize)?;
         file.take(length).read_to_end(&mut bytes).map_err(|source| io_error(path, source))?;
+        let count = bytes.len() / RECORD_BYTES;
+        let room = pixels.try_reserve(count * IMAGE_BYTES).and_then(|()| labels.try_reserve(count));
+        room.map_err(|error| io_error(path, error.into()))?;
         for (i, record) in bytes.chunks_exact(RECORD_BYTES).enumerate() {
             if usize::from(record[0]) >= CLASSES.len() {
                 return Err(corrupt(
@@ -74,6 +76,8 @@ fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Dataset, DataError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::data::Batch;
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::batch::{Batch, INPUT, TARGET};
-use crate::error::DataError;
-use crate::tensor::{DType, Shape};
+use crate::error::{DataError, HostMemory};
+use crate::tensor::{DType, Shape, copied};
 
 /// The numbers of all samples, one sample after the other.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,12 +34,12 @@ impl Samples {
         }
     }
 
-    fn part(&self, range: Range<usize>) -> Samples {
-        match self {
-            Samples::F32(values) => Samples::F32(values[range].to_vec()),
-            Samples::U8(values) => Samples::U8(values[range].to_vec()),
-            Samples::Tokens(values) => Samples::Tokens(values[range].to_vec()),
-        }
+    fn part(&self, range: Range<usize>) -> Result<Samples, DataError> {
+        Ok(match self {
+            Samples::F32(values) => Samples::F32(copied(&values[range])?),
+            Samples::U8(values) => Samples::U8(copied(&values[range])?),
+            Samples::Tokens(values) => Samples::Tokens(copied(&values[range])?),
+        })
     }
 
     /// Appends numbers as they are uploaded, four bytes each.
@@ -123,18 +123,18 @@ impl Targets {
         Ok(count)
     }
 
-    fn part(&self, range: Range<usize>) -> Targets {
-        match self {
+    fn part(&self, range: Range<usize>) -> Result<Targets, DataError> {
+        Ok(match self {
             Targets::Labels { labels, classes, shape, ignored } => Targets::Labels {
-                labels: labels[range].to_vec(),
+                labels: copied(&labels[range])?,
                 classes: *classes,
                 shape: shape.clone(),
                 ignored: *ignored,
             },
             Targets::Values { values, shape } => {
-                Targets::Values { values: values[range].to_vec(), shape: shape.clone() }
+                Targets::Values { values: copied(&values[range])?, shape: shape.clone() }
             }
-        }
+        })
     }
 }
 
@@ -254,13 +254,7 @@ impl Dataset {
     /// [`DataError::Mismatch`] when the new shape has another number of elements.
     pub fn with_sample_shape(mut self, shape: impl Into<Shape>) -> Result<Self, DataError> {
         let shape = shape.into();
-        if checked_numel(&shape) != Some(self.sample_shape.numel()) {
-            return Err(DataError::Mismatch(format!(
-                "samples of shape {} have {} elements and cannot take the shape {shape}",
-                self.sample_shape,
-                self.sample_shape.numel()
-            )));
-        }
+        check_reshape(&self.sample_shape, &shape)?;
         self.sample_shape = shape;
         Ok(self)
     }
@@ -268,7 +262,8 @@ impl Dataset {
     /// A copy of the samples in `range`.
     ///
     /// # Errors
-    /// [`DataError::Mismatch`] when the range is empty or goes past the end.
+    /// [`DataError::Mismatch`] when the range is empty or goes past the end, [`DataError::HostMemory`] when there is no memory
+    /// for the copy.
     pub fn subset(&self, range: Range<usize>) -> Result<Self, DataError> {
         if range.is_empty() || range.end > self.len {
             return Err(DataError::Mismatch(format!(
@@ -277,16 +272,15 @@ impl Dataset {
             )));
         }
         let part = |shape: &Shape| range.start * shape.numel()..range.end * shape.numel();
-        let further = |further: &Further| Further {
-            values: further.values.part(part(&further.shape)),
-            name: further.name.clone(),
-            shape: further.shape.clone(),
+        let further = |further: &Further| {
+            let values = further.values.part(part(&further.shape))?;
+            Ok(Further { values, name: further.name.clone(), shape: further.shape.clone() })
         };
         Ok(Dataset {
-            samples: self.samples.part(part(&self.sample_shape)),
+            samples: self.samples.part(part(&self.sample_shape))?,
             sample_shape: self.sample_shape.clone(),
-            targets: self.targets.part(part(self.targets.shape())),
-            further: self.further.iter().map(further).collect(),
+            targets: self.targets.part(part(self.targets.shape()))?,
+            further: self.further.iter().map(further).collect::<Result<_, DataError>>()?,
             len: range.len(),
         })
     }
@@ -294,7 +288,7 @@ impl Dataset {
     /// The first `count` samples, or all of them if there are fewer.
     ///
     /// # Errors
-    /// [`DataError::Mismatch`] when `count` is 0.
+    /// [`DataError::Mismatch`] when `count` is 0, [`DataError::HostMemory`] when there is no memory for the copy.
     pub fn take(&self, count: usize) -> Result<Self, DataError> {
         self.subset(0..count.min(self.len))
     }
@@ -303,11 +297,20 @@ impl Dataset {
     /// as many.
     ///
     /// # Errors
-    /// [`DataError::Mismatch`] when an index is past the end; the batch is then empty.
+    /// [`DataError::Mismatch`] when an index is past the end, [`DataError::HostMemory`] when there is no memory for the batch; it
+    /// is then empty.
     pub fn gather(&self, indices: &[usize], batch: &mut Batch) -> Result<(), DataError> {
         batch.clear();
         if let Some(index) = indices.iter().find(|index| **index >= self.len) {
             return Err(DataError::Mismatch(format!("sample {index} of a dataset of {} does not exist", self.len)));
+        }
+        // The entries' places first, so that what follows cannot run short of memory.
+        let entries = [(INPUT, &self.sample_shape), (TARGET, self.targets.shape())];
+        let further = self.further.iter().map(|further| (&*further.name, &further.shape));
+        for (name, shape) in entries.into_iter().chain(further) {
+            let size_bytes = indices.len().saturating_mul(shape.numel()).saturating_mul(size_of::<f32>());
+            let reserved = batch.entry(name).try_reserve_exact(size_bytes);
+            reserved.map_err(|_| HostMemory { size_bytes: size_bytes as u64 })?;
         }
         let at = |index: usize, shape: &Shape| index * shape.numel()..(index + 1) * shape.numel();
         let gather = |values: &Samples, shape: &Shape, out: &mut Vec<u8>| {
@@ -348,4 +351,15 @@ fn count(what: &str, values: usize, shape: &Shape) -> Result<usize, DataError> {
 /// Number of elements; none if it overflows.
 fn checked_numel(shape: &Shape) -> Option<usize> {
     shape.iter().try_fold(1usize, |numel, dim| numel.checked_mul(*dim))
+}
+
+/// Whether samples of one shape can be taken for samples of another.
+pub(super) fn check_reshape(from: &Shape, to: &Shape) -> Result<(), DataError> {
+    if checked_numel(to) == Some(from.numel()) {
+        return Ok(());
+    }
+    Err(DataError::Mismatch(format!(
+        "samples of shape {from} have {} elements and cannot take the shape {to}",
+        from.numel()
+    )))
 }

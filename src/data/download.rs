@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::io_error;
 use crate::error::DataError;
+use crate::files;
 
 /// Where the MNIST files can be fetched, first choice first. Addresses end in `/`; a file's name is appended.
 pub const MNIST_MIRRORS: [&str; 2] =
@@ -144,12 +145,11 @@ fn agent() -> ureq::Agent {
 
 /// Whether the finished file is there with the right contents.
 fn is_whole(path: &Path, file: &RemoteFile<'_>) -> Result<bool, DataError> {
-    let mut input = match File::open(path) {
-        Ok(input) => input,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(io_error(path, error)),
+    let (mut input, found_bytes) = match files::open(path, "delete it") {
+        Ok(opened) => opened,
+        Err(DataError::Missing { .. }) => return Ok(false),
+        Err(error) => return Err(error),
     };
-    let found_bytes = input.metadata().map_err(|error| io_error(path, error))?.len();
     if found_bytes != file.size_bytes {
         return Ok(false);
     }
@@ -183,6 +183,9 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn open(path: &'a Path, file: &'a RemoteFile<'a>) -> Result<Self, DataError> {
+        if path.exists() {
+            files::open(path, "delete it")?;
+        }
         let mut output = OpenOptions::new()
             .read(true)
             .write(true)

@@ -4,14 +4,14 @@
 //! the number of dimensions, and each extent as a big-endian u32. The elements follow, the last dimension fastest. Files
 //! may be gzipped: the first two bytes tell, whatever the name is.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{corrupt, io_error};
+use super::{corrupt, io_error, reserve};
 use crate::error::DataError;
+use crate::files;
 
 /// The largest number of elements that is read: a safeguard against files that unpack without end.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
@@ -32,28 +32,53 @@ pub struct Idx {
 /// Reads an IDX file, plain or gzipped.
 ///
 /// # Errors
-/// [`DataError::Io`] when it cannot be opened or read, [`DataError::Corrupt`] when it is not a whole, valid IDX file.
+/// [`DataError::Missing`] or [`DataError::Io`] when it cannot be opened or read, [`DataError::Corrupt`] when it is not a whole,
+/// valid IDX file.
 pub fn read(path: &Path) -> Result<Idx, DataError> {
-    let file = File::open(path).map_err(|error| io_error(path, error))?;
-    let metadata = file.metadata().map_err(|error| io_error(path, error))?;
-    if metadata.is_dir() {
-        return Err(corrupt(path, "is a folder, not an IDX file"));
-    }
-    parse(BufReader::new(file), metadata.len(), path)
+    Reader::open(path)?.read()
 }
 
-/// Reads an IDX file from `input`, which holds `input_bytes` bytes. `path` is only used to name it in errors.
-fn parse(mut input: impl io::BufRead, input_bytes: u64, path: &Path) -> Result<Idx, DataError> {
-    let gzipped = input.fill_buf().map_err(|error| io_error(path, error))?.starts_with(&[0x1f, 0x8b]);
-    if gzipped {
-        parse_plain(MultiGzDecoder::new(input), input_bytes.saturating_mul(MAX_INFLATION), path)
-    } else {
-        parse_plain(input, input_bytes, path)
+/// A file of which the header was read: what it holds can be compared with other files before it is unpacked.
+pub(super) struct Reader<'a> {
+    path: &'a Path,
+    input: Box<dyn Read>,
+    pub(super) dims: Vec<usize>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn open(path: &'a Path) -> Result<Self, DataError> {
+        let (file, input_bytes) = files::open(path, "give an IDX file")?;
+        let mut input = BufReader::new(file);
+        let gzipped = input.fill_buf().map_err(|error| io_error(path, error))?.starts_with(&[0x1f, 0x8b]);
+        let (mut input, limit_bytes): (Box<dyn Read>, u64) = if gzipped {
+            (Box::new(MultiGzDecoder::new(input)), input_bytes.saturating_mul(MAX_INFLATION))
+        } else {
+            (Box::new(input), input_bytes)
+        };
+        let dims = header(&mut input, limit_bytes, path)?;
+        Ok(Reader { path, input, dims })
+    }
+
+    /// The elements.
+    pub(super) fn read(self) -> Result<Idx, DataError> {
+        let Reader { path, mut input, dims } = self;
+        let elements: usize = dims.iter().product();
+        let mut data = reserve(path, elements)?;
+        input.by_ref().take(elements as u64).read_to_end(&mut data).map_err(|error| read_error(path, error))?;
+        if data.len() < elements {
+            return Err(truncated(path));
+        }
+        // Reading to the end also makes the gzip decoder check its checksum.
+        let more = input.read(&mut [0u8]).map_err(|error| read_error(path, error))?;
+        if more != 0 {
+            return Err(corrupt(path, format!("goes on after the {dims:?} elements of its header: fetch it again")));
+        }
+        Ok(Idx { dims, data })
     }
 }
 
-/// Reads a plain IDX stream of at most `limit_bytes`.
-fn parse_plain(mut input: impl Read, limit_bytes: u64, path: &Path) -> Result<Idx, DataError> {
+/// Reads the header of a plain IDX stream of at most `limit_bytes`: the extents, whose product is bounded.
+fn header(mut input: impl Read, limit_bytes: u64, path: &Path) -> Result<Vec<usize>, DataError> {
     let mut magic = [0u8; 4];
     fill(&mut input, &mut magic, path)?;
     let [zero_a, zero_b, element, rank] = magic;
@@ -92,19 +117,7 @@ fn parse_plain(mut input: impl Read, limit_bytes: u64, path: &Path) -> Result<Id
     if header_bytes + elements > limit_bytes {
         return Err(truncated(path));
     }
-
-    // `take` and not one large allocation: memory grows with what is really there.
-    let mut data = Vec::new();
-    input.by_ref().take(elements).read_to_end(&mut data).map_err(|error| read_error(path, error))?;
-    if (data.len() as u64) < elements {
-        return Err(truncated(path));
-    }
-    // Reading to the end also makes the gzip decoder check its checksum.
-    let more = input.read(&mut [0u8]).map_err(|error| read_error(path, error))?;
-    if more != 0 {
-        return Err(corrupt(path, format!("goes on after the {dims:?} elements of its header: fetch it again")));
-    }
-    Ok(Idx { dims, data })
+    Ok(dims)
 }
 
 fn fill(input: &mut impl Read, buffer: &mut [u8], path: &Path) -> Result<(), DataError> {

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Dataset, Samples, Targets, corrupt, idx};
+use super::dataset::check_reshape;
+use super::idx::Reader;
+use super::{Dataset, Samples, Targets, corrupt, reserve};
 use crate::error::DataError;
+use crate::tensor::Shape;
 
 /// Number of classes: the ten digits.
 pub const CLASSES: u32 = 10;
@@ -23,27 +26,44 @@ const FETCH: &str =
 /// [`DataError::Missing`] when the folder or a file is not there, [`DataError::Corrupt`] when a file is damaged or holds a
 /// label above 9, [`DataError::Mismatch`] when the files do not fit together.
 pub fn open(dir: impl AsRef<Path>) -> Result<(Dataset, Dataset), DataError> {
-    let dir = dir.as_ref();
+    read(dir.as_ref(), None)
+}
+
+/// As [`open`], with samples of another shape, such as `[784]` for MNIST's `[1, 28, 28]`: whether it has as many elements is
+/// seen before anything is unpacked.
+///
+/// # Errors
+/// As [`open`]; [`DataError::Mismatch`] when the shape has another number of elements.
+pub fn open_as(dir: impl AsRef<Path>, shape: impl Into<Shape>) -> Result<(Dataset, Dataset), DataError> {
+    let shape = shape.into();
+    let (train, test) = read(dir.as_ref(), Some(&shape))?;
+    Ok((train.with_sample_shape(shape.clone())?, test.with_sample_shape(shape)?))
+}
+
+fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataError> {
     if !dir.exists() {
         return Err(DataError::Missing { path: dir.to_path_buf(), hint: FETCH.into() });
     }
     if !dir.is_dir() {
         return Err(corrupt(dir, "is a file; give the folder that holds the four IDX files"));
     }
-    // Look for all four before reading the first: reading takes a moment.
+    // All headers before the first contents: packed files may be a thousandth of what they unpack to.
     let paths = [find(dir, "train", "images", 3)?, find(dir, "train", "labels", 1)?];
     let test_paths = [find(dir, "t10k", "images", 3)?, find(dir, "t10k", "labels", 1)?];
-    let train = read_pair(&paths[0], &paths[1])?;
-    let test = read_pair(&test_paths[0], &test_paths[1])?;
-    if train.sample_shape() != test.sample_shape() {
+    let train = Pair::open(&paths[0], &paths[1])?;
+    let test = Pair::open(&test_paths[0], &test_paths[1])?;
+    if train.image_shape() != test.image_shape() {
         return Err(DataError::Mismatch(format!(
             "{}: training images have the shape {}, test images {}: the files are not of one set",
             dir.display(),
-            train.sample_shape(),
-            test.sample_shape()
+            train.image_shape(),
+            test.image_shape()
         )));
     }
-    Ok((train, test))
+    if let Some(shape) = shape {
+        check_reshape(&train.image_shape(), shape)?;
+    }
+    Ok((train.read()?, test.read()?))
 }
 
 /// The file of one part, under any of its usual names.
@@ -60,30 +80,50 @@ fn find(dir: &Path, split: &str, what: &str, rank: u8) -> Result<PathBuf, DataEr
         })
 }
 
-/// Reads images and their labels.
-fn read_pair(images_path: &Path, labels_path: &Path) -> Result<Dataset, DataError> {
-    let labels = idx::read(labels_path)?;
-    if labels.dims.len() != 1 {
-        return Err(corrupt(labels_path, format!("has the extents {:?}, but labels have one", labels.dims)));
+/// Images and their labels, of which only the headers were read.
+struct Pair<'a> {
+    images: Reader<'a>,
+    labels: Reader<'a>,
+    labels_path: &'a Path,
+    extents: [usize; 2],
+}
+
+impl<'a> Pair<'a> {
+    fn open(images_path: &'a Path, labels_path: &'a Path) -> Result<Self, DataError> {
+        let labels = Reader::open(labels_path)?;
+        let [label_count] = labels.dims[..] else {
+            return Err(corrupt(labels_path, format!("has the extents {:?}, but labels have one", labels.dims)));
+        };
+        let images = Reader::open(images_path)?;
+        let [count, rows, columns] = images.dims[..] else {
+            return Err(corrupt(images_path, format!("has the extents {:?}, but images have three", images.dims)));
+        };
+        if count != label_count {
+            return Err(DataError::Mismatch(format!(
+                "{} holds {count} images but {} holds {label_count} labels: the two files are not of one set",
+                images_path.display(),
+                labels_path.display()
+            )));
+        }
+        Ok(Pair { images, labels, labels_path, extents: [rows, columns] })
     }
-    if let Some((index, label)) = labels.data.iter().enumerate().find(|(_, label)| u32::from(**label) >= CLASSES) {
-        return Err(corrupt(
-            labels_path,
-            format!("label {label} at index {index} is out of range: labels go from 0 to {}", CLASSES - 1),
-        ));
+
+    fn image_shape(&self) -> Shape {
+        let [rows, columns] = self.extents;
+        [1, rows, columns].into()
     }
-    let images = idx::read(images_path)?;
-    let [count, rows, columns] = images.dims[..] else {
-        return Err(corrupt(images_path, format!("has the extents {:?}, but images have three", images.dims)));
-    };
-    if count != labels.data.len() {
-        return Err(DataError::Mismatch(format!(
-            "{} holds {count} images but {} holds {} labels: the two files are not of one set",
-            images_path.display(),
-            labels_path.display(),
-            labels.data.len()
-        )));
+
+    fn read(self) -> Result<Dataset, DataError> {
+        let shape = self.image_shape();
+        let labels = self.labels.read()?.data;
+        if let Some((index, label)) = labels.iter().enumerate().find(|(_, label)| u32::from(**label) >= CLASSES) {
+            return Err(corrupt(
+                self.labels_path,
+                format!("label {label} at index {index} is out of range: labels go from 0 to {}", CLASSES - 1),
+            ));
+        }
+        let mut targets = reserve(self.labels_path, labels.len())?;
+        targets.extend(labels.into_iter().map(u32::from));
+        Dataset::new(Samples::U8(self.images.read()?.data), shape, Targets::labels(targets, CLASSES))
     }
-    let labels = labels.data.into_iter().map(u32::from).collect();
-    Dataset::new(Samples::U8(images.data), [1, rows, columns], Targets::labels(labels, CLASSES))
 }

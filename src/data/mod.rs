@@ -27,12 +27,19 @@ pub use batch::{Batch, INPUT, TARGET};
 pub use dataset::{Dataset, Samples, Targets};
 pub use loader::{Batches, Epoch, Order};
 
-use crate::error::DataError;
 use std::path::Path;
+
+use crate::error::DataError;
+use crate::tensor::room;
 
 /// An I/O error with the file it belongs to.
 fn io_error(path: &Path, source: std::io::Error) -> DataError {
     DataError::Io { path: path.to_path_buf(), source }
+}
+
+/// An empty vector with room for so many values of a file.
+fn reserve<T>(path: &Path, count: usize) -> Result<Vec<T>, DataError> {
+    room(count).map_err(|missing| io_error(path, std::io::Error::new(std::io::ErrorKind::OutOfMemory, missing)))
 }
 
 /// Contents that are not what they should be.

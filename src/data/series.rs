@@ -4,6 +4,8 @@ use std::path::Path;
 
 use super::{Dataset, Samples, Targets, corrupt, io_error};
 use crate::error::DataError;
+use crate::files;
+use crate::tensor::room;
 
 /// Reads one column of a CSV file with a header line.
 ///
@@ -13,13 +15,7 @@ use crate::error::DataError;
 /// the message names the line.
 pub fn read_csv(path: impl AsRef<Path>, column: &str) -> Result<Vec<f32>, DataError> {
     let path = path.as_ref();
-    if !path.exists() {
-        return Err(DataError::Missing {
-            path: path.to_path_buf(),
-            hint: "give a CSV file whose first line names the columns".into(),
-        });
-    }
-    let file = std::fs::File::open(path).map_err(|error| io_error(path, error))?;
+    let (file, _) = files::open(path, "give a CSV file whose first line names the columns")?;
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(file);
     let header = reader.headers().map_err(|error| csv_error(path, error))?;
     let Some(position) = header.iter().position(|name| name == column) else {
@@ -33,7 +29,10 @@ pub fn read_csv(path: impl AsRef<Path>, column: &str) -> Result<Vec<f32>, DataEr
         let text = record.get(position).unwrap_or_default();
         let line = record.position().map_or(0, csv::Position::line);
         match text.parse::<f32>() {
-            Ok(value) if value.is_finite() => series.push(value),
+            Ok(value) if value.is_finite() => {
+                series.try_reserve(1).map_err(|error| io_error(path, error.into()))?;
+                series.push(value);
+            }
             _ => {
                 return Err(corrupt(
                     path,
@@ -62,7 +61,8 @@ fn csv_error(path: &Path, error: csv::Error) -> DataError {
 /// Neighbouring windows overlap, so split a *series* into training and test parts, not a dataset of windows.
 ///
 /// # Errors
-/// [`DataError::Mismatch`] when `input_len` or `horizon` is 0 or the series is shorter than one window.
+/// [`DataError::Mismatch`] when `input_len` or `horizon` is 0 or the series is shorter than one window,
+/// [`DataError::HostMemory`] when there is no memory for the windows.
 pub fn windows(series: &[f32], input_len: usize, horizon: usize) -> Result<Dataset, DataError> {
     let window = input_len.saturating_add(horizon);
     if input_len == 0 || horizon == 0 || series.len() < window {
@@ -71,8 +71,13 @@ pub fn windows(series: &[f32], input_len: usize, horizon: usize) -> Result<Datas
             series.len()
         )));
     }
-    let inputs = series.windows(window).flat_map(|window| &window[..input_len]).copied().collect();
-    let values = series.windows(window).flat_map(|window| &window[input_len..]).copied().collect();
+    let count = series.len() - window + 1;
+    let mut inputs = room(count.saturating_mul(input_len))?;
+    let mut values = room(count.saturating_mul(horizon))?;
+    for window in series.windows(window) {
+        inputs.extend_from_slice(&window[..input_len]);
+        values.extend_from_slice(&window[input_len..]);
+    }
     Dataset::new(Samples::F32(inputs), [input_len, 1], Targets::Values { values, shape: [horizon].into() })
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Dataset, Samples, Targets};
 use crate::error::DataError;
+use crate::tensor::room;
 
 /// How many characters there are: those of ASCII that print, and the line feed.
 pub const CHARACTERS: u32 = 96;
@@ -31,12 +32,19 @@ pub fn character(token: u32) -> char {
     char::from_u32(token + ' ' as u32).filter(|c| (' '..='~').contains(c)).unwrap_or('?')
 }
 
+fn tokens(text: &str) -> Result<Vec<u32>, DataError> {
+    let mut tokens = room(text.len())?;
+    tokens.extend(text.chars().map(token));
+    Ok(tokens)
+}
+
 /// Pieces of `length` characters, one beginning every `stride`, each with the characters that follow its own as targets.
 ///
 /// # Errors
-/// [`DataError::Mismatch`] where the text is too short for one piece, or a number is 0.
+/// [`DataError::Mismatch`] where the text is too short for one piece, or a number is 0, [`DataError::HostMemory`] where there is
+/// no memory for the pieces.
 pub fn pieces(text: &str, length: usize, stride: usize) -> Result<Dataset, DataError> {
-    let tokens: Vec<u32> = text.chars().map(token).collect();
+    let tokens = tokens(text)?;
     if length == 0 || stride == 0 {
         return Err(DataError::Mismatch("length and stride of pieces of text must be at least 1".to_owned()));
     }
@@ -46,7 +54,8 @@ pub fn pieces(text: &str, length: usize, stride: usize) -> Result<Dataset, DataE
             tokens.len()
         )));
     }
-    let (mut samples, mut targets) = (Vec::new(), Vec::new());
+    let count = (tokens.len() - length).div_ceil(stride).saturating_mul(length);
+    let (mut samples, mut targets) = (room(count)?, room(count)?);
     for start in (0..tokens.len() - length).step_by(stride) {
         samples.extend_from_slice(&tokens[start..start + length]);
         targets.extend_from_slice(&tokens[start + 1..start + 1 + length]);
@@ -60,7 +69,7 @@ pub fn pieces(text: &str, length: usize, stride: usize) -> Result<Dataset, DataE
 /// # Errors
 /// As [`pieces`].
 pub fn streams(text: &str, batch: usize, length: usize) -> Result<Dataset, DataError> {
-    let tokens: Vec<u32> = text.chars().map(token).collect();
+    let tokens = tokens(text)?;
     if length == 0 || batch == 0 {
         return Err(DataError::Mismatch("batch and length of streams of text must be at least 1".to_owned()));
     }
@@ -71,7 +80,8 @@ pub fn streams(text: &str, batch: usize, length: usize) -> Result<Dataset, DataE
             tokens.len()
         )));
     }
-    let (mut samples, mut targets) = (Vec::new(), Vec::new());
+    let count = per_stream * batch * length;
+    let (mut samples, mut targets) = (room(count)?, room(count)?);
     for piece in 0..per_stream {
         for stream in 0..batch {
             let start = (stream * per_stream + piece) * length;

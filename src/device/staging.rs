@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Buffer, Device};
 use crate::error::DeviceError;
+use crate::tensor::room;
 
 /// Pieces start at multiples of this within a slot: what mapping and copying need.
 const PIECE_ALIGNMENT: u64 = 16;
@@ -221,11 +222,24 @@ impl Readback {
     /// Reads ranges of buffers after all work so far is done, in one round where they fit the buffer together.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// Where memory is short or the device fails.
     pub fn read(&mut self, device: &Device, ranges: &[Range<'_>]) -> Result<Vec<Vec<u8>>, DeviceError> {
+        let mut results = ranges.iter().map(|range| room(range.size_bytes as usize)).collect::<Result<Vec<_>, _>>()?;
+        self.read_pieces(device, ranges, &mut |i, piece| results[i].extend_from_slice(piece))?;
+        Ok(results)
+    }
+
+    /// Shows the contents of ranges piece by piece, with the range that each belongs to: takes no memory of their size.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn read_pieces(
+        &mut self,
+        device: &Device,
+        ranges: &[Range<'_>],
+        visit: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<(), DeviceError> {
         self.settle(device)?;
-        let mut results: Vec<Vec<u8>> =
-            ranges.iter().map(|range| Vec::with_capacity(range.size_bytes as usize)).collect();
         let capacity = self.buffer.size_bytes();
         let mut pieces = Vec::new();
         let mut used = 0;
@@ -235,7 +249,7 @@ impl Readback {
             while done < range.size_bytes {
                 if used + PIECE_ALIGNMENT > capacity {
                     let full = std::mem::replace(&mut encoder, device.encoder());
-                    self.round(device, full, &pieces, &mut results)?;
+                    self.round(device, full, &pieces, visit)?;
                     pieces.clear();
                     used = 0;
                 }
@@ -246,8 +260,7 @@ impl Readback {
                 done += size;
             }
         }
-        self.round(device, encoder, &pieces, &mut results)?;
-        Ok(results)
+        self.round(device, encoder, &pieces, visit)
     }
 
     /// Puts copies of ranges into `encoder`, if there are any and they fit the buffer together. Must be followed by `submitted`.
@@ -297,7 +310,7 @@ impl Readback {
         let Some(Round { pieces, results, mapping }) = self.under_way.take() else { return Ok(()) };
         let Some((submission, mapping)) = mapping else { return Ok(()) };
         let mut contents = vec![Vec::new(); results];
-        self.finish(device, &mapping, submission, &pieces, &mut contents)?;
+        self.finish(device, &mapping, submission, &pieces, &mut |i, piece| contents[i].extend_from_slice(piece))?;
         self.arrived = Some(contents);
         Ok(())
     }
@@ -307,11 +320,11 @@ impl Readback {
         device: &Device,
         encoder: wgpu::CommandEncoder,
         pieces: &[(usize, u64, u64)],
-        results: &mut [Vec<u8>],
+        visit: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<(), DeviceError> {
         let submission = device.submit(encoder)?;
         let mapping = start_mapping(&self.buffer, wgpu::MapMode::Read);
-        self.finish(device, &mapping, submission, pieces, results)
+        self.finish(device, &mapping, submission, pieces, visit)
     }
 
     fn finish(
@@ -320,13 +333,13 @@ impl Readback {
         mapping: &Mapping,
         submission: wgpu::SubmissionIndex,
         pieces: &[(usize, u64, u64)],
-        results: &mut [Vec<u8>],
+        visit: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<(), DeviceError> {
         finish_mapping(device, mapping, Some(submission), "readback")?;
         {
             let view = self.buffer.raw().get_mapped_range(..).map_err(|error| mapping_error("readback", &error))?;
             for &(i, offset, size) in pieces {
-                results[i].extend_from_slice(&view[offset as usize..(offset + size) as usize]);
+                visit(i, &view[offset as usize..(offset + size) as usize]);
             }
         }
         self.buffer.raw().unmap();

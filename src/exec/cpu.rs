@@ -68,7 +68,8 @@ impl CpuExecutor {
                 _ => None,
             })
         });
-        let scratch = vec![0; scratch_words.max().unwrap_or(0)];
+        let scratch_words = scratch_words.max().unwrap_or(0) as u64;
+        let scratch = zeroed(scratch_words, "scratch", scratch_words * WORD_BYTES)?;
         Ok(CpuExecutor {
             plan,
             graphs,
@@ -157,9 +158,10 @@ impl Executor for CpuExecutor {
         Ok(())
     }
 
-    fn read(&mut self, name: &str) -> Result<Vec<u8>, DeviceError> {
+    fn read_pieces(&mut self, name: &str, visit: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
         let (place, desc) = self.persistent(name)?;
-        Ok(bytemuck::cast_slice(self.words(place, &desc)).to_vec())
+        visit(bytemuck::cast_slice(self.words(place, &desc)));
+        Ok(())
     }
 
     fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {

@@ -233,12 +233,14 @@ impl Executor for GpuExecutor {
         self.upload.flush(&self.device)
     }
 
-    fn read(&mut self, name: &str) -> Result<Vec<u8>, DeviceError> {
+    fn read_pieces(&mut self, name: &str, visit: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
         let tensor = self.persistent(name)?;
         if let Ok(bytes) = host_bytes(&mut self.arenas, tensor.place, tensor.size_bytes as usize) {
-            return Ok(bytes.to_vec());
+            visit(bytes);
+            return Ok(());
         }
-        Ok(self.read_tensors(&[tensor])?.swap_remove(0))
+        let ranges = ranges(&self.arenas, &[tensor])?;
+        self.readback.read_pieces(&self.device, &ranges, &mut |_, piece| visit(piece))
     }
 
     fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {

@@ -15,7 +15,7 @@ pub use gpu::GpuExecutor;
 pub use profile::{Clock, NodeTime};
 pub use single::{RunOptions, run_op};
 
-use crate::error::DeviceError;
+use crate::error::{DeviceError, HostMemory};
 use crate::graph::Graph;
 use crate::tensor::ValueId;
 
@@ -30,11 +30,24 @@ pub trait Executor {
     /// Where the device fails. `data` must have the value's size.
     fn write(&mut self, name: &str, data: &[u8]) -> Result<(), DeviceError>;
 
-    /// Reads a persistent value, after all work so far is done.
+    /// Shows a persistent value piece by piece, after all work so far is done: takes no memory of its size.
     ///
     /// # Errors
     /// Where the device fails.
-    fn read(&mut self, name: &str) -> Result<Vec<u8>, DeviceError>;
+    fn read_pieces(&mut self, name: &str, visit: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError>;
+
+    /// Reads a persistent value, after all work so far is done.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    fn read(&mut self, name: &str) -> Result<Vec<u8>, DeviceError> {
+        let (mut bytes, mut missing) = (Vec::new(), None);
+        self.read_pieces(name, &mut |piece| match bytes.try_reserve(piece.len()) {
+            Ok(()) => bytes.extend_from_slice(piece),
+            Err(_) => missing = Some(HostMemory { size_bytes: piece.len() as u64 }),
+        })?;
+        missing.map_or(Ok(bytes), |missing| Err(missing.into()))
+    }
 
     /// Gives a program its inputs, by name: every input of its graph. The next launch takes them; until then another program
     /// may still be running.

@@ -51,7 +51,9 @@ pub(super) fn non_finite_parameter(
     executor: &mut dyn Executor,
 ) -> Result<Option<String>, TrainError> {
     for parameter in planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter) {
-        if let Some(found) = non_finite(&executor.read(&parameter.name)?) {
+        let mut found = None;
+        executor.read_pieces(&parameter.name, &mut |piece| found = found.or_else(|| non_finite(piece)))?;
+        if let Some(found) = found {
             return Ok(Some(format!("{found} in the parameter `{}`, which an update made", parameter.name)));
         }
     }

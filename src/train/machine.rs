@@ -1,14 +1,13 @@
 //! What a plan is made for, and the files that keep what was measured of a device.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 use serde::{Deserialize, Serialize};
 
-use super::weights::{file_length, write_whole};
 use crate::device::{AdapterInfo, Device};
 use crate::error::DataError;
+use crate::files;
 use crate::plan::{CostModel, Limits};
 use crate::shader::Family;
 
@@ -52,11 +51,7 @@ impl Profile {
     /// Where it cannot be read or is not a profile.
     pub fn load(path: &Path) -> Result<Self, DataError> {
         let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
-        let length = file_length(path, "`tightfit calibrate --output FILE` writes one")?;
-        if length.is_none_or(|length| length > MAX_FILE_BYTES) {
-            return Err(corrupt("not a device profile: give a file that `tightfit calibrate` wrote".to_owned()));
-        }
-        let text = fs::read(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+        let text = files::read(path, MAX_FILE_BYTES, "`tightfit calibrate --output FILE` writes a device profile")?;
         Profile::parse(&text).map_err(corrupt)
     }
 
@@ -103,7 +98,7 @@ impl Profile {
     pub fn save(&self, path: &Path) -> Result<(), DataError> {
         let mut text = serde_json::to_string_pretty(self).expect("bug: a profile that JSON cannot hold");
         text.push('\n');
-        write_whole(path, text.as_bytes())
+        files::write_whole(path, text.as_bytes())
     }
 
     /// Where the profile of an adapter is looked for: in the folder that the environment variable `TIGHTFIT_PROFILES`
@@ -245,7 +240,7 @@ mod tests {
         assert_eq!((machine.limits.baseline_bytes, machine.profile), (123, Some(path)));
         let missing = Profile::load(&folder.path().join("none.json")).expect_err("is not there");
         assert!(missing.to_string().contains("tightfit calibrate"), "{missing}");
-        assert!(Profile::load(folder.path()).expect_err("a folder").to_string().contains("not a device profile"));
+        assert!(Profile::load(folder.path()).expect_err("a folder").to_string().contains("is a folder"));
     }
 
     #[test]

@@ -34,4 +34,4 @@ pub use source::{plan, plan_for};
 pub use summary::{Summary, SummaryRow, summary};
 pub use trainer::Trainer;
 pub use tune::Tuned;
-pub use weights::write_whole;
+pub use weights::Loaded;

@@ -1,6 +1,5 @@
 //! Plans in files.
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -10,8 +9,8 @@ use super::groups::Group;
 use super::loss::Loss;
 use super::optimizer::Optimizer;
 use super::settings::Config;
-use super::weights;
 use crate::error::{DataError, PlanError, TrainError};
+use crate::files;
 use crate::nn::{Model, Statistics};
 use crate::plan::Plan;
 
@@ -67,7 +66,7 @@ impl PlanFile {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
         let mut bytes = serde_json::to_vec(self).expect("bug: a plan that JSON cannot hold");
         bytes.push(b'\n');
-        weights::write_whole(path.as_ref(), &bytes)
+        files::write_whole(path.as_ref(), &bytes)
     }
 
     /// Reads a file. Whether the plan can be used is seen by [`PlanFile::into_plan`] and
@@ -78,11 +77,7 @@ impl PlanFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
-        let length = weights::file_length(path, "`tightfit plan … --output FILE` writes one")?;
-        if length.is_none_or(|length| length > MAX_FILE_BYTES) {
-            return Err(corrupt("not a plan: not a regular file, or far too large for one".to_owned()));
-        }
-        let bytes = fs::read(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+        let bytes = files::read(path, MAX_FILE_BYTES, "`tightfit plan … --output FILE` writes a plan")?;
         let no_plan =
             |error: serde_json::Error| corrupt(format!("not a plan that `tightfit plan … --output` wrote ({error})"));
         let header: Header = serde_json::from_slice(&bytes).map_err(no_plan)?;

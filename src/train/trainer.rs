@@ -16,6 +16,7 @@ use super::machine::Machine;
 use super::report::{FitOptions, FitReport, StepReport};
 use super::settings::Config;
 use super::source::{CORRECT, ModelSource, Purpose, input_names, plan_with};
+use super::state::Lasting;
 use super::summary::{Summary, summary};
 use crate::autodiff::{LOSS, hyper_name};
 use crate::data::{Batch, Batches, Dataset, INPUT, Order};
@@ -26,7 +27,7 @@ use crate::graph::Role;
 use crate::nn::{Mode, Model, RUN};
 use crate::ops::UpdateRule;
 use crate::plan::{Plan, Planned, restore};
-use crate::tensor::Shape;
+use crate::tensor::{Shape, copied};
 
 /// Runs a program on what was uploaded, and reads values.
 pub(super) type Launch<'a> = dyn FnMut(&mut dyn Executor, usize, &[&str]) -> Result<(), DeviceError> + 'a;
@@ -38,6 +39,7 @@ pub struct Trainer {
     rules: Rules,
     pub(super) planned: Planned,
     pub(super) executor: Box<dyn Executor>,
+    pub(super) lasting: Lasting,
     /// Updates made so far, over all fits.
     pub(super) steps: u64,
     /// Epochs begun so far, over all fits: each has its own order of samples.
@@ -81,7 +83,7 @@ impl Trainer {
     }
 
     /// As [`Trainer::new`], but under a plan that was made before, such as one from a
-    /// [`PlanFile`](super::PlanFile::into_plan). It has its own budget and micro-batches, those of `config` do not matter.
+    /// [`PlanFile`](super::PlanFile::into_plan). It has its own budget, micro-batches and levers, those of `config` do not matter.
     ///
     /// # Errors
     /// Where the plan is not one for this model, these settings or this device; see [`restore`]. Else as
@@ -135,19 +137,21 @@ impl Trainer {
     ) -> Result<Self, TrainError> {
         let model = model.into();
         let rules = ModelSource::new(&model, &config, Purpose::Training)?.rules;
+        let built = model.build(1, Mode::Evaluate)?;
         let mut trainer = Trainer {
             model,
             config,
             rules,
             planned,
             executor,
+            lasting: Lasting::of(&built),
             steps: 0,
             epochs: 0,
             batch: Batch::default(),
             unified_memory: false,
             profile: None,
         };
-        trainer.initialise()?;
+        trainer.initialise(built)?;
         Ok(trainer)
     }
 
@@ -242,7 +246,10 @@ impl Trainer {
                 uploaded = next.is_some();
                 let (loss, accuracy) = self.finish(data, indices)?;
                 let step_ms = start.elapsed().as_secs_f64() * 1e3;
-                times.push(step_ms);
+                // Their median is not worth losing a training that memory has become short for.
+                if times.try_reserve(1).is_ok() {
+                    times.push(step_ms);
+                }
                 report.steps += 1;
                 loss_sum += f64::from(loss);
                 report.train_loss = (loss_sum / (i + 1) as f64) as f32;
@@ -370,12 +377,22 @@ impl Trainer {
             data.gather(micro_batch, &mut self.batch)?;
             let run = run_words(self.config.seed, step, start);
             let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
-            Ok(inputs.into_iter().map(|(name, data)| (name.to_owned(), data.to_vec())).collect())
+            inputs
+                .into_iter()
+                .map(|(name, data)| Ok((name.to_owned(), copied(data).map_err(DataError::from)?)))
+                .collect()
         });
-        match place {
-            Ok(place) => TrainError::NonFinite { step, loss, place, kept: step - 1 },
-            Err(error) => error,
-        }
+        let place = match place {
+            Ok(place) => place,
+            // That training cannot go on is to be known even so.
+            Err(
+                TrainError::Device(DeviceError::HostMemory(error)) | TrainError::Data(DataError::HostMemory(error)),
+            ) => {
+                format!("not known ({error})")
+            }
+            Err(error) => return error,
+        };
+        TrainError::NonFinite { step, loss, place, kept: step - 1 }
     }
 
     fn check_samples(&self, data: &Dataset) -> Result<(), TrainError> {

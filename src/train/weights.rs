@@ -1,169 +1,255 @@
 //! Parameters in safetensors files.
 
-use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use sha2::{Digest, Sha256};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use super::state::Tensors;
-use crate::error::DataError;
+use crate::error::{DataError, DeviceError, TrainError};
+use crate::files;
 use crate::tensor::TensorDesc;
 
 /// A header of names and shapes is never longer.
-const MAX_HEADER_BYTES: u64 = 1 << 20;
+const MAX_HEADER_BYTES: u64 = 4 << 20;
 
-/// Numbers of steps, as PyTorch keeps them beside running statistics.
-pub(super) struct Counters<'a> {
-    pub(super) names: &'a [String],
-    pub(super) steps: u64,
+/// What a file of a model's weights holds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout {
+    /// Parameters and buffers by name, in the order of the names.
+    pub(super) tensors: Vec<(String, TensorDesc)>,
+    /// Numbers of steps, as PyTorch keeps them beside running statistics.
+    pub(super) counters: Vec<String>,
 }
 
-/// SHA-256 over the bytes of all parameters in the order of their names, in hex.
-pub(super) fn sha256(parameters: &Tensors) -> String {
-    let mut hasher = Sha256::new();
-    for (_, data) in parameters.values() {
-        hasher.update(bytemuck::cast_slice::<f32, u8>(data));
-    }
-    hasher.finalize().iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+/// What was taken from a file of weights, and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Tensors whose values were taken.
+    pub loaded: Vec<String>,
+    /// Tensors of the model that the file does not have.
+    pub missing: Vec<String>,
+    /// Tensors of the file that the model does not have.
+    pub unexpected: Vec<String>,
+    /// Tensors of both that differ in shape or type: name, what the file has, what the model has.
+    pub mismatched: Vec<(String, String, String)>,
 }
 
-/// Makes sure that a file can be written at `path`, without leaving a trace.
-pub(super) fn check_writable(path: &Path) -> Result<(), DataError> {
-    let target = target(path)?;
-    let (temporary, _) = create_temporary(&target)?;
-    fs::remove_file(&temporary).map_err(io(&temporary))
-}
-
-/// Writes parameters that are finite; no reader ever sees half a file.
-pub(super) fn save(path: &Path, parameters: &Tensors, counters: &Counters<'_>) -> Result<(), DataError> {
-    for (name, (_, data)) in parameters {
-        if data.iter().any(|x| !x.is_finite()) {
-            return Err(DataError::Mismatch(format!(
-                "{}: not written, since `{name}` holds values that are not finite",
-                path.display()
-            )));
+impl Loaded {
+    /// What does not fit, if anything does not.
+    fn fault(&self) -> Option<String> {
+        if let Some((name, found, expected)) = self.mismatched.first() {
+            return Some(format!("`{name}` is {found}, the model's is {expected}"));
         }
+        if let Some(name) = self.missing.first() {
+            return Some(format!("it has no tensor `{name}`"));
+        }
+        self.unexpected.first().map(|name| format!("it holds `{}`, which the model does not have", name.escape_debug()))
     }
-    let views: Vec<_> = parameters
-        .iter()
-        .map(|(name, (desc, data))| {
-            let view = TensorView::new(Dtype::F32, desc.shape.to_vec(), bytemuck::cast_slice(data));
-            (name, view.expect("bug: a parameter's data does not have its shape's size"))
+}
+
+impl fmt::Display for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loaded { loaded, missing, unexpected, mismatched } = self;
+        write!(f, "{} of {} tensors loaded", loaded.len(), loaded.len() + missing.len() + mismatched.len())?;
+        for (name, found, expected) in mismatched {
+            write!(f, "; `{name}` is {found}, the model's is {expected}: left as it was")?;
+        }
+        for (names, what) in [(missing, "not in the file"), (unexpected, "not in the model")] {
+            if !names.is_empty() {
+                let names: Vec<_> = names.iter().map(|name| format!("`{}`", name.escape_debug())).collect();
+                write!(f, "; {what}: {}", names.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Layout {
+    /// Bytes of the file.
+    pub(super) fn size_bytes(&self) -> u64 {
+        let tensors: u64 = self.tensors.iter().map(|(_, desc)| desc.size_bytes()).sum();
+        self.header().len() as u64 + (self.counters.len() * size_of::<u64>()) as u64 + tensors
+    }
+
+    /// The length of the header and the header, as the safetensors library writes them.
+    fn header(&self) -> Vec<u8> {
+        let mut end = 0;
+        let mut entry = |name: &str, dtype: Dtype, shape: &[usize], size_bytes: u64| {
+            let start = end;
+            end += size_bytes as usize;
+            (name.to_owned(), TensorInfo { dtype, shape: shape.to_vec(), data_offsets: (start, end) })
+        };
+        let counters = self.counters.iter().map(|name| (name, Dtype::I64, &[][..], size_of::<u64>() as u64));
+        let tensors = self.tensors.iter().map(|(name, desc)| (name, Dtype::F32, &desc.shape[..], desc.size_bytes()));
+        let entries =
+            counters.chain(tensors).map(|(name, dtype, shape, size_bytes)| entry(name, dtype, shape, size_bytes));
+        let metadata = Metadata::new(None, entries.collect()).expect("bug: tensors that safetensors cannot hold");
+        let mut json = serde_json::to_vec(&metadata).expect("bug: names that JSON cannot hold");
+        json.resize(json.len().next_multiple_of(size_of::<u64>()), b' ');
+        [&(json.len() as u64).to_le_bytes(), &json[..]].concat()
+    }
+
+    /// Writes tensors that are finite, one after the other as `read` shows them piece by piece; no reader ever sees half a
+    /// file. Takes no memory but for the header.
+    pub(super) fn save(
+        &self,
+        path: &Path,
+        steps: u64,
+        mut read: impl FnMut(&str, &mut dyn FnMut(&[u8])) -> Result<(), DeviceError>,
+    ) -> Result<(), TrainError> {
+        let header = self.header();
+        let io = |source| DataError::Io { path: path.to_owned(), source };
+        files::write_with(path, |file| {
+            file.write_all(&header).map_err(io)?;
+            for _ in &self.counters {
+                file.write_all(&steps.to_le_bytes()).map_err(io)?;
+            }
+            for (name, _) in &self.tensors {
+                let (mut written, mut finite) = (Ok(()), true);
+                read(name, &mut |piece| {
+                    finite = finite && is_finite(piece);
+                    if written.is_ok() {
+                        written = file.write_all(piece);
+                    }
+                })?;
+                written.map_err(io)?;
+                if !finite {
+                    return Err(DataError::Mismatch(format!(
+                        "{}: not written, since `{name}` holds values that are not finite",
+                        path.display()
+                    ))
+                    .into());
+                }
+            }
+            Ok(())
         })
-        .collect();
-    let steps = counters.steps.to_le_bytes();
-    let counter = || TensorView::new(Dtype::I64, Vec::new(), &steps).expect("bug: eight bytes are one number");
-    let views = views.into_iter().chain(counters.names.iter().map(|name| (name, counter())));
-    let bytes = safetensors::serialize(views, None).expect("bug: parameters that safetensors cannot hold");
-    write_whole(path, &bytes)
-}
-
-/// Writes to a temporary file beside `path`, syncs and renames it, so that no reader ever sees half a file.
-///
-/// # Errors
-/// Where the file cannot be written.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
-    let target = target(path)?;
-    let (temporary, mut file) = create_temporary(&target)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&temporary, &target));
-    written.map_err(|error| {
-        // The half-written file is of no use to anyone; the error that matters is the first.
-        let _ = fs::remove_file(&temporary);
-        io(path)(error)
-    })
-}
-
-/// Bytes of a file that is to be read; `None` where it is not a regular one. `hint` says where such files come from.
-pub(super) fn file_length(path: &Path, hint: &str) -> Result<Option<u64>, DataError> {
-    let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => DataError::Missing { path: path.to_owned(), hint: hint.to_owned() },
-        _ => DataError::Io { path: path.to_owned(), source },
-    })?;
-    Ok(metadata.is_file().then_some(metadata.len()))
-}
-
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + use<> {
-    let path = path.to_owned();
-    |source| DataError::Io { path, source }
-}
-
-/// The file that `path` names, through links. Devices, pipes and folders are no place for weights.
-fn target(path: &Path) -> Result<PathBuf, DataError> {
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => fs::canonicalize(path).map_err(io(path)),
-        Ok(_) => Err(DataError::Corrupt {
-            path: path.to_owned(),
-            reason: "not a regular file, so nothing can be written there: give another name".to_owned(),
-        }),
-        Err(_) => Ok(path.to_owned()),
     }
-}
 
-/// A new file beside `target`, of a name that nobody else has.
-fn create_temporary(target: &Path) -> Result<(PathBuf, File), DataError> {
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    for attempt in 0u32.. {
-        let temporary = folder.join(format!(".tightfit-{}-{attempt}.tmp", std::process::id()));
-        match File::create_new(&temporary) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Ok(file) => return Ok((temporary, file)),
-            Err(error) => return Err(io(folder)(error)),
+    /// Reads the tensors of a file that are finite and fit, and hands them to `write`, once all of them were seen to be right.
+    /// Where `strict`, the file must hold exactly the model's tensors; those in `counters` may be there too.
+    pub(super) fn load(
+        &self,
+        path: &Path,
+        strict: bool,
+        mut write: impl FnMut(&str, &[u8]) -> Result<(), DeviceError>,
+    ) -> Result<Loaded, TrainError> {
+        let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
+        let io = |source| DataError::Io { path: path.to_owned(), source };
+        let (mut file, length) = files::open(path, "`tightfit train … --save FILE` writes one")?;
+        let (metadata, start) = read_header(&mut file, length)
+            .map_err(|error| corrupt(format!("not a whole safetensors file ({error}): save it again")))?;
+        let loaded = self.compare(&metadata);
+        if strict && let Some(fault) = loaded.fault() {
+            return Err(corrupt(format!("{fault}: it belongs to another model")).into());
         }
+        if loaded.loaded.is_empty() {
+            return Err(corrupt("no tensor in it fits one of the model: it belongs to another model".to_owned()).into());
+        }
+        let mut bytes = Vec::new();
+        for checked in [false, true] {
+            for name in &loaded.loaded {
+                let (from, to) = metadata.info(name).expect("bug: a tensor that was compared").data_offsets;
+                read_range(&mut file, start + from as u64, to - from, &mut bytes).map_err(io)?;
+                if checked {
+                    write(name, &bytes)?;
+                } else if !is_finite(&bytes) {
+                    return Err(corrupt(format!("`{name}` holds values that are not finite: train it again")).into());
+                }
+            }
+        }
+        Ok(loaded)
     }
-    unreachable!("bug: four billion temporary files")
+
+    /// Which tensors of a file fit.
+    fn compare(&self, metadata: &Metadata) -> Loaded {
+        let mut result = Loaded::default();
+        for (name, desc) in &self.tensors {
+            match metadata.info(name) {
+                None => result.missing.push(name.clone()),
+                Some(info) if info.dtype == Dtype::F32 && info.shape[..] == desc.shape[..] => {
+                    result.loaded.push(name.clone());
+                }
+                Some(info) => {
+                    result.mismatched.push((
+                        name.clone(),
+                        format!("{}{:?}", format!("{:?}", info.dtype).to_lowercase(), info.shape),
+                        desc.to_string(),
+                    ));
+                }
+            }
+        }
+        let known = |name: &String| {
+            self.counters.contains(name) || self.tensors.binary_search_by(|(known, _)| known.cmp(name)).is_ok()
+        };
+        result.unexpected = metadata.offset_keys().into_iter().filter(|name| !known(name)).collect();
+        result
+    }
 }
 
-/// Reads exactly the `expected` tensors; those of the names in `counters` may be there too.
-pub(super) fn load<'a>(
-    path: &Path,
-    expected: impl Iterator<Item = (&'a str, &'a TensorDesc)>,
-    counters: &[String],
-) -> Result<Vec<(String, Vec<f32>)>, DataError> {
-    let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
-    let expected: Vec<_> = expected.collect();
-    let Some(length) = file_length(path, "`tightfit train … --save FILE` writes one")? else {
-        return Err(corrupt("not a regular file: give a file that `tightfit train … --save FILE` wrote".to_owned()));
-    };
-    // Nothing is read that cannot belong to the model.
-    let most = expected.iter().map(|(_, desc)| desc.size_bytes()).sum::<u64>() + MAX_HEADER_BYTES;
-    if length > most {
-        return Err(corrupt(format!(
-            "{length} bytes are more than the model's parameters take: it belongs to another model"
-        )));
+fn is_finite(bytes: &[u8]) -> bool {
+    bytes.chunks_exact(size_of::<f32>()).all(|x| bytemuck::pod_read_unaligned::<f32>(x).is_finite())
+}
+
+/// The header of a file that has all the bytes that it names, and where they begin.
+fn read_header(file: &mut File, length: u64) -> Result<(Metadata, u64), Error> {
+    let invalid = |text: &str| Error::new(ErrorKind::InvalidData, text);
+    let mut size = [0; size_of::<u64>()];
+    file.read_exact(&mut size)?;
+    let size = u64::from_le_bytes(size);
+    if size > MAX_HEADER_BYTES.min(length) {
+        return Err(invalid("its header is too long"));
     }
-    let bytes = fs::read(path).map_err(io(path))?;
-    let tensors = SafeTensors::deserialize(&bytes)
-        .map_err(|error| corrupt(format!("not a whole safetensors file ({error}): save it again")))?;
-    let mut loaded = Vec::new();
-    for (name, desc) in expected {
-        let view = tensors
-            .tensor(name)
-            .map_err(|_| corrupt(format!("it has no parameter `{name}`: it belongs to another model")))?;
-        if view.dtype() != Dtype::F32 || view.shape() != &desc.shape[..] {
-            return Err(corrupt(format!(
-                "`{name}` is {:?}{:?}, the model's is {desc}: it belongs to another model",
-                view.dtype(),
-                view.shape()
-            )));
-        }
-        let data: Vec<f32> = bytemuck::pod_collect_to_vec(view.data());
-        if data.iter().any(|x| !x.is_finite()) {
-            return Err(corrupt(format!("`{name}` holds values that are not finite: train it again")));
-        }
-        loaded.push((name.to_owned(), data));
+    let mut json = Vec::new();
+    read_range(file, size_of::<u64>() as u64, size as usize, &mut json)?;
+    let metadata: Metadata = serde_json::from_slice(&json)?;
+    let start = size_of::<u64>() as u64 + size;
+    if start.checked_add(metadata.data_len() as u64) != Some(length) {
+        return Err(invalid("its length is not what its header says"));
     }
-    let known = |name: &str| counters.iter().any(|counter| counter == name) || loaded.iter().any(|(n, _)| n == name);
-    if let Some(stray) = tensors.names().into_iter().find(|name| !known(name)) {
-        return Err(corrupt(format!(
-            "it holds `{}`, which the model does not have: it belongs to another model",
-            stray.escape_debug()
-        )));
+    Ok((metadata, start))
+}
+
+/// Replaces the contents of `bytes` by those from one place of a file.
+fn read_range(file: &mut File, from: u64, size: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
+    bytes.clear();
+    bytes.try_reserve_exact(size)?;
+    bytes.resize(size, 0);
+    file.seek(SeekFrom::Start(from))?;
+    file.read_exact(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+
+    #[test]
+    fn files_are_those_of_the_safetensors_library() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("w");
+        let desc = |shape: &[usize]| TensorDesc::f32(shape.to_vec());
+        let tensors = vec![("a.bias".to_owned(), desc(&[3])), ("b.weight".to_owned(), desc(&[2, 2]))];
+        let layout = Layout { tensors, counters: vec!["b.num_batches_tracked".to_owned()] };
+        let bytes = |name: &str| vec![name.as_bytes()[0]; if name == "a.bias" { 12 } else { 16 }];
+        let read = |name: &str, visit: &mut dyn FnMut(&[u8])| {
+            let bytes = bytes(name);
+            visit(&bytes[..4]);
+            visit(&bytes[4..]);
+            Ok(())
+        };
+        layout.save(&path, 7, read).expect("saves");
+        let (a, b, steps) = (bytes("a.bias"), bytes("b.weight"), 7u64.to_le_bytes());
+        let view = |dtype, shape: &[usize], data| TensorView::new(dtype, shape.to_vec(), data).expect("fits");
+        let views = [
+            ("a.bias", view(Dtype::F32, &[3], &a)),
+            ("b.weight", view(Dtype::F32, &[2, 2], &b)),
+            ("b.num_batches_tracked", view(Dtype::I64, &[], &steps)),
+        ];
+        let expected = safetensors::serialize(views, None).expect("serializes");
+        assert_eq!(std::fs::read(&path).expect("reads"), expected);
+        assert_eq!(layout.size_bytes(), expected.len() as u64);
     }
-    Ok(loaded)
 }

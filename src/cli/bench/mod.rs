@@ -68,7 +68,7 @@ struct StepArgs {
     #[arg(long)]
     profile: bool,
 
-    /// Folder with the four IDX files of MNIST, for w1, w2 and w3 [default: mnist in TIGHTFIT_DATA, or data/mnist]
+    /// Folder with the four IDX files of MNIST, for w1, w2 and w3 [default: mnist in TIGHTFIT_DATA, or as for `train`]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 

@@ -7,11 +7,14 @@ use std::time::Instant;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tightfit::files;
 use tightfit::plan::bench::{self, Measured, Paged, Scheduled};
 
 use super::super::failure::Failure;
 use super::super::output::Output;
 
+/// Instances are a few MB.
+const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Units of work in a second, about.
 const WORK_PER_SECOND: f64 = 400e6;
 /// Shares of what a network needs, as budgets for instances that come without.
@@ -68,7 +71,8 @@ pub(super) fn run(args: &PlannerArgs, output: &Output) -> Result<u8, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))
+    let bytes = files::read(path, MAX_FILE_BYTES, "give the folder of the instances")?;
+    String::from_utf8(bytes).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))
 }
 
 /// Files with this ending in a folder, by name.
@@ -90,9 +94,7 @@ fn percent(share: f64) -> String {
 
 fn measured(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
     let path = dir.join("anchors.csv");
-    let mut reader =
-        csv::Reader::from_path(&path).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;
-    let anchors: Vec<Anchor> = reader
+    let anchors: Vec<Anchor> = csv::Reader::from_reader(read(&path)?.as_bytes())
         .deserialize()
         .collect::<Result<_, _>>()
         .map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;

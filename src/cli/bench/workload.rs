@@ -10,6 +10,7 @@ use tightfit::models::{self, Block, Stem};
 use tightfit::nn::{Linear, Lstm, Model, Sequential};
 use tightfit::train::Loss;
 
+use super::super::data::folder;
 use super::super::failure::Failure;
 
 /// Decides random data and which images of MNIST are taken.
@@ -121,14 +122,12 @@ fn lstms(length: usize, features: usize, hidden: usize, outputs: usize) -> Model
 }
 
 fn mnist_dir() -> PathBuf {
-    std::env::var_os("TIGHTFIT_DATA")
-        .map_or_else(|| PathBuf::from("data/mnist"), |dir| PathBuf::from(dir).join("mnist"))
+    std::env::var_os("TIGHTFIT_DATA").map_or_else(|| folder(None), |dir| PathBuf::from(dir).join("mnist"))
 }
 
 /// Images of MNIST in shuffled order, as floats; again from the first where there are too few.
 fn images(model: &Model, samples: usize, dir: &Path) -> Result<Dataset, Failure> {
-    let (train, _) = mnist::open(dir)?;
-    let train = train.with_sample_shape(model.input_shape().clone())?;
+    let (train, _) = mnist::open_as(dir, model.input_shape().clone())?;
     let order = Batches::new(train.len(), train.len(), Order::Shuffled { seed: SEED }, false)?.epoch(0);
     let indices: Vec<usize> = order.iter().flatten().copied().cycle().take(samples).collect();
     let mut batch = Batch::default();

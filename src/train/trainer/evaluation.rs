@@ -4,7 +4,8 @@ use super::super::evaluate::{Tally, Target};
 use super::super::report::Evaluation;
 use super::{Trainer, inputs, run_words};
 use crate::data::Dataset;
-use crate::error::TrainError;
+use crate::error::{DataError, TrainError};
+use crate::tensor::room;
 
 impl Trainer {
     /// Loss and accuracy on `data`, without training.
@@ -39,7 +40,8 @@ impl Trainer {
     /// Where the data does not fit the model or the device fails.
     pub fn predict(&mut self, data: &Dataset) -> Result<Vec<f32>, TrainError> {
         self.check_samples(data)?;
-        let mut predictions = Vec::new();
+        let numel = self.model.output_shape()?.numel();
+        let mut predictions = room(data.len().saturating_mul(numel)).map_err(DataError::from)?;
         self.predictions(data, |prediction, _| predictions.extend_from_slice(prediction), &mut |_| true)?;
         Ok(predictions)
     }
@@ -55,7 +57,8 @@ impl Trainer {
     ) -> Result<bool, TrainError> {
         let program = self.planned.plan.evaluate.expect("bug: the trainer's plan has no evaluate program");
         let size = self.planned.plan.programs[program].samples;
-        let indices: Vec<usize> = (0..data.len()).collect();
+        let mut indices: Vec<usize> = room(data.len()).map_err(DataError::from)?;
+        indices.extend(0..data.len());
         let carried = self.carried()?;
         self.reset_state()?;
         // Sample i of a batch goes on from sample i of the one before, however a batch is cut.

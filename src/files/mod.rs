@@ -1,0 +1,17 @@
+//! Files of users: reading that ends, and writing that leaves a whole file or none.
+
+mod read;
+mod write;
+
+pub use read::{open, read};
+pub use write::{check_writable, elsewhere, write_whole, write_with};
+
+use std::path::Path;
+
+use crate::error::DataError;
+
+/// An error of the system, with the file it belongs to.
+fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + use<> {
+    let path = path.to_owned();
+    |source| DataError::Io { path, source }
+}

@@ -1,0 +1,83 @@
+//! Reading from regular files alone, and no more than was asked for.
+
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind, Read as _};
+use std::path::Path;
+
+use super::io_error;
+use crate::error::DataError;
+use crate::tensor::room;
+
+/// Opens a regular file; returns it with its length. Opening a pipe may wait without end, and a device may never come to
+/// one. `hint` says where such files come from.
+///
+/// # Errors
+/// [`DataError::Missing`] where there is no such file, [`DataError::Corrupt`] where it is no regular file,
+/// [`DataError::Io`] where it cannot be opened.
+pub fn open(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
+    let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => DataError::Missing { path: path.to_owned(), hint: hint.to_owned() },
+        _ => io_error(path)(source),
+    })?;
+    let refused = |reason: &str| {
+        Err(DataError::Corrupt { path: path.to_owned(), reason: format!("{reason}, not a regular file; {hint}") })
+    };
+    if metadata.is_dir() {
+        return refused("is a folder");
+    }
+    if !metadata.is_file() {
+        return refused("is a pipe or a device");
+    }
+    let file = File::open(path).map_err(io_error(path))?;
+    let length = file.metadata().map_err(io_error(path))?.len();
+    Ok((file, length))
+}
+
+/// The contents of a regular file of at most `most` bytes.
+///
+/// # Errors
+/// As [`open`]; [`DataError::Corrupt`] where it is longer, [`DataError::Io`] where memory is short.
+pub fn read(path: &Path, most: u64, hint: &str) -> Result<Vec<u8>, DataError> {
+    let (file, length) = open(path, hint)?;
+    let too_long = |length: u64| DataError::Corrupt {
+        path: path.to_owned(),
+        reason: format!("{length} bytes are more than such a file has: {hint}"),
+    };
+    if length > most {
+        return Err(too_long(length));
+    }
+    let mut bytes =
+        room(length as usize).map_err(|missing| io_error(path)(Error::new(ErrorKind::OutOfMemory, missing)))?;
+    // Files of the system may be longer than they say.
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(io_error(path))?;
+    if bytes.len() as u64 > most {
+        return Err(too_long(bytes.len() as u64));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_a_sound_length_are_read() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("some");
+        let refused = |path: &Path| read(path, 4, "give a file").expect_err("refused").to_string();
+        assert!(refused(&path).contains("not found; give a file"));
+        fs::write(&path, "12345").expect("writes");
+        assert!(refused(&path).contains("5 bytes are more"));
+        assert_eq!(read(&path, 5, "").expect("reads"), b"12345");
+        assert!(refused(folder.path()).contains("is a folder"));
+        #[cfg(target_os = "linux")]
+        {
+            assert!(refused(Path::new("/dev/zero")).contains("a device"));
+            // A regular file that says that it has no bytes.
+            assert!(refused(Path::new("/proc/self/status")).contains("bytes are more"));
+            let pipe = folder.path().join("pipe");
+            assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+            assert!(refused(&pipe).contains("a pipe"));
+        }
+    }
+}
