@@ -4,7 +4,7 @@
 mod command;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -346,6 +346,14 @@ fn a_plan_is_drawn_kept_and_run() {
     let same = [&train[..], &["--batch", "10", "--micro-batches", "3", "--clip-norm", "1", "--json"]].concat();
     assert_eq!(last(&run(&same))["parameters_sha256"], summary["parameters_sha256"]);
 
+    // What was planned with may be said again.
+    let decayed = fixture.path("decayed.json");
+    let decay = ["--optimizer", "adamw", "--decay-matrices-only"];
+    let output = ["--batch", "10", "--output", decayed.to_str().expect("UTF-8")];
+    assert_eq!(run(&[&["plan", model_text][..], &decay, &output].concat()).status.code(), Some(0));
+    let again = [&train[..], &decay, &["--plan", decayed.to_str().expect("UTF-8")]].concat();
+    assert_eq!(run(&again).status.code(), Some(0), "{}", String::from_utf8_lossy(&run(&again).stderr));
+
     for (more, word) in [
         (["--batch", "12"], "a batch of 10, not 12"),
         (["--optimizer", "adam"], "the optimizer sgd, not adam"),
@@ -400,22 +408,24 @@ fn a_reader_that_leaves_is_no_panic() {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_keeps_what_was_learned() {
-    let fixture = Fixture::new();
-    let model = fixture.path("tiny.toml");
-    let weights = fixture.path("w.safetensors");
-    let save = weights.to_str().expect("UTF-8");
-    let more = ["--epochs", "1000000", "--log-every", "1", "--save", save, "--json"];
-    let mut child = tightfit().args(fixture.train_args(&model, &more)).stdout(Stdio::piped()).spawn().expect("starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("UTF-8"));
-    assert!(lines.any(|line| line.contains("\"step\"")), "training begins");
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
-    assert!(kill.success());
-    let summary: Value = serde_json::from_str(&lines.last().expect("a summary")).expect("JSON");
-    assert_eq!(child.wait().expect("ends").code(), Some(130));
-    assert_eq!(summary["interrupted"], true);
-    assert!(summary["steps"].as_u64().expect("a number") > 0);
-    assert!(summary["test_accuracy"].is_null());
-    assert!(fs::metadata(weights).expect("saved").len() > 0);
-    std::io::stdout().flush().expect("flushes");
+fn what_was_learned_is_kept_when_training_is_asked_to_end() {
+    for signal in ["-INT", "-TERM"] {
+        let fixture = Fixture::new();
+        let model = fixture.path("tiny.toml");
+        let weights = fixture.path("w.safetensors");
+        let save = weights.to_str().expect("UTF-8");
+        let more = ["--epochs", "1000000", "--log-every", "1", "--save", save, "--json"];
+        let mut child =
+            tightfit().args(fixture.train_args(&model, &more)).stdout(Stdio::piped()).spawn().expect("starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("UTF-8"));
+        assert!(lines.any(|line| line.contains("\"step\"")), "training begins");
+        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill runs");
+        assert!(kill.success());
+        let summary: Value = serde_json::from_str(&lines.last().expect("a summary")).expect("JSON");
+        assert_eq!(child.wait().expect("ends").code(), Some(130));
+        assert_eq!(summary["interrupted"], true);
+        assert!(summary["steps"].as_u64().expect("a number") > 0);
+        assert!(summary["test_accuracy"].is_null());
+        assert!(fs::metadata(weights).expect("saved").len() > 0);
+    }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C, and what it may end.
+//! Ctrl-C and SIGTERM, and what they may end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,34 @@ use super::failure::{Failure, INTERRUPTED};
 use super::output::Output;
 use super::progress::samples_bar;
 
-/// Becomes true at the first Ctrl-C, which asks for an end at the next step or micro-batch; the second ends the process.
+/// Becomes true at the first Ctrl-C or SIGTERM, which asks for an end at the next step or micro-batch; the second ends the process.
 pub(crate) fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
+    catch(&stop).map_err(|reason| Failure::failed(format!("Ctrl-C cannot be caught: {reason}")))?;
+    Ok(stop)
+}
+
+#[cfg(unix)]
+fn catch(stop: &Arc<AtomicBool>) -> Result<(), String> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::flag;
+    let caught = [SIGINT, SIGTERM].into_iter().try_for_each(|signal| {
+        // Looked at before the first sets the flag.
+        flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(stop))?;
+        flag::register(signal, Arc::clone(stop)).map(drop)
+    });
+    caught.map_err(|error| error.to_string())
+}
+
+#[cfg(not(unix))]
+fn catch(stop: &Arc<AtomicBool>) -> Result<(), String> {
+    let flag = Arc::clone(stop);
+    let handler = move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(INTERRUPTED));
         }
-    })
-    .map_err(|error| Failure::failed(format!("Ctrl-C cannot be caught: {error}")))?;
-    Ok(stop)
+    };
+    ctrlc::set_handler(handler).map_err(|error| error.to_string())
 }
 
 /// Tests a model, with a bar; `None` where that was stopped.

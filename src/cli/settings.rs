@@ -181,7 +181,9 @@ impl TrainingArgs {
             config.batch = plan.batch();
         }
         config.optimizer = self.optimizer(optimizer.or_else(|| plan.map(PlanFile::optimizer)))?;
-        config.groups = groups.or_else(|| plan.map(|plan| plan.groups().to_vec())).unwrap_or_default();
+        // Those of the plan hold what --decay-matrices-only adds, if it was planned with.
+        let planned = plan.filter(|_| !self.decay_matrices_only).map(|plan| plan.groups().to_vec());
+        config.groups = groups.or(planned).unwrap_or_default();
         if self.decay_matrices_only {
             config = config.decay_matrices_only();
         }
