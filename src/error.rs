@@ -1,5 +1,9 @@
 //! One error enum per stage. Each message is one lower-case sentence that names what is wrong, where, and what to do.
+//!
+//! `{}` and `{:?}` print that sentence, so that `fn main() -> Result<(), Box<dyn Error>>` shows it; `{:#?}` prints the variant
+//! with its fields.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -7,7 +11,7 @@ use thiserror::Error;
 use crate::tensor::{Shape, TensorDesc};
 
 /// An op refuses its inputs or cannot do what is asked of it.
-#[derive(Debug, Error, Clone, PartialEq)]
+#[derive(Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum OpError {
     /// Wrong number of inputs.
@@ -53,7 +57,7 @@ pub enum OpError {
 }
 
 /// Building a graph failed.
-#[derive(Debug, Error, Clone, PartialEq)]
+#[derive(Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum GraphError {
     /// An op refused its inputs.
@@ -84,7 +88,7 @@ pub enum GraphError {
 }
 
 /// A shader could not be prepared. Shaders are part of the crate, so every case is a defect of tightfit.
-#[derive(Debug, Error, Clone, PartialEq)]
+#[derive(Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ShaderError {
     /// No such file.
@@ -114,7 +118,7 @@ pub enum ShaderError {
 }
 
 /// No plan meets the request.
-#[derive(Debug, Error, Clone, PartialEq)]
+#[derive(Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum PlanError {
     /// The budget is below what any plan needs.
@@ -166,7 +170,7 @@ pub struct HostMemory {
 }
 
 /// The device refused or failed.
-#[derive(Debug, Error, Clone, PartialEq)]
+#[derive(Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// No adapter at all.
@@ -239,7 +243,7 @@ pub enum DeviceError {
 }
 
 /// A file from outside is not what it should be.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// Reading or writing failed.
@@ -283,7 +287,7 @@ pub enum DataError {
 }
 
 /// Training cannot go on.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum TrainError {
     /// The loss stopped being a number.
@@ -315,4 +319,148 @@ pub enum TrainError {
     /// See [`DataError`].
     #[error(transparent)]
     Data(#[from] DataError),
+}
+
+/// Names that are longer than this are no slips of the hand.
+const LONGEST_NAME: usize = 64;
+/// How alike names are that may stand for each other, from 0 to 1.
+const NEAR: f64 = 0.75;
+/// Lists up to this length are shown although a name is near, up to that where none is.
+const SHORT_LIST: usize = 10;
+const LONG_LIST: usize = 50;
+
+/// The known names that are most like one that is not known, best first: `conv1d` and `conv2d` for `Conv`. Case, dashes and
+/// underscores do not count.
+///
+/// ```
+/// use tightfit::error::nearest;
+///
+/// assert_eq!(nearest("BatchNorm2d", ["batch_norm", "layer_norm", "linear"]), ["batch_norm"]);
+/// assert!(nearest("dog", ["batch_norm", "layer_norm", "linear"]).is_empty());
+/// ```
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let plain = |name: &str| -> String {
+        name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).take(LONGEST_NAME).collect()
+    };
+    let wanted = plain(name);
+    let likeness = |known: &str| {
+        let known = plain(known);
+        let (short, long) = if wanted.len() < known.len() { (&wanted, &known) } else { (&known, &wanted) };
+        // Of a name that is a part of another, the letters may be too far apart to count for each other.
+        let is_part = short.len() >= 3 && long.contains(short.as_str());
+        let part = if is_part { 0.8 + 0.2 * short.len() as f64 / long.len() as f64 } else { 0.0 };
+        part.max(strsim::jaro(&wanted, &known))
+    };
+    let mut near: Vec<_> = known.into_iter().map(|known| (likeness(known), known)).collect();
+    near.retain(|(likeness, _)| *likeness > NEAR);
+    near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let best = near.first().map_or(0.0, |(likeness, _)| *likeness);
+    near.into_iter().take_while(|(likeness, _)| best - likeness < 0.05).take(3).map(|(_, known)| known).collect()
+}
+
+/// The sentence that says that there is no such name, and which one may be meant.
+///
+/// ```
+/// use tightfit::error::unknown;
+///
+/// assert_eq!(unknown("loss", "mze", ["mse", "mae"]), "unknown loss `mze`: did you mean `mse`? (one of mse, mae)");
+/// ```
+pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<_> = known.into_iter().collect();
+    let near: Vec<_> = nearest(name, known.iter().copied()).into_iter().map(|name| format!("`{name}`")).collect();
+    let name = name.escape_debug();
+    match (&near[..], &known[..]) {
+        ([], []) => format!("unknown {what} `{name}`: there is none"),
+        ([], _) => {
+            let shown = known[..known.len().min(LONG_LIST)].join(", ");
+            let more = if known.len() > LONG_LIST { ", …" } else { "" };
+            format!("unknown {what} `{name}`: choose one of {shown}{more}")
+        }
+        _ if known.len() > SHORT_LIST => format!("unknown {what} `{name}`: did you mean {}?", near.join(" or ")),
+        _ => format!("unknown {what} `{name}`: did you mean {}? (one of {})", near.join(" or "), known.join(", ")),
+    }
+}
+
+/// `Debug` of errors: what is returned from `main` is printed by it.
+macro_rules! debug_as_sentence {
+    ($($error:ident: $($variant:ident $(($inner:ident))? $({ $($field:ident),* })?),*;)*) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                if !f.alternate() {
+                    return fmt::Display::fmt(self, f);
+                }
+                match self {$(
+                    $error::$variant $(($inner))? $({ $($field),* })? => f
+                        .debug_struct(concat!(stringify!($error), "::", stringify!($variant)))
+                        $(.field("0", $inner))?
+                        $($(.field(stringify!($field), $field))*)?
+                        .finish(),
+                )*}
+            }
+        }
+    )*};
+}
+
+debug_as_sentence! {
+    OpError: InputCount { op, expected, found }, Input { op, input, expected, found }, Setting { op, setting, value, reason }, NotDifferentiable { op };
+    GraphError: Op { node, source }, LossShape { found }, NoParameters, Layer { layer, reason };
+    ShaderError: Missing { path }, Directive { path, line, reason }, Invalid { kernel, reason };
+    PlanError: Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }, Request(inner), Graph(inner), Binding { value, size_bytes, limit_bytes, advice }, Unusable(inner), Invalid(inner);
+    DeviceError: NoAdapter, Unknown { selector, available }, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner);
+    DataError: Io { path, source }, Missing { path, hint }, Corrupt { path, reason }, Download { url, reason }, Mismatch(inner);
+    TrainError: NonFinite { step, loss, place, kept }, Setting(inner), Graph(inner), Plan(inner), Device(inner), Data(inner);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_prints_the_sentence_and_the_variant_where_asked() {
+        let missing = DataError::Missing { path: "a/b".into(), hint: "fetch it".to_owned() };
+        assert_eq!(format!("{missing:?}"), "a/b: not found; fetch it");
+        let boxed: Box<dyn std::error::Error> = TrainError::from(missing).into();
+        assert_eq!(format!("{boxed:?}"), "a/b: not found; fetch it");
+        let full = format!("{boxed:#?}");
+        for part in ["TrainError::Data", "DataError::Missing", "path: \"a/b\"", "hint: \"fetch it\""] {
+            assert!(full.contains(part), "{part} in {full}");
+        }
+        // One of each kind: none prints its fields.
+        let op = OpError::InputCount { op: "add", expected: 2, found: 1 };
+        let shader = ShaderError::Missing { path: "x.wgsl".to_owned() };
+        let all: [(String, String); 6] = [
+            (format!("{op:?}"), op.to_string()),
+            (format!("{shader:?}"), shader.to_string()),
+            (format!("{:?}", DeviceError::from(shader.clone())), shader.to_string()),
+            (format!("{:?}", DeviceError::NoAdapter), DeviceError::NoAdapter.to_string()),
+            (format!("{:?}", GraphError::NoParameters), GraphError::NoParameters.to_string()),
+            (format!("{:?}", PlanError::Request("no".to_owned())), "no".to_owned()),
+        ];
+        for (debug, display) in all {
+            assert_eq!(debug, display);
+        }
+    }
+
+    #[test]
+    fn slips_of_the_hand_find_their_name() {
+        let models = crate::models::NAMES;
+        for (wrong, right) in [
+            ("resnet5", "resnet50"),
+            ("ResNet-50", "resnet50"),
+            ("mnist_cnn", "mnist-cnn"),
+            ("mnistmlp", "mnist-mlp"),
+            ("mobilenetv2", "mobilenet_v2"),
+            ("vgg", "vgg16"),
+            ("u-net", "unet"),
+            ("efficientnet-b0", "efficientnet_b0"),
+            ("charlstm", "char_lstm"),
+        ] {
+            assert_eq!(nearest(wrong, models).first(), Some(&right), "{wrong}: {:?}", nearest(wrong, models));
+        }
+        for wrong in ["", "transformer", "list", "x"] {
+            assert!(nearest(wrong, models).is_empty(), "{wrong}: {:?}", nearest(wrong, models));
+        }
+        assert_eq!(nearest("Conv", ["linear", "conv1d", "conv2d"]), ["conv1d", "conv2d"], "as near as each other");
+        assert!(unknown("model", "bert", models).ends_with("gpt"), "all where none is near");
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Dataset, Samples, Targets, corrupt, io_error};
-use crate::error::DataError;
+use crate::error::{DataError, unknown};
 use crate::files;
 use crate::tensor::room;
 
@@ -19,8 +19,7 @@ pub fn read_csv(path: impl AsRef<Path>, column: &str) -> Result<Vec<f32>, DataEr
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(file);
     let header = reader.headers().map_err(|error| csv_error(path, error))?;
     let Some(position) = header.iter().position(|name| name == column) else {
-        let names: Vec<_> = header.iter().map(|name| format!("`{name}`")).collect();
-        return Err(corrupt(path, format!("has no column `{column}`; its columns are {}", names.join(", "))));
+        return Err(corrupt(path, unknown("column", column, header)));
     };
 
     let mut series = Vec::new();

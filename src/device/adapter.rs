@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 
-use crate::error::DeviceError;
+use crate::error::{DeviceError, nearest};
 
 /// Invocations of a workgroup, its memory and the parameters that kernels may count on.
 const MIN_INVOCATIONS: u32 = 256;
@@ -200,8 +200,13 @@ pub(super) fn choose_index(infos: &[AdapterInfo], selector: Option<&str>) -> Res
         infos.iter().find(matches).filter(|_| !wanted.is_empty()).map(|info| info.index)
     };
     by_index.or_else(by_name).ok_or_else(|| {
-        let available = infos.iter().map(|info| format!("{} ({}, {})", info.index, info.name, info.backend));
-        let available = available.chain(["cpu".to_owned()]).collect::<Vec<_>>().join(", ");
+        let listed = infos.iter().map(|info| format!("{} ({}, {})", info.index, info.name, info.backend));
+        let mut available = listed.chain(["cpu".to_owned()]).collect::<Vec<_>>().join(", ");
+        // The words of a name are what people write.
+        let words = infos.iter().flat_map(|info| info.name.split_whitespace().chain([info.backend.as_str()]));
+        if let Some(near) = nearest(&wanted, words.chain(["cpu"])).first().filter(|_| number.is_none()) {
+            available += &format!("; did you mean `{near}`?");
+        }
         DeviceError::Unknown { selector: selector.to_owned(), available }
     })
 }
@@ -271,5 +276,11 @@ mod tests {
             }
         }
         assert!(matches!(choose_index(&[], Some("x")), Err(DeviceError::Unknown { .. })));
+        for (selector, near) in
+            [("itnel", "`Intel`"), ("llvmpip3", "`llvmpipe`"), ("volkan", "`vulkan`"), ("cpo", "`cpu`")]
+        {
+            let error = choose_index(&machine(), Some(selector)).expect_err(selector).to_string();
+            assert!(error.ends_with(&format!("; did you mean {near}?")), "{error}");
+        }
     }
 }

@@ -235,8 +235,11 @@ fn skips_join_what_was_remembered() {
 fn skip_errors_say_which_name_and_shape() {
     let image = || Sequential::new("m", [4, 8, 8]);
     for (model, expected) in [
-        (image().concat("a"), "layer `concat1`: no skip before it is named `a`: there is none"),
-        (image().skip("b").skip("a").add("c"), "layer `add1`: no skip before it is named `c`: there is `a`, `b`"),
+        (image().concat("a"), "layer `concat1`: unknown skip `a`: there is none; a skip stands before what uses it"),
+        (
+            image().skip("b").skip("a").add("c"),
+            "layer `add1`: unknown skip `c`: choose one of a, b; a skip stands before what uses it",
+        ),
         (
             image().skip("a").relu().skip("a").add("a"),
             "layer `skip2`: the name `a` is already that of layer `skip1`: choose another",

@@ -1,12 +1,12 @@
 //! Groups of parameters with settings of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::optimizer::{Optimizer, non_negative};
-use crate::error::TrainError;
+use crate::error::{TrainError, nearest};
 use crate::ops::UpdateRule;
 use crate::tensor::TensorDesc;
 
@@ -145,7 +145,9 @@ impl Rules {
             rules.push(group.rule(optimizer)?);
         }
         let mut group_of = BTreeMap::new();
+        let mut names = Vec::new();
         for (name, desc) in parameters {
+            names.push(name);
             if let Some(group) = groups.iter().position(|group| group.selects(name, desc)) {
                 group_of.insert(name.to_owned(), group + 1);
             }
@@ -157,8 +159,16 @@ impl Rules {
             let parts = [("prefix", &group.prefix), ("suffix", &group.suffix), ("contains", &group.contains)];
             let named = |(what, part): (&str, &Option<String>)| part.as_ref().map(|part| format!("{what} `{part}`"));
             let named: Vec<_> = parts.into_iter().filter_map(named).collect();
-            let text = format!("is of no parameter: no name that is left fits {}", named.join(", "));
-            return Err(TrainError::Setting(format!("group {} {text}", i + 1)));
+            let mut text =
+                format!("group {} is of no parameter: no name that is left fits {}", i + 1, named.join(", "));
+            // A prefix, suffix or part is mostly a part between dots, such as `conv1` of `conv1.weight`.
+            let known: BTreeSet<_> = names.iter().flat_map(|name| name.split('.').chain([*name])).collect();
+            let parts = parts.into_iter().filter_map(|(_, part)| part.as_deref());
+            let near: Vec<_> = parts.flat_map(|part| nearest(part, known.iter().copied())).collect();
+            if let Some(near) = near.first() {
+                text += &format!("; did you mean `{near}`?");
+            }
+            return Err(TrainError::Setting(text));
         }
         Ok(Rules { rules, group_of })
     }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::trainer::Trainer;
 use super::weights::{Layout, Loaded};
-use crate::error::{DeviceError, TrainError};
+use crate::error::{DeviceError, TrainError, unknown};
 use crate::exec::Executor;
 use crate::files;
 use crate::graph::Role;
@@ -72,7 +72,9 @@ impl Trainer {
             return Ok(());
         }
         let Some(desc) = self.desc(name) else {
-            return Err(TrainError::Setting(format!("the model has no parameter `{name}`")));
+            let built = self.model.build(1, Mode::Evaluate)?;
+            let names = built.parameters.iter().chain(&built.buffers).map(|tensor| tensor.name.as_str());
+            return Err(TrainError::Setting(unknown("parameter", name, names)));
         };
         if desc.numel() != data.len() {
             return Err(TrainError::Setting(format!("`{name}` is {desc}: got {} elements", data.len())));

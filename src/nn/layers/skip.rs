@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Module, Scope};
-use crate::error::GraphError;
+use crate::error::{GraphError, unknown};
 use crate::ops::{add, concat};
 use crate::tensor::{Shape, ValueId};
 
@@ -121,10 +121,8 @@ impl Scope<'_> {
             skip.used = true;
             return Ok(skip.value);
         }
-        let known: Vec<_> = self.skips().0.keys().map(|name| format!("`{name}`")).collect();
-        let known =
-            if known.is_empty() { "there is none".to_owned() } else { format!("there is {}", known.join(", ")) };
-        Err(self.error(format!("no skip before it is named `{name}`: {known}")))
+        let text = unknown("skip", name, self.skips().0.keys().map(String::as_str));
+        Err(self.error(format!("{text}; a skip stands before what uses it")))
     }
 
     fn mismatch(&self, name: &str, remembered: &[usize], found: &[usize], rule: &str) -> GraphError {
