@@ -240,6 +240,11 @@ impl Dataset {
         Some((further.values.dtype(), &further.shape))
     }
 
+    /// Names of all that a model may take.
+    pub(crate) fn input_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(INPUT).chain(self.further.iter().map(|further| &*further.name))
+    }
+
     /// Number of classes, if the targets are labels.
     pub fn classes(&self) -> Option<u32> {
         match self.targets {
@@ -248,10 +253,12 @@ impl Dataset {
         }
     }
 
-    /// The same data with another sample shape, for example `[784]` or `[28, 28]` for MNIST's `[1, 28, 28]`.
+    /// The same data with another sample shape, for example `[784]` or `[28, 28]` for MNIST's `[1, 28, 28]`. The order of the
+    /// elements stays.
     ///
     /// # Errors
-    /// [`DataError::Mismatch`] when the new shape has another number of elements.
+    /// [`DataError::Mismatch`] when the new shape has another number of elements, or has the channels of images at the other
+    /// end, for which elements would have to move.
     pub fn with_sample_shape(mut self, shape: impl Into<Shape>) -> Result<Self, DataError> {
         let shape = shape.into();
         check_reshape(&self.sample_shape, &shape)?;
@@ -355,11 +362,32 @@ fn checked_numel(shape: &Shape) -> Option<usize> {
 
 /// Whether samples of one shape can be taken for samples of another.
 pub(super) fn check_reshape(from: &Shape, to: &Shape) -> Result<(), DataError> {
+    if let Some(moved) = moved_channels(from, to) {
+        return Err(DataError::Mismatch(moved));
+    }
     if checked_numel(to) == Some(from.numel()) {
         return Ok(());
     }
     Err(DataError::Mismatch(format!(
-        "samples of shape {from} have {} elements and cannot take the shape {to}",
-        from.numel()
+        "samples of shape {from} have {} elements and cannot take the shape {to}: use samples of that size, or a model whose input \
+         is {from} (--input {})",
+        from.numel(),
+        from.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
     )))
+}
+
+/// What to say where samples have their channels at the other end than what is asked for: a reshape would mix the pixels.
+pub(crate) fn moved_channels(found: &Shape, wanted: &Shape) -> Option<String> {
+    let ([a, b, c], false) = (&found[..], found == wanted) else { return None };
+    // With one channel, or one row, nothing moves.
+    let moves = [*a, *b, *c].iter().filter(|&&extent| extent > 1).count() > 2;
+    let is = |order: [&usize; 3]| moves && wanted[..] == order.map(|&extent| extent);
+    let (is_last, is_first) = (is([c, a, b]), is([b, c, a]));
+    (is_last || is_first).then(|| {
+        let (found_at, wanted_at) = if is_last { ("last", "first") } else { ("first", "last") };
+        format!(
+            "samples of shape {found} have their channels {found_at}, and {wanted} has them {wanted_at}: transpose each \
+             sample, since a reshape would mix the pixels"
+        )
+    })
 }

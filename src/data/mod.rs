@@ -24,6 +24,7 @@ pub mod series;
 pub mod text;
 
 pub use batch::{Batch, INPUT, TARGET};
+pub(crate) use dataset::moved_channels;
 pub use dataset::{Dataset, Samples, Targets};
 pub use loader::{Batches, Epoch, Order};
 

@@ -31,6 +31,7 @@
 //! # Ok::<(), tightfit::error::GraphError>(())
 //! ```
 
+mod advice;
 mod init;
 mod layers;
 mod model;

@@ -163,7 +163,7 @@ pub struct Parameter {
 
 impl Model {
     /// A model whose layers are those that `forward` applies. It is called whenever a graph is made, for any size of
-    /// batch, and must do the same each time.
+    /// batch, and must do the same each time. Where the input does not fit, it is called with others that might.
     pub fn new(
         name: impl Into<String>,
         input: impl Into<Input>,
@@ -298,6 +298,16 @@ impl Model {
 
     /// Builds; with the layers in the order in which they were applied.
     pub(crate) fn build_layers(
+        &self,
+        samples: usize,
+        batch: usize,
+        mode: Mode,
+    ) -> Result<(Built, Vec<LayerInfo>), GraphError> {
+        self.assemble(samples, batch, mode).map_err(|error| self.with_advice(error))
+    }
+
+    /// [`Model::build_layers`]; an error says nothing of other inputs.
+    pub(super) fn assemble(
         &self,
         samples: usize,
         batch: usize,

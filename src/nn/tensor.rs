@@ -106,7 +106,15 @@ impl<'a> Tensor<'a> {
     /// Concatenates along an axis (the batch is axis 0).
     #[must_use]
     pub fn concat(self, other: Tensor<'a>, axis: usize) -> Tensor<'a> {
-        self.with_ops("concat", |scope, value| scope.apply(crate::ops::concat::Concat { axis }, &[value, other.value]))
+        self.with_ops("concat", |scope, value| {
+            let (a, b) = (scope.shape(value), scope.shape(other.value));
+            let differ = |(i, (a, b)): (usize, (&usize, &usize))| i != axis && a != b;
+            if a.len() == b.len() && a.iter().zip(b.iter()).enumerate().any(differ) {
+                let [a, b] = [a, b].map(|shape| Shape::from(&shape[1..]));
+                return Err(scope.error(format!("puts {a} and {b} together: they must agree but for the channels")));
+            }
+            scope.apply(crate::ops::concat::Concat { axis }, &[value, other.value])
+        })
     }
 
     /// The part from `start` to `start + length` along an axis (the batch is axis 0).

@@ -19,9 +19,9 @@ use super::source::{CORRECT, ModelSource, Purpose, input_names, plan_with};
 use super::state::Lasting;
 use super::summary::{Summary, summary};
 use crate::autodiff::{LOSS, hyper_name};
-use crate::data::{Batch, Batches, Dataset, INPUT, Order};
+use crate::data::{Batch, Batches, Dataset, INPUT, Order, moved_channels};
 use crate::device::Device;
-use crate::error::{DataError, DeviceError, TrainError};
+use crate::error::{DataError, DeviceError, TrainError, nearest};
 use crate::exec::{CpuExecutor, Executor, GpuExecutor};
 use crate::graph::Role;
 use crate::nn::{Mode, Model, RUN};
@@ -400,17 +400,15 @@ impl Trainer {
         for value in built.graph.values().iter().filter(|value| value.role == Role::Input && value.name != RUN) {
             let (name, expected) = (&*value.name, Shape::from(&value.desc.shape[1..]));
             let Some((dtype, shape)) = data.input(name) else {
-                return Err(DataError::Mismatch(format!(
-                    "the model takes an input `{name}`, which the data lacks: add it with Dataset::with_input"
-                ))
-                .into());
+                let text = format!("the model takes an input `{name}`, which the data lacks");
+                let advice = match nearest(name, data.input_names()).first() {
+                    Some(near) => format!("the data has `{near}`, which may be meant"),
+                    None => "add it with Dataset::with_input".to_owned(),
+                };
+                return Err(DataError::Mismatch(format!("{text}: {advice}")).into());
             };
             if *shape != expected {
-                let what = if name == INPUT { "samples".to_owned() } else { format!("`{name}`") };
-                return Err(DataError::Mismatch(format!(
-                    "the model takes {what} of shape {expected}, the data has {shape}: reshape one of them"
-                ))
-                .into());
+                return Err(DataError::Mismatch(other_shape(name, &expected, shape)).into());
             }
             if dtype != value.desc.dtype {
                 return Err(DataError::Mismatch(format!(
@@ -450,6 +448,20 @@ fn inputs<'a>(
         (name, other.or_else(|| batch.bytes(name)).unwrap_or_else(|| panic!("bug: nothing to upload as `{name}`")))
     };
     input_names(&planned.graphs[program]).map(named).collect()
+}
+
+/// What to say of an input of the model that the data has in another shape.
+fn other_shape(name: &str, expected: &Shape, found: &Shape) -> String {
+    if let Some(moved) = moved_channels(found, expected) {
+        return format!("the model takes images of shape {expected}: {moved}");
+    }
+    let what = if name == INPUT { "samples".to_owned() } else { format!("`{name}`") };
+    let advice = if name == INPUT && expected.numel() == found.numel() {
+        "Dataset::with_sample_shape gives the data the model's shape"
+    } else {
+        "give the model the input of the data, or the data the shape of the model"
+    };
+    format!("the model takes {what} of shape {expected}, the data has {found}: {advice}")
 }
 
 /// The contents of the input [`RUN`].

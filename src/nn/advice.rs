@@ -1,0 +1,143 @@
+//! Where a model cannot be built of its input: which input it can be built of.
+
+use super::model::{Mode, Model};
+use crate::error::GraphError;
+use crate::tensor::{DType, Shape};
+
+/// Most channels that an image comes with: colours and transparency.
+const MOST_CHANNELS: usize = 4;
+/// Images are often halved so many times, and must then be multiples of the power of 2.
+const MOST_HALVINGS: u32 = 8;
+
+impl Model {
+    /// The input with its channels first, where it looks like an image with its channels last, `[224, 224, 3]`, and the
+    /// model takes images `[channels, height, width]`.
+    pub fn channels_first(&self) -> Option<Shape> {
+        let first = channels_first(self.input_shape())?;
+        let reads_images = |model: &Model, channels: usize| {
+            let built = model.assemble(1, 1, Mode::Evaluate).ok()?.0;
+            let weight = built.graph.value(built.parameters.first()?.value).desc.shape.to_vec();
+            Some(weight.len() == 4 && weight[1] == channels)
+        };
+        let model = self.clone().with_input(first.clone());
+        (reads_images(&model, first[0]) == Some(true)).then_some(first)
+    }
+
+    /// The error, and an input that the model can be built of, if there is one that looks like its own.
+    pub(super) fn with_advice(&self, error: GraphError) -> GraphError {
+        if self.input().dtype != DType::F32 || self.fits(self.input_shape().clone()) {
+            return error;
+        }
+        let Some(advice) = self.advice() else { return error };
+        match error {
+            GraphError::Op { node, source } => GraphError::Layer { layer: node, reason: format!("{source}; {advice}") },
+            GraphError::Layer { layer, reason } => GraphError::Layer { layer, reason: format!("{reason}; {advice}") },
+            error => error,
+        }
+    }
+
+    fn advice(&self) -> Option<String> {
+        let input = self.input_shape();
+        if let [height, width] = input[..] {
+            let shapes = [[1, height, width], [3, height, width]].map(Shape::from);
+            let fits = shapes.iter().all(|shape| self.fits(shape.clone()));
+            let [grey, colour] = shapes;
+            return fits.then(|| format!("images are [channels, height, width]: write {grey}, or {colour} in colour"));
+        }
+        let Some(first) = channels_first(input) else {
+            let (unit, shapes) = self.sizes()?;
+            return Some(format!("images whose height and width are multiples of {unit} fit: use {shapes}"));
+        };
+        let shapes =
+            if self.fits(first.clone()) { first.to_string() } else { self.clone().with_input(first).sizes()?.1 };
+        Some(format!("images are [channels, height, width]: write {shapes}, not {input}"))
+    }
+
+    fn fits(&self, input: impl Into<Shape>) -> bool {
+        self.clone().with_input(input).assemble(1, 1, Mode::Evaluate).is_ok()
+    }
+
+    /// The image's sizes down and up to multiples of the least power of 2 with which both fit.
+    fn sizes(&self) -> Option<(usize, String)> {
+        let [channels, height, width] = self.input_shape()[..] else { return None };
+        (1..=MOST_HALVINGS).map(|halvings| 1_usize << halvings).find_map(|unit| {
+            let down = [height, width].map(|size| size / unit * unit);
+            let up = [height, width].map(|size| size.div_ceil(unit).saturating_mul(unit));
+            // An image smaller than the unit can only grow.
+            let sizes = [down, up].into_iter().filter(|size| !size.contains(&0));
+            let shapes: Vec<_> = sizes.map(|[height, width]| Shape::from([channels, height, width])).collect();
+            let all_fit = shapes.iter().all(|shape| self.fits(shape.clone()));
+            all_fit.then(|| (unit, shapes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")))
+        })
+    }
+}
+
+/// The shape with its last extent first, where that looks like the channels of an image.
+fn channels_first(shape: &Shape) -> Option<Shape> {
+    let [height, width, channels] = shape[..] else { return None };
+    let is_last = channels <= MOST_CHANNELS && height > MOST_CHANNELS && width > MOST_CHANNELS;
+    is_last.then(|| [channels, height, width].into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models;
+    use crate::nn::{Conv2d, Sequential};
+
+    fn message(model: &Model) -> String {
+        model.output_shape().expect_err("must not fit").to_string()
+    }
+
+    #[test]
+    fn images_that_cannot_be_halved_name_sizes_that_can() {
+        let unet = |height, width| models::builtin("unet_small").expect("is there").with_input([3, height, width]);
+        for (height, width, down, up) in [
+            (250, 250, "[3, 240, 240]", "[3, 256, 256]"),
+            (240, 250, "[3, 240, 240]", "[3, 240, 256]"),
+            (97, 64, "[3, 96, 64]", "[3, 112, 64]"),
+        ] {
+            let text = message(&unet(height, width));
+            assert!(text.contains("they must agree but for the channels; images whose height and width"), "{text}");
+            assert!(text.ends_with(&format!("are multiples of 16 fit: use {down} or {up}")), "{text}");
+            assert!(!text.contains('\n'), "{text}");
+        }
+        // Too small for any step down.
+        let text = message(&unet(8, 8));
+        assert!(text.ends_with("use [3, 16, 16]"), "{text}");
+        let layers = Sequential::new("m", [1, 30, 30]).skip("a").max_pool2d(2).skip("b").max_pool2d(2);
+        let text = message(&layers.upsample(2).concat("b").upsample(2).concat("a").into());
+        assert!(text.ends_with("multiples of 4 fit: use [1, 28, 28] or [1, 32, 32]"), "{text}");
+    }
+
+    #[test]
+    fn channels_that_come_last_are_named() {
+        let model: Model = Sequential::new("m", [32, 32, 3]).conv2d(8, 5).relu().flatten().linear(10).into();
+        let text = message(&model);
+        assert!(text.ends_with("images are [channels, height, width]: write [3, 32, 32], not [32, 32, 3]"), "{text}");
+        let text = message(&models::builtin("unet").expect("is there").with_input([250, 250, 3]));
+        assert!(text.ends_with("write [3, 240, 240] or [3, 256, 256], not [250, 250, 3]"), "{text}");
+        let text = message(&models::builtin("resnet18").expect("is there").with_input([224, 224]));
+        assert!(text.ends_with("write [1, 224, 224], or [3, 224, 224] in colour"), "{text}");
+        // A model that takes it all the same, as images 3 wide with 32 channels.
+        let padded: Model = Sequential::new("m", [32, 32, 3]).push(Conv2d::new(8, 3).padding(1)).flatten().into();
+        assert!(padded.output_shape().is_ok());
+        assert_eq!(padded.channels_first(), Some([3, 32, 32].into()));
+        for (name, input) in [("resnet18", [224, 224, 3]), ("unet", [256, 256, 1])] {
+            let model = models::builtin(name).expect("is there").with_input(input);
+            assert_eq!(model.channels_first(), Some([input[2], input[0], input[1]].into()), "{name}");
+        }
+        // Tables and images as they should be.
+        for input in [[3, 32, 32], [4, 3, 3], [32, 5, 5]] {
+            let model: Model = Sequential::new("m", input).conv2d(2, 1).into();
+            assert_eq!(model.channels_first(), None, "{input:?}");
+        }
+        assert_eq!(Model::from(Sequential::new("m", [32, 32, 3]).flatten().linear(2)).channels_first(), None);
+    }
+
+    #[test]
+    fn what_no_input_mends_is_said_as_it_is() {
+        let model: Model = Sequential::new("m", [3, 32, 32]).linear(4).into();
+        assert_eq!(message(&model).matches(';').count(), 1, "{}", message(&model));
+    }
+}
