@@ -68,14 +68,27 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// The text, or its beginning with an ellipsis, in at most `width` pixels; nothing where hardly a word fits.
-pub(super) fn fit(text: &str, width: f64, font_size: f64) -> Option<String> {
-    let room = (width / (font_size * CHAR)).floor().max(0.0) as usize;
-    let length = text.chars().count();
-    if length <= room {
-        return Some(text.to_owned());
+/// Estimated width of a text in pixels. What is not ASCII may be as wide as it is high.
+pub(super) fn width(text: &str, font_size: f64) -> f64 {
+    text.chars().map(|c| if c.is_ascii() { CHAR } else { 1.0 }).sum::<f64>() * font_size
+}
+
+/// The text where it takes at most `room` pixels, else as much of its end as does, after an ellipsis.
+pub(super) fn end_of(text: &str, room: f64, font_size: f64) -> String {
+    let mut starts = text.char_indices().map(|(at, _)| at);
+    match starts.find(|&at| width(&text[at..], font_size) + if at > 0 { font_size } else { 0.0 } <= room) {
+        Some(0) => text.to_owned(),
+        Some(at) => format!("…{}", &text[at..]),
+        None => String::new(),
     }
-    (room >= 5).then(|| text.chars().take(room - 1).chain(['…']).collect())
+}
+
+/// The longest name of `features.block1.conv2:conv2d` that takes at most `room` pixels: the whole, that of the layer, and the
+/// last parts of that. Half a name says nothing.
+pub(super) fn name_in(name: &str, room: f64, font_size: f64) -> Option<&str> {
+    let layer = name.split(':').next().unwrap_or(name);
+    let parts = layer.match_indices('.').map(|(dot, _)| &layer[dot + 1..]);
+    [name, layer].into_iter().chain(parts).find(|name| !name.is_empty() && width(name, font_size) <= room)
 }
 
 #[cfg(test)]
@@ -83,10 +96,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_escaped_and_cut() {
+    fn text_is_escaped() {
         assert_eq!(escape("a<b>&\"c\u{1}\n"), "a&lt;b&gt;&amp;&quot;c\u{fffd} ");
-        assert_eq!(fit("linear1", 100.0, 11.0).as_deref(), Some("linear1"));
-        assert_eq!(fit("linear1:matmul", 60.0, 11.0).as_deref(), Some("linear1:…"));
-        assert_eq!(fit("linear1:matmul", 20.0, 11.0), None);
+    }
+
+    #[test]
+    fn names_are_never_cut_in_the_middle() {
+        let name = "features.block1.conv2:conv2d";
+        for (room, shown) in [
+            (190.0, Some(name)),
+            (180.0, Some("features.block1.conv2")),
+            (130.0, Some("block1.conv2")),
+            (70.0, Some("conv2")),
+            (30.0, None),
+        ] {
+            assert_eq!(name_in(name, room, 11.0), shown, "{room}");
+        }
+        assert_eq!(name_in("workspace", 40.0, 11.0), None);
+        assert_eq!(end_of("linear1", 100.0, 10.0), "linear1");
+        assert_eq!(end_of("features.linear1", 60.0, 10.0), "….linear1");
+        assert_eq!(end_of("模型模型", 30.0, 10.0), "…模型");
+        assert_eq!(end_of("linear1", 3.0, 10.0), "");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::super::{ArenaRole, Plan, Planned};
-use super::ink::{PATTERNS, STYLE, action_color, action_name, block_color, escape, fit};
+use super::ink::{PATTERNS, STYLE, action_color, action_name, block_color, end_of, escape, name_in, width};
 use super::timeline::{Block, Content, End, Timeline};
 use super::{format_bytes, format_ns, format_parts, percent};
 use crate::graph::Pass;
@@ -19,7 +19,8 @@ const GAP: f64 = 26.0;
 /// What is always there, below the plot.
 const FIXED_HEIGHT: f64 = 30.0;
 const STRIP_HEIGHT: f64 = 13.0;
-const LAYERS_HEIGHT: f64 = 92.0;
+/// Room for the names of layers: as much as they take, between these.
+const LAYERS_HEIGHT: [f64; 2] = [92.0, 300.0];
 /// A budget further above the memory that is used than this is not drawn to scale.
 const HEADROOM: f64 = 1.35;
 
@@ -54,6 +55,7 @@ struct Drawing<'a> {
     bases: BTreeMap<u32, u64>,
     /// Bytes at the top of the plot.
     top_bytes: f64,
+    layers_height: f64,
     svg: String,
 }
 
@@ -76,7 +78,10 @@ impl<'a> Drawing<'a> {
         let room = plan.budget_bytes.map(|budget| budget.saturating_sub(plan.fixed_bytes()) as f64);
         let arena = (end as f64).max(1.0);
         let top_bytes = arena.max(room.filter(|room| *room <= arena * HEADROOM).unwrap_or(0.0)) * 1.05;
-        Drawing { plan, panels: panels(planned), bases, top_bytes, svg: String::new() }
+        let panels = panels(planned);
+        let layers = panels.iter().flat_map(|panel| &panel.timeline.steps).map(|step| width(&step.layer, 11.0) + 12.0);
+        let layers_height = layers.fold(LAYERS_HEIGHT[0], f64::max).min(LAYERS_HEIGHT[1]);
+        Drawing { plan, panels, bases, top_bytes, layers_height, svg: String::new() }
     }
 
     /// Where so many transient bytes are.
@@ -90,7 +95,7 @@ impl<'a> Drawing<'a> {
 
     fn draw(mut self, model: &str) -> String {
         let (width, height) =
-            (self.right() + RIGHT, TOP + PLOT_HEIGHT + FIXED_HEIGHT + STRIP_HEIGHT + LAYERS_HEIGHT + 16.0);
+            (self.right() + RIGHT, TOP + PLOT_HEIGHT + FIXED_HEIGHT + STRIP_HEIGHT + self.layers_height + 16.0);
         put!(
             self,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -115,7 +120,8 @@ impl<'a> Drawing<'a> {
 
     fn heading(&mut self, model: &str) {
         let plan = self.plan;
-        put!(self, "<text class=\"title\" x=\"{LEFT}\" y=\"30\">{}, batch {}</text>", escape(model), plan.batch);
+        let title = end_of(&format!("{model}, batch {}", plan.batch), self.right() - LEFT, 20.0);
+        put!(self, "<text class=\"title\" x=\"{LEFT}\" y=\"30\">{}</text>", escape(&title));
         let budget =
             plan.budget_bytes.map_or_else(|| "no budget".to_owned(), |b| format!("budget {}", format_bytes(b)));
         let mut parts = vec![
@@ -174,13 +180,7 @@ impl<'a> Drawing<'a> {
 
     fn panel(&mut self, panel: &Panel) {
         let bottom = TOP + PLOT_HEIGHT;
-        put!(
-            self,
-            "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            panel.x,
-            TOP - 8.0,
-            escape(&fit(&panel.title, panel.width, 12.0).unwrap_or_default())
-        );
+        put!(self, "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>", panel.x, TOP - 8.0, escape(&panel.title));
         for block in &panel.timeline.blocks {
             self.block(panel, block);
         }
@@ -205,8 +205,8 @@ impl<'a> Drawing<'a> {
         let start = base.saturating_add(block.place.offset_bytes) as f64;
         let (x, right) = (panel.x(block.start), panel.x(block.end));
         let (y, bottom) = (self.y(start + block.place.size_bytes as f64), self.y(start));
-        let (width, height) = (right - x, bottom - y);
-        let frame = format!("x=\"{x:.1}\" y=\"{y:.2}\" width=\"{width:.1}\" height=\"{height:.2}\"");
+        let (across, height) = (right - x, bottom - y);
+        let frame = format!("x=\"{x:.1}\" y=\"{y:.2}\" width=\"{across:.1}\" height=\"{height:.2}\"");
         let class = if block.recomputed { "block again" } else { "block" };
         put!(self, "<g><title>{}</title>", escape(&tooltip(block)));
         put!(self, "<rect class=\"{class}\" {frame} fill=\"{}\"/>", block_color(block.content));
@@ -214,7 +214,7 @@ impl<'a> Drawing<'a> {
             put!(self, "<rect {frame} fill=\"url(#again)\" pointer-events=\"none\"/>");
         }
         if block.ended == End::Offloaded {
-            let x = right - 2.5_f64.min(width);
+            let x = right - 2.5_f64.min(across);
             put!(
                 self,
                 "<rect x=\"{x:.1}\" y=\"{y:.2}\" width=\"{:.1}\" height=\"{height:.2}\" fill=\"#7b2cbf\"/>",
@@ -222,7 +222,7 @@ impl<'a> Drawing<'a> {
             );
         }
         let size = format_bytes(block.place.size_bytes);
-        let (middle_x, middle_y) = (x + width / 2.0, y + height / 2.0);
+        let (middle_x, middle_y) = (x + across / 2.0, y + height / 2.0);
         let mut text = |x: f64, y: f64, turn: &str, text: &str| {
             let text = escape(text);
             put!(
@@ -230,20 +230,21 @@ impl<'a> Drawing<'a> {
                 "<text class=\"in\" transform=\"translate({x:.1} {y:.1}){turn}\" text-anchor=\"middle\">{text}</text>"
             );
         };
-        let sideways = width < 44.0 && height > 1.5 * width;
+        let sideways = across < 44.0 && height > 1.5 * across;
         if !sideways && height >= 13.0 {
-            if let Some(name) = fit(&block.name, width - 6.0, 11.0) {
-                if height >= 30.0 && fit(&size, width - 6.0, 11.0).as_deref() == Some(&size) {
-                    text(middle_x, middle_y - 2.0, "", &name);
+            if let Some(name) = name_in(&block.name, across - 6.0, 11.0) {
+                if height >= 30.0 && width(&size, 11.0) <= across - 6.0 {
+                    text(middle_x, middle_y - 2.0, "", name);
                     text(middle_x, middle_y + 11.0, "", &size);
                 } else {
-                    text(middle_x, middle_y + 4.0, "", &name);
+                    text(middle_x, middle_y + 4.0, "", name);
                 }
             }
-        } else if sideways && width >= 12.0 {
-            let label = format!("{}  {size}", block.name);
-            if let Some(name) = fit(&label, height - 6.0, 11.0) {
-                text(middle_x + 4.0, middle_y, " rotate(-90)", &name);
+        } else if sideways && across >= 12.0 {
+            if let Some(name) = name_in(&block.name, height - 6.0, 11.0) {
+                let both = format!("{name}  {size}");
+                let label = if width(&both, 11.0) <= height - 6.0 { &both } else { name };
+                text(middle_x + 4.0, middle_y, " rotate(-90)", label);
             }
         }
         self.svg.push_str("</g>\n");
@@ -266,7 +267,7 @@ impl<'a> Drawing<'a> {
                 tip.split('\u{0}').map(escape).collect::<Vec<_>>().join("&#10;")
             );
             let name = action_name(action);
-            if fit(name, right - x - 4.0, 10.0).as_deref() == Some(name) {
+            if width(name, 10.0) <= right - x - 4.0 {
                 put!(
                     self,
                     "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" style=\"font-size:10px;fill:#fff\">{name}</text>",
@@ -287,8 +288,9 @@ impl<'a> Drawing<'a> {
             let middle = x.midpoint(right);
             put!(self, "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{:.1}\" stroke=\"#adb5bd\"/>", y + 4.0);
             let left = x.max(free + 6.0);
-            if let Some(name) = fit(&run[0].layer, right - left - 2.0, 11.0).filter(|name| !name.ends_with('…')) {
-                let (name, middle) = (escape(&name), left.midpoint(right));
+            let layer = &run[0].layer;
+            if width(layer, 11.0) <= right - left - 2.0 {
+                let (name, middle) = (escape(layer), left.midpoint(right));
                 put!(
                     self,
                     "<text class=\"small\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>",
@@ -296,7 +298,7 @@ impl<'a> Drawing<'a> {
                 );
                 free = right - 6.0;
             } else if middle >= free + 12.0 {
-                let name = escape(&fit(&run[0].layer, LAYERS_HEIGHT - 12.0, 11.0).unwrap_or_default());
+                let name = escape(&end_of(layer, self.layers_height - 12.0, 11.0));
                 put!(
                     self,
                     "<text class=\"small\" transform=\"translate({:.1} {:.1}) rotate(-90)\" text-anchor=\"end\">{name}</text>",
@@ -363,7 +365,7 @@ impl<'a> Drawing<'a> {
         if host_bytes > 0 {
             let _ = write!(text, "; on the host {}", format_bytes(host_bytes));
         }
-        let text = escape(&fit(&text, width - 16.0, 12.0).unwrap_or_default());
+        let text = escape(&text);
         put!(self, "<text x=\"{:.1}\" y=\"{:.1}\">{text}</text>", LEFT + 8.0, y + FIXED_HEIGHT / 2.0 + 4.0);
     }
 
@@ -437,7 +439,7 @@ fn panels(planned: &Planned) -> Vec<Panel> {
     let mut x = LEFT;
     for panel in &mut panels {
         let share = panel.timeline.steps.len() as f64 / steps as f64;
-        (panel.x, panel.width) = (x, ((PLOT_WIDTH - gaps) * share).max(200.0));
+        (panel.x, panel.width) = (x, ((PLOT_WIDTH - gaps) * share).max(width(&panel.title, 12.0)));
         x += panel.width + GAP;
     }
     panels
