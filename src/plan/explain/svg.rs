@@ -240,12 +240,13 @@ impl<'a> Drawing<'a> {
                     text(middle_x, middle_y + 4.0, "", name);
                 }
             }
-        } else if sideways && across >= 12.0 {
-            if let Some(name) = name_in(&block.name, height - 6.0, 11.0) {
-                let both = format!("{name}  {size}");
-                let label = if width(&both, 11.0) <= height - 6.0 { &both } else { name };
-                text(middle_x + 4.0, middle_y, " rotate(-90)", label);
-            }
+        } else if sideways
+            && across >= 12.0
+            && let Some(name) = name_in(&block.name, height - 6.0, 11.0)
+        {
+            let both = format!("{name}  {size}");
+            let label = if width(&both, 11.0) <= height - 6.0 { &both } else { name };
+            text(middle_x + 4.0, middle_y, " rotate(-90)", label);
         }
         self.svg.push_str("</g>\n");
     }
