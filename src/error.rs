@@ -355,7 +355,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<
     near.retain(|(likeness, _)| *likeness > NEAR);
     near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let best = near.first().map_or(0.0, |(likeness, _)| *likeness);
-    near.into_iter().take_while(|(likeness, _)| best - likeness < 0.05).take(3).map(|(_, known)| known).collect()
+    near.into_iter().take_while(|(likeness, _)| best - likeness < 0.03).take(3).map(|(_, known)| known).collect()
 }
 
 /// The sentence that says that there is no such name, and which one may be meant.
@@ -363,7 +363,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<
 /// ```
 /// use tightfit::error::unknown;
 ///
-/// assert_eq!(unknown("loss", "mze", ["mse", "mae"]), "unknown loss `mze`: did you mean `mse`? (one of mse, mae)");
+/// assert_eq!(unknown("loss", "mes", ["mse", "mae"]), "unknown loss `mes`: did you mean `mse`? (one of mse, mae)");
 /// ```
 pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<_> = known.into_iter().collect();
