@@ -406,8 +406,8 @@ debug_as_sentence! {
     GraphError: Op { node, source }, LossShape { found }, NoParameters, Layer { layer, reason };
     ShaderError: Missing { path }, Directive { path, line, reason }, Invalid { kernel, reason };
     PlanError: Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }, Request(inner), Graph(inner), Binding { value, size_bytes, limit_bytes, advice }, Unusable(inner), Invalid(inner);
-    DeviceError: NoAdapter, Unknown { selector, available }, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner);
-    DataError: Io { path, source }, Missing { path, hint }, Corrupt { path, reason }, Download { url, reason }, Mismatch(inner);
+    DeviceError: NoAdapter, Unknown { selector, available }, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner), HostMemory(inner);
+    DataError: Io { path, source }, Missing { path, hint }, Corrupt { path, reason }, Download { url, reason }, Mismatch(inner), HostMemory(inner);
     TrainError: NonFinite { step, loss, place, kept }, Setting(inner), Graph(inner), Plan(inner), Device(inner), Data(inner);
 }
 

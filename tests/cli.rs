@@ -114,7 +114,7 @@ fn settings_that_make_no_sense_are_refused() {
         assert!(refused(&["plan", "mnist-cnn", option, value], 2).starts_with(option));
     }
     assert!(refused(&["plan", "mnist-cnn", "--batch", "4", "--micro-batches", "5"], 2).contains('5'));
-    assert!(refused(&["plan", "mnist-rnn"], 2).contains("mnist-lstm"));
+    assert!(refused(&["plan", "mnist-rnn"], 2).contains("mnist-cnn"));
     assert!(refused(&["plan", "gone.toml"], 2).contains("gone.toml"));
     assert!(refused(&["plan", "mnist-cnn", "--wat"], 2).contains("--wat"));
     assert!(refused(&["plan"], 2).contains("MODEL"));
@@ -134,12 +134,73 @@ fn model_files_that_do_not_fit_together_name_the_place() {
             assert!(message.contains(word), "{word}: {message}");
         }
     };
-    check("kernel = 4", "kernal = 4", &["bad.toml", "line 9", "kernal"]);
+    check("kernel = 4", "kernal = 4", &["bad.toml", "line 11", "kernal", "did you mean `kernel`?"]);
     check("kind = \"flatten\"", "kind = \"relu\"", &["linear1", "flatten"]);
     check("kernel = 4", "kernel = 40", &["pool1", "40"]);
-    check("[1, 28, 28]", "28", &["bad.toml", "line 3", "sequence"]);
+    check("[1, 28, 28]", "28", &["bad.toml", "line 3", "a list"]);
     check("lr = 0.1", "lr = 0.1\nmomentum = 2.0", &["momentum"]);
     check("out_features = 10", "out_features = 99999999999", &["linear1", "out_features"]);
+}
+
+#[test]
+fn names_and_shapes_that_are_wrong_say_what_is_right() {
+    for (args, words) in [
+        (&["plan", "resnet5"][..], "did you mean `resnet50`?"),
+        (&["plan", "mnist_cnn"], "did you mean `mnist-cnn`?"),
+        (&["plan", "nothing"], "choose one of mnist-mlp, mnist-cnn"),
+        (&["plan", "lenett.toml"], "or the built-in model lenet"),
+        (&["plan", "resnet18", "--input", "224x224x3"], "channels come first, as in 3x224x224"),
+        (&["plan", "unet", "--input", "250x250x3"], "write [3, 240, 240] or [3, 256, 256]"),
+        (&["plan", "unet", "--input", "3x250x250"], "multiples of 16 fit: use [3, 240, 240] or [3, 256, 256]"),
+        (&["plan", "mnist-cnn", "--device", "cp"], "did you mean `cpu`?"),
+    ] {
+        let message = refused(args, 2);
+        assert!(message.contains(words), "{words}: {message}");
+    }
+    assert_eq!(run(&["plan", "mnist-mlp", "--budget", "8G", "--optimizer", "SGD"]).status.code(), Some(0));
+}
+
+/// Runs on a terminal of 80 columns; returns the lines without what moves the cursor or colours.
+#[cfg(target_os = "linux")]
+fn on_terminal(args: &str) -> Vec<String> {
+    let command = format!("stty cols 80 rows 24; exec {} {args}", env!("CARGO_BIN_EXE_tightfit"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).env_remove("RUST_LOG").env("TERM", "xterm").stdin(Stdio::null());
+    let output = script.env("VK_DRIVER_FILES", "/nonexistent").env("VK_ICD_FILENAMES", "/nonexistent").output();
+    let text = stdout(&output.expect("script runs"));
+    let mut plain = String::new();
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\u{1b}' => drop(characters.find(char::is_ascii_alphabetic)),
+            c => plain.push(c),
+        }
+    }
+    plain.split(['\n', '\r']).map(str::to_owned).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_wider_than_the_terminal() {
+    let fixture = Fixture::new();
+    let (model, data) = (fixture.path("tiny.toml"), fixture.dir.path().display().to_string());
+    let train = format!("train {} --data {data} --device cpu --budget 1MiB --batch 10 --epochs 3", model.display());
+    for (args, word) in [
+        ("train --help", "--budget"),
+        ("plan resnet50 --batch 4 --micro-batches 1", "layer3.5"),
+        ("plan mnist-unet --batch 64 --micro-batches 1 --budget 38MiB", "recomputed"),
+        ("plan mnist-mlp --batch 64 --sweep", "smallest budget"),
+        ("plan mnist-mlp --budget 20MB --max-batch", "largest batch"),
+        ("plan mnist-mlp --budget 1MB", "is too small"),
+        ("plan transformer", "choose one of"),
+        (&train, "measured peak = planned peak"),
+    ] {
+        let lines = on_terminal(args);
+        assert!(lines.iter().any(|line| line.contains(word)), "{args}: {lines:?}");
+        for line in lines {
+            assert!(line.chars().count() <= 80 || line.split_whitespace().count() == 1, "{args}: {line}");
+        }
+    }
 }
 
 #[test]

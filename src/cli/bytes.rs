@@ -1,22 +1,28 @@
 //! Sizes as people write them.
 
-const ADVICE: &str = "write a number of bytes or a size such as 64MiB or 1.5GB";
+const ADVICE: &str = "write a size such as 8G, 64MiB or 1.5GB, or a number of bytes";
 
-/// Units and their bytes, in lower case.
-const UNITS: [(&str, u64); 10] = [
-    ("", 1),
-    ("b", 1),
-    ("kb", 1_000),
-    ("mb", 1_000_000),
-    ("gb", 1_000_000_000),
-    ("tb", 1_000_000_000_000),
-    ("kib", 1 << 10),
-    ("mib", 1 << 20),
-    ("gib", 1 << 30),
-    ("tib", 1 << 40),
-];
+/// Prefixes and their powers of the base.
+const PREFIXES: [&str; 5] = ["", "k", "m", "g", "t"];
 
-/// Reads `64MiB`, `1.5GB`, `100 KiB` or plain bytes; a fraction of a byte is dropped.
+/// Bytes of a unit in lower case. With a B they are those of the standards, kB of 1000 bytes and KiB of 1024; a letter alone
+/// is of 1024, as for `docker` and `ulimit`. Nobody counts memory in bits.
+fn scale(unit: &str) -> Option<u64> {
+    let unit = match unit {
+        "byte" | "bytes" => "b",
+        unit => unit,
+    };
+    let (prefix, base) = match (unit.strip_suffix("ib"), unit.strip_suffix('b')) {
+        (Some(prefix), _) => (prefix, 1024),
+        (None, Some(prefix)) => (prefix, 1000),
+        (None, None) => (unit.strip_suffix('i').unwrap_or(unit), 1024_u64),
+    };
+    let power = PREFIXES.iter().position(|known| *known == prefix)?;
+    // An i belongs to a prefix.
+    (power > 0 || !unit.starts_with('i')).then(|| base.pow(power as u32))
+}
+
+/// Reads `8G`, `64MiB`, `1.5 GB` or plain bytes; a fraction of a byte is dropped. Digits may be grouped by `_`.
 ///
 /// Exact: no number passes through a float.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
@@ -24,20 +30,25 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if text.is_empty() {
         return Err(format!("it is empty: {ADVICE}"));
     }
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if text.starts_with('-') {
         return Err(format!("it must be above 0: {ADVICE}"));
     }
-    if whole.is_empty() || fraction.contains('.') || (fraction.is_empty() && number.contains('.')) {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    if unit.starts_with(',') {
+        return Err(format!("a comma may stand for a point or for nothing: {ADVICE}"));
+    }
+    let number = number.replace('_', "");
+    let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.ends_with('.') {
         return Err(format!("this is not a size: {ADVICE}"));
     }
     let unit = unit.trim_start().to_ascii_lowercase();
-    let Some(&(_, scale)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+    let Some(scale) = scale(&unit) else {
         return Err(format!("`{}` is not a unit: {ADVICE}", unit.escape_default()));
     };
     let too_large = || format!("it is larger than any memory: {ADVICE}");
+    let whole = if whole.is_empty() { "0" } else { whole };
     let whole = whole.parse::<u64>().map_err(|_| too_large())?.checked_mul(scale).ok_or_else(too_large)?;
     // Digits beyond the 18th are far below a byte in every unit.
     let fraction = &fraction[..fraction.len().min(18)];
@@ -70,6 +81,20 @@ mod tests {
             ("0.3333333333333333333333333333KB", 333),
             ("18446744073709551615", u64::MAX),
             (" 7 ", 7),
+            ("8G", 8 << 30),
+            ("8g", 8 << 30),
+            ("8 G", 8 << 30),
+            ("8Gi", 8 << 30),
+            ("8 GiB", 8 << 30),
+            ("8GB", 8_000_000_000),
+            ("8Gb", 8_000_000_000),
+            ("512M", 512 << 20),
+            ("512k", 512 << 10),
+            ("1.5g", 3 << 29),
+            (".5GB", 500_000_000),
+            ("2T", 2 << 40),
+            ("27_000_000", 27_000_000),
+            ("64 bytes", 64),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
@@ -91,9 +116,17 @@ mod tests {
             ("1.2.3", "not a size"),
             ("1.5", "whole number"),
             ("1.", "not a size"),
-            (".5GB", "not a size"),
+            (".", "not a size"),
+            ("G", "not a size"),
+            ("_", "not a size"),
             ("12 parsecs", "not a unit"),
-            ("5M", "not a unit"),
+            ("5i", "not a unit"),
+            ("5iB", "not a unit"),
+            ("5 M B", "not a unit"),
+            ("8GBit", "not a unit"),
+            ("50%", "not a unit"),
+            ("1,5GB", "comma"),
+            ("27,000,000", "comma"),
             ("18446744073709551616", "larger than any memory"),
             ("20000000000GiB", "larger than any memory"),
             ("18446744073709551.616KB", "larger than any memory"),

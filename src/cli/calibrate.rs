@@ -127,7 +127,7 @@ fn show_tiles(tiles: &[Tuned], output: &Output) {
     for Tuned { kind, size, nodes, best, share, taken } in tiles {
         let name = format!("{kind:?}, {size:?}").to_lowercase();
         let tile = format!("{}x{}", best.rows, best.columns);
-        let outcome = if *taken { "taken" } else { "no clear gain: the usual one stays" };
+        let outcome = if *taken { "taken" } else { "no clear gain" };
         output.text(format_args!("{name:<24} {nodes:>5} {tile:>10} {:>8.0}%  {outcome}", share * 100.0));
         output.object(&json!({
             "event": "tile",

@@ -10,7 +10,7 @@ use super::output::Output;
 pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
     let adapters = device::list()?;
     output.text(format_args!(
-        "{:<5}  {:<40}  {:<7}  {:<10}  {:>11}",
+        "{:<5}  {:<36}  {:<7}  {:<10}  {:>11}",
         "index", "name", "backend", "type", "largest buffer"
     ));
     for adapter in &adapters {
@@ -20,7 +20,7 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
             format!("  cannot run tightfit: lacks {}", adapter.missing.join(", "))
         };
         output.text(format_args!(
-            "{:<5}  {:<40}  {:<7}  {:<10}  {:>14}{note}",
+            "{:<5}  {:<36}  {:<7}  {:<10}  {:>14}{note}",
             adapter.index,
             adapter.name,
             adapter.backend,
@@ -32,7 +32,7 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
         output.object(&object);
     }
     output.text(format_args!(
-        "{:<5}  {:<40}  {:<7}  {:<10}  {:>14}",
+        "{:<5}  {:<36}  {:<7}  {:<10}  {:>14}",
         "cpu", "interpreter: exact, slow, no driver", "-", "cpu", "-"
     ));
     output.object(&json!({

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use tightfit::error::PlanError;
 use tightfit::nn::Model;
-use tightfit::plan::{Largest, Lever, format_bytes, format_ns, format_parts};
+use tightfit::plan::{Largest, Lever, Plan, format_bytes, format_ns, format_parts};
 use tightfit::train::{self, Config, MOST_SAMPLES, Machine};
 
 use super::describe::describe;
 use super::failure::{Failure, INFEASIBLE};
-use super::output::Output;
+use super::output::{Output, table};
 
 /// Budgets of a sweep besides the smallest.
 const POINTS: usize = 9;
@@ -17,26 +17,23 @@ pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &
     let plans = train::sweep(model, config, machine, POINTS)?;
     let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
     output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
-    output.text(format_args!(
-        "{:>12}  {:>12}  {:>12}  {:>8}  {:>18}  {:>12}  {:>12}",
-        "budget", "peak", "a step", "overhead", "micro-batches", "recomputed", "offloaded"
-    ));
-    for plan in &plans {
+    let heading = ["budget", "peak", "a step", "overhead", "micro-batches", "recomputed", "offloaded"];
+    let row = |plan: &Plan| {
         let bytes = |lever| match plan.lever(lever).size_bytes {
             0 => "-".to_owned(),
             bytes => format_bytes(bytes),
         };
-        output.text(format_args!(
-            "{:>12}  {:>12}  {:>12}  {:>7.1}%  {:>18}  {:>12}  {:>12}",
+        [
             plan.budget_bytes.map_or_else(|| "none".to_owned(), format_bytes),
             format_bytes(plan.peak_bytes),
             format_ns(plan.predicted_step_ns as f64),
-            plan.overhead() * 100.0,
+            format!("{:.1}%", plan.overhead() * 100.0),
             format_parts(&plan.micro_batches),
             bytes(Lever::Recompute),
-            bytes(Lever::Offload)
-        ));
-    }
+            bytes(Lever::Offload),
+        ]
+    };
+    output.text(table(&[&[heading.map(str::to_owned)], &*plans.iter().map(row).collect::<Vec<_>>()].concat()));
     let least_bytes = least.budget_bytes.unwrap_or(least.peak_bytes);
     output.text(format_args!(
         "\nsmallest budget {} ({least_bytes} bytes), unconstrained {}; a budget that is left out is no faster than the one \
@@ -109,14 +106,14 @@ fn row(output: &Output, name: &str, found: Option<&Largest>) {
         _ => "",
     };
     output.text(format_args!(
-        "{name:<20} {size:>12}{note}  micro-batches {}, peak {}, {} a step",
+        "{name:<20} {size:>12}{note}\n  micro-batches {}, peak {}, {} a step",
         format_parts(&plan.micro_batches),
         format_bytes(plan.peak_bytes),
         format_ns(plan.predicted_step_ns as f64)
     ));
     // That no more fits the budget is what was asked; anything else should be said.
     if let Some(error @ PlanError::Binding { .. }) = beyond {
-        output.text(format_args!("{:<20} {:>12}  not more because {error}", "", ""));
+        output.text(format_args!("  not more because {error}"));
     }
 }
 

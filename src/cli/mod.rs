@@ -18,7 +18,7 @@ mod settings;
 mod train;
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -26,6 +26,7 @@ use clap::{Parser, Subcommand};
 
 use failure::{BAD_INPUT, Failure};
 use output::Output;
+use tightfit::error::unknown;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 2 files, devices or settings are not right, 3 no plan meets the budget, \
@@ -64,7 +65,7 @@ enum Command {
 
 /// Runs the command line of this process.
 pub(crate) fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    logger().init();
     let args: Vec<OsString> = std::env::args_os().collect();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
@@ -95,10 +96,27 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// Warnings in one sentence, as errors are; whoever asks for more by `RUST_LOG` gets the time and the module too.
+fn logger() -> env_logger::Builder {
+    let mut logger = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"));
+    if std::env::var_os(env_logger::DEFAULT_FILTER_ENV).is_none() {
+        logger.format(|out, record| {
+            let level = if record.level() == log::Level::Warn { "warning" } else { "error" };
+            writeln!(out, "{}", for_people(&format!("{level}: {}", record.args())))
+        });
+    }
+    logger
+}
+
+/// No wider than the terminal, where standard error is one.
+fn for_people(line: &str) -> String {
+    if io::stderr().is_terminal() { output::wrapped(line, textwrap::termwidth()) } else { line.to_owned() }
+}
+
 fn report(output: &Output, failure: &Failure) -> ExitCode {
     output.object(&failure.to_json());
     // Standard error may be closed; the exit code still says it.
-    let _ = io::stderr().write_all(format!("error: {}\n", failure.message).as_bytes());
+    let _ = writeln!(io::stderr(), "{}", for_people(&format!("error: {}", failure.message)));
     ExitCode::from(failure.exit_code)
 }
 
@@ -117,6 +135,30 @@ fn usage(error: &clap::Error) -> Failure {
         let value = context(ContextKind::InvalidValue);
         let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
         return Failure::bad_input(format!("{argument} `{}`: {reason}", value.escape_debug()));
+    }
+    let strings = |kind| match error.get(kind) {
+        Some(ContextValue::Strings(strings)) => strings.iter().map(String::as_str).collect(),
+        Some(ContextValue::String(string)) => vec![string.as_str()],
+        _ => Vec::new(),
+    };
+    let (valid, wrong) = (strings(ContextKind::ValidValue), strings(ContextKind::InvalidValue));
+    if let (ErrorKind::InvalidValue, [wrong], [argument]) =
+        (error.kind(), &wrong[..], &strings(ContextKind::InvalidArg)[..])
+    {
+        let argument = argument.split_whitespace().next().unwrap_or_default();
+        return Failure::bad_input(format!("{argument}: {}", unknown("value", wrong, valid)));
+    }
+    let unknown_name = match error.kind() {
+        ErrorKind::UnknownArgument => Some(("option", ContextKind::InvalidArg, ContextKind::SuggestedArg)),
+        ErrorKind::InvalidSubcommand => {
+            Some(("command", ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand))
+        }
+        _ => None,
+    };
+    if let Some((what, wrong, near)) = unknown_name
+        && let ([wrong, ..], [near, ..]) = (&strings(wrong)[..], &strings(near)[..])
+    {
+        return Failure::bad_input(format!("unknown {what} `{}`: did you mean `{near}`?", wrong.escape_debug()));
     }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -146,7 +188,18 @@ mod tests {
         );
         assert!(message(&["train"]).contains("<MODEL>"));
         assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
-        assert!(message(&["train", "mnist-cnn", "--optimizer", "adamax"]).contains("sgd"));
+        for (args, expected) in [
+            (&["train", "m", "--optimizer", "adamax"][..], "--optimizer: unknown value `adamax`: did you mean `adam`?"),
+            (&["plan", "m", "--without", "ofload"], "--without: unknown value `ofload`: did you mean `offload`?"),
+            (&["plan", "m", "--batch-norm", "gost"], "--batch-norm: unknown value `gost`: did you mean `ghost`?"),
+            (&["plan", "m", "--bugdet", "8G"], "unknown option `--bugdet`: did you mean `--budget`?"),
+            (&["trian", "m"], "unknown command `trian`: did you mean `train`?"),
+            (&["data", "mnits"], "unknown command `mnits`: did you mean `mnist`?"),
+            (&["bench", "v9"], "[WORKLOAD]: unknown value `v9`: choose one of w1, w2, w3, w3b, w4, w5"),
+        ] {
+            assert!(message(args).starts_with(expected), "{}", message(args));
+        }
+        assert!(Cli::try_parse_from(["tightfit", "plan", "m", "--optimizer", "AdamW", "--without", "Offload"]).is_ok());
         assert!(message(&[]).contains("train"));
         assert!(message(&["data"]).contains("mnist"));
         assert!(!message(&["train"]).contains('\n'));

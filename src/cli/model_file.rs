@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use tightfit::error::DataError;
+use tightfit::error::{DataError, nearest, unknown};
 use tightfit::files;
 use tightfit::models;
 use tightfit::nn::{Input, Layer, Model, Sequential};
@@ -38,7 +38,7 @@ struct Contents {
     #[serde(default)]
     tokens: bool,
     loss: Option<Spanned<toml::Value>>,
-    optimizer: Option<Optimizer>,
+    optimizer: Option<Spanned<toml::Value>>,
     groups: Option<Parts>,
     layers: Parts,
 }
@@ -74,14 +74,16 @@ pub(crate) fn open(name: &OsStr) -> Result<ModelFile, Failure> {
     }
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+    let shown = name.to_string_lossy();
     if !is_toml && !path.exists() {
-        return Err(Failure::bad_input(format!(
-            "no model `{}`: give {} or a TOML file",
-            name.to_string_lossy().escape_debug(),
-            models::NAMES.join(", ")
-        )));
+        let more = if nearest(&shown, models::NAMES).is_empty() { ", or give a TOML file" } else { "" };
+        return Err(Failure::bad_input(unknown("model", &shown, models::NAMES) + more));
     }
-    let hint = format!("give a TOML file that is there, or {}", models::NAMES.join(", "));
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let hint = match nearest(&stem, models::NAMES).first() {
+        Some(model) => format!("give a TOML file that is there, or the built-in model {model}"),
+        None => "give a TOML file that is there, or a built-in model (`tightfit plan --help` lists them)".to_owned(),
+    };
     let text = String::from_utf8(files::read(path, MAX_FILE_BYTES, &hint)?);
     let text = text.map_err(|_| "is not text: give a TOML file".to_owned());
     Ok(text.and_then(|text| parse(&text)).map_err(|reason| DataError::Corrupt { path: path.to_owned(), reason })?)
@@ -98,33 +100,90 @@ fn loss_of(name: &str) -> Option<Loss> {
 
 /// Reads the text of a model file; an error names the line.
 fn parse(text: &str) -> Result<ModelFile, String> {
-    let contents: Contents = toml::from_str(text).map_err(|error| located(text, error.span(), &error))?;
+    let contents: Contents = toml::from_str(text).map_err(|error| located(text, error.span(), None, &error))?;
     let Contents { name, input, tokens, loss, optimizer, groups, layers } = contents;
     let input = if tokens { Input::tokens(input) } else { Input::values(input) };
     let mut model = Sequential::new(name, input);
     for layer in layers.0 {
-        model = model.push(one::<Layer, _>(text, layer)?);
+        model = model.push(one::<Layer>(text, layer, "layer")?);
     }
-    let loss = loss.map(|loss| one(text, loss)).transpose()?;
-    let groups = groups.map(|groups| groups.0.into_iter().map(|group| one(text, group)).collect()).transpose()?;
-    Ok(ModelFile { model: model.into(), loss, optimizer, groups })
+    let loss = loss.map(|loss| one(text, loss, "loss")).transpose()?;
+    let optimizer = optimizer.map(|optimizer| one(text, optimizer, "optimizer")).transpose()?;
+    let groups = groups.map(|groups| groups.0.into_iter().map(|group| one(text, group, "group")).collect());
+    Ok(ModelFile { model: model.into(), loss, optimizer, groups: groups.transpose()? })
 }
 
-/// One part of the file, by itself: in a list, toml would point at the first whichever is wrong.
-fn one<T: DeserializeOwned, V: Deserializer<'static, Error = toml::de::Error>>(
-    text: &str,
-    part: Spanned<V>,
-) -> Result<T, String> {
+/// One part of the file, by itself: in a list, toml would point at the first whichever is wrong. `what` is what it is called
+/// where it is no table.
+fn one<T: DeserializeOwned>(text: &str, part: Spanned<impl Into<toml::Value>>, what: &str) -> Result<T, String> {
     let span = part.span();
-    T::deserialize(part.into_inner()).map_err(|error| located(text, Some(span), &error))
+    let part = part.into_inner().into();
+    T::deserialize(part.clone()).map_err(|error| {
+        let key = part.as_table().and_then(|table| wrong_key::<T>(table, error.message()));
+        located(text, Some(span), Some(key.as_deref().unwrap_or(what)), &error)
+    })
 }
 
-/// toml's message in one line, and the line of the file where `span` begins.
-fn located(text: &str, span: Option<Range<usize>>, error: &toml::de::Error) -> String {
-    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-    match span {
-        Some(span) => format!("line {}: {message}", text[..span.start].matches('\n').count() + 1),
-        None => message,
+/// The key that is to blame for an error: that without which it is another, or none. Serde does not say it of a table whose
+/// kind it looks up first.
+fn wrong_key<T: DeserializeOwned>(table: &Table, message: &str) -> Option<String> {
+    let is_to_blame = |key: &&String| {
+        let mut rest = table.clone();
+        rest.remove(*key);
+        T::deserialize(toml::Value::Table(rest)).err().is_none_or(|error| error.message() != message)
+    };
+    if message.starts_with("missing field") {
+        return None;
+    }
+    // Without its kind, a table is always wrong in another way.
+    let (kind, others): (Vec<_>, Vec<_>) = table.keys().partition(|key| *key == "kind");
+    others.into_iter().chain(kind).find(is_to_blame).cloned()
+}
+
+/// toml's message in one line, and the line of the file where `key` stands in `span`, or where that begins.
+fn located(text: &str, span: Option<Range<usize>>, key: Option<&str>, error: &toml::de::Error) -> String {
+    let message = in_words(&error.message().split_whitespace().collect::<Vec<_>>().join(" "), key);
+    let Some(span) = span else { return message };
+    let first = text[..span.start].matches('\n').count() + 1;
+    // What is below the heading of a table belongs to it up to the next.
+    let below =
+        text[span.start..].lines().enumerate().take_while(|(i, line)| *i == 0 || !line.trim_start().starts_with('['));
+    let is_table = text[span.start..].starts_with('[');
+    let is_key = |line: &str| {
+        let named = |key| line.trim_start().strip_prefix(key)?.trim_start().strip_prefix('=');
+        is_table && key.and_then(named).is_some()
+    };
+    let line = first + below.filter(|(_, line)| is_key(line)).map(|(i, _)| i).next().unwrap_or(0);
+    format!("line {line}: {message}")
+}
+
+/// What serde says of the value of `key`, in the words of a model file; of a name that it does not know, with the nearest that
+/// it does.
+fn in_words(message: &str, key: Option<&str>) -> String {
+    for (start, what) in [("unknown variant `", key.unwrap_or("name")), ("unknown field `", "key")] {
+        if let Some((name, rest)) = message.strip_prefix(start).and_then(|rest| rest.split_once('`')) {
+            // What is expected stands between backquotes too.
+            let known: Vec<_> = rest.split('`').skip(1).step_by(2).collect();
+            return match known[..] {
+                [] => format!("unknown {what} `{name}`: nothing can be set here"),
+                _ => unknown(what, name, known),
+            };
+        }
+    }
+    let words = [
+        ("missing field", "missing key"),
+        ("expected usize", "expected a whole number, 0 or above"),
+        ("expected u32", "expected a whole number, 0 or above"),
+        ("expected f32", "expected a number"),
+        ("expected f64", "expected a number"),
+        ("a sequence", "a list"),
+        ("sequence", "a list"),
+        ("map,", "a table,"),
+    ];
+    let message = words.iter().fold(message.to_owned(), |text, (from, to)| text.replacen(from, to, 1));
+    match key {
+        Some(key) if !message.starts_with("missing") => format!("`{key}`: {message}"),
+        _ => message,
     }
 }
 
@@ -223,27 +282,39 @@ out_features = 10
     #[test]
     fn errors_name_the_line() {
         for (from, to, line, word) in [
-            ("padding = 1", "paddin = 1", 11, "unknown field `paddin`"),
-            ("kind = \"relu\"", "kind = \"relux\"", 17, "unknown variant `relux`"),
-            ("kind = \"relu\"", "kind = \"relu\"\nslope = 1", 17, "unknown field `slope`"),
+            ("padding = 1", "paddin = 1", 15, "unknown key `paddin`: did you mean `padding`?"),
+            ("kind = \"relu\"", "kind = \"relux\"", 18, "unknown kind `relux`: did you mean `relu`"),
+            ("kind = \"relu\"", "kind = \"relu\"\nslope = 1", 19, "unknown key `slope`: nothing"),
             ("[1, 28, 28]", "[1, -28, 28]", 3, "-28"),
-            ("[1, 28, 28]", "28", 3, "sequence"),
-            ("cross-entropy", "crossentropy", 4, "unknown variant `crossentropy`"),
-            ("\"cross-entropy\"", "{ kind = \"mse\", delta = 1 }", 4, "unknown field `delta`"),
-            ("\"cross-entropy\"", "{ kind = \"huber\", beta = 1 }", 4, "unknown field `beta`"),
-            ("\"cross-entropy\"", "{ kind = \"sum\", terms = [[1, \"mze\"]] }", 4, "unknown variant `mze`"),
+            ("[1, 28, 28]", "28", 3, "expected a list"),
+            ("cross-entropy", "crossentropy", 4, "unknown loss `crossentropy`: did you mean `cross-entropy`?"),
+            ("\"cross-entropy\"", "{ kind = \"mse\", delta = 1 }", 4, "unknown key `delta`"),
+            ("\"cross-entropy\"", "{ kind = \"huber\", beta = 1 }", 4, "unknown key `beta`"),
+            (
+                "\"cross-entropy\"",
+                "{ kind = \"sum\", terms = [[1, \"mze\"]] }",
+                4,
+                "unknown terms `mze`: did you mean `mse`",
+            ),
             ("\"cross-entropy\"", "7", 4, "the name of a loss or a table"),
-            ("momentum = 0.9", "momentun = 0.9", 6, "unknown field `momentun`"),
-            ("kind = \"sgd\"", "kind = \"lamp\"", 7, "unknown variant `lamp`"),
+            ("momentum = 0.9", "momentun = 0.9", 9, "unknown key `momentun`: did you mean `momentum`?"),
+            ("kind = \"sgd\"", "kind = \"lamp\"", 7, "unknown kind `lamp`: did you mean `lamb`?"),
             (
                 "[optimizer]",
                 "[[groups]]\nprefix = \"a\"\n[[groups]]\nsuffiks = \"b\"\n\n[optimizer]",
-                8,
-                "unknown field `suffiks`",
+                9,
+                "unknown key `suffiks`: did you mean `suffix`?",
             ),
-            ("name = \"my-cnn\"", "name = \"my-cnn\"\nepochs = 3", 3, "unknown field `epochs`"),
+            ("name = \"my-cnn\"", "name = \"my-cnn\"\nepochs = 3", 3, "unknown key `epochs`"),
             ("[optimizer]", "[groups]\nprefix = \"a\"\n\n[optimizer]", 6, "double brackets, such as [[layers]]"),
-            ("kernel = [3, 5]", "kernel = [3, 5, 7]", 11, "a whole number or a pair"),
+            (
+                "out_channels = 8",
+                "out_channels = \"8\"",
+                13,
+                "`out_channels`: invalid type: string \"8\", expected a whole",
+            ),
+            ("kernel = [3, 5]", "kernel = [3, 5]\ninit = \"xavier\"", 15, "unknown init `xavier`"),
+            ("kernel = [3, 5]", "kernel = [3, 5, 7]", 14, "`kernel`: expected a whole number or a pair"),
         ] {
             let text = CNN.replace(from, to);
             assert_ne!(text, CNN, "{from}");
@@ -252,6 +323,6 @@ out_features = 10
             assert!(message.starts_with(&format!("line {line}: ")), "{to}: {message}");
             assert!(!message.contains('\n'), "{message}");
         }
-        assert!(parse("").expect_err("empty").contains("missing field"));
+        assert!(parse("").expect_err("empty").contains("missing key"));
     }
 }

@@ -6,8 +6,32 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
+use textwrap::{Options, WordSplitter};
 
 use super::failure::Failure;
+
+/// Lines that are no wider than this, but for words that are: names and sums that a reader may want to copy stay whole.
+pub(crate) fn wrapped(text: &str, width: usize) -> String {
+    let wrap = |line: &str| {
+        let text = line.trim_start_matches(' ');
+        let indent = line.len() - text.len();
+        let (first, more) = (" ".repeat(indent), " ".repeat(indent + 2));
+        let options = Options::new(width).initial_indent(&first).subsequent_indent(&more).break_words(false);
+        textwrap::fill(text, options.word_splitter(WordSplitter::NoHyphenation))
+    };
+    text.split('\n').map(wrap).collect::<Vec<_>>().join("\n")
+}
+
+/// Columns as wide as what stands in them, numbers below numbers.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}"));
+        cells.collect::<Vec<_>>().join("  ")
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
 
 /// Where a command writes its results.
 #[derive(Clone, Debug)]
@@ -40,6 +64,11 @@ impl Output {
         !self.json && io::stdout().is_terminal()
     }
 
+    /// Characters of a line.
+    pub(crate) fn width(&self) -> usize {
+        if self.is_terminal() { textwrap::termwidth() } else { usize::MAX }
+    }
+
     /// Becomes true when the reader is gone: nothing more needs to be said.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.end.get(), Some(End::Left))
@@ -51,10 +80,12 @@ impl Output {
         Some(Failure::unwritten(format!("standard output could not be written in full: {reason}")))
     }
 
-    /// Writes a line of text, unless JSON was asked for.
-    pub(crate) fn text(&self, line: impl Display) {
-        if !self.json {
-            self.write(line);
+    /// Writes lines of text, unless JSON was asked for; on a terminal, none is wider than that.
+    pub(crate) fn text(&self, lines: impl Display) {
+        if self.is_terminal() {
+            self.write(wrapped(&lines.to_string(), self.width()));
+        } else if !self.json {
+            self.write(lines);
         }
     }
 
@@ -89,4 +120,21 @@ pub(crate) fn shown(path: &Path) -> Value {
 /// A path that need not be there.
 pub(crate) fn shown_if_any(path: Option<impl AsRef<Path>>) -> Value {
     path.map_or(Value::Null, |path| shown(path.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_wrapped_where_they_begin() {
+        let text =
+            "a\n\n  conv1: gone since conv2, needed by conv3\nparameters 0123456789012345678901234567890123456789\n";
+        let expected = "a\n\n  conv1: gone since\n    conv2, needed by\n    conv3\nparameters\n  \
+                        0123456789012345678901234567890123456789\n";
+        assert_eq!(wrapped(text, 20), expected);
+        assert_eq!(wrapped(text, 99), text);
+        let table = "budget           38.0 MiB  is met";
+        assert_eq!(wrapped(table, 40), table, "columns stay where they are");
+    }
 }

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     }
     let planned = train::plan_for(&model, &config, &machine)?;
     let unified = machine.costs.unified_memory;
-    output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS));
+    output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
     output.text(planned.plan.table().unified_memory(unified));
     if args.device.is_some() {
         output.text(costs_line(machine.profile.as_deref()));
@@ -123,7 +123,7 @@ pub(crate) fn announce(trainer: &Trainer, data: &str, output: &Output) -> Result
     let (model, device) = (trainer.model(), trainer.device_name());
     let table = trainer.plan().table().unified_memory(trainer.unified_memory());
     let costs = costs_line(trainer.profile());
-    output.text(trainer.summary()?.at_most(MOST_LAYERS));
+    output.text(trainer.summary()?.at_most(MOST_LAYERS).width(output.width()));
     output.text(format_args!("{table}\n{:<20} {device}\n{costs}\n{:<20} {data}\n", "device", "data"));
     let mut object = describe(trainer.plan(), trainer.unified_memory());
     object.insert("event".to_owned(), json!("plan"));

@@ -61,7 +61,7 @@ impl Mean {
 impl<'a> Progress<'a> {
     /// `every` is how many steps lie between two lines; `None` for about 20 lines in all.
     pub(crate) fn new(output: &'a Output, total_steps: u64, every: Option<u64>) -> Self {
-        let bar = has_bar(output).then(|| bar(total_steps, "{bar:30} {pos}/{len} steps  {msg}  {eta} left"));
+        let bar = has_bar(output).then(|| bar(total_steps, "{wide_bar} {pos}/{len}  {msg}  {eta} left"));
         Progress {
             output,
             bar,
@@ -140,7 +140,7 @@ pub(crate) fn samples_bar(output: &Output, samples: usize) -> ProgressBar {
     if !has_bar(output) {
         return ProgressBar::hidden();
     }
-    bar(samples as u64, "{bar:30} {pos}/{len} samples tested  {eta} left")
+    bar(samples as u64, "{wide_bar} {pos}/{len} samples tested  {eta} left")
 }
 
 /// A number for JSON, rounded to what a reader can use.

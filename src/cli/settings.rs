@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::mem::discriminant;
 
 use clap::{Args, ValueEnum};
+use tightfit::models;
 use tightfit::nn::{Model, Statistics};
 use tightfit::plan::Levers;
 use tightfit::tensor::Shape;
@@ -16,9 +17,7 @@ use super::model_file::{self, ModelFile};
 /// The model and what it may take.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
-    /// Built-in model, such as mnist-cnn or resnet50 (a wrong name lists them all), or a TOML file; `train` and `eval` take those
-    /// whose input is an image of the data (--input changes what most take)
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", help = model_help())]
     model: OsString,
 
     /// Shape of a sample: 3x512x512 [default: the model's]
@@ -29,7 +28,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     batch: Option<usize>,
 
-    /// Bytes that may be on the device at once: 64MiB, 1.5GB or plain bytes [default: no limit]
+    /// Bytes that may be on the device at once: 8G, 64MiB, 1.5GB or plain bytes [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
     budget: Option<u64>,
 
@@ -38,7 +37,7 @@ pub(crate) struct ModelArgs {
     micro_batches: Option<usize>,
 
     /// What the planner must do without, separated by commas
-    #[arg(long, value_name = "LEVERS", value_delimiter = ',')]
+    #[arg(long, value_name = "LEVERS", value_delimiter = ',', ignore_case = true)]
     without: Vec<LeverName>,
 }
 
@@ -49,7 +48,7 @@ pub(crate) struct TrainingArgs {
     model: ModelArgs,
 
     /// How parameters follow their gradients [default: the model file's, or adam]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", ignore_case = true)]
     optimizer: Option<OptimizerName>,
 
     /// Learning rate [default: the model file's, or the optimizer's usual one: 0.001 for adam, 0.01 for sgd]
@@ -73,7 +72,7 @@ pub(crate) struct TrainingArgs {
     clip_norm: Option<f64>,
 
     /// Statistics of batch norm: of the whole batch, of each micro-batch, or the running ones as they are [default: exact]
-    #[arg(long, value_name = "STATISTICS")]
+    #[arg(long, value_name = "STATISTICS", ignore_case = true)]
     batch_norm: Option<StatisticsName>,
 
     /// Decides initial parameters and the order of samples
@@ -143,6 +142,14 @@ pub(crate) fn levers_without(names: &[LeverName]) -> Levers {
     }
 }
 
+fn model_help() -> String {
+    format!(
+        "Built-in model or a TOML file; `train` and `eval` take those whose input is an image of the data (--input changes \
+         what most take). Built in are {}",
+        models::NAMES.join(", ")
+    )
+}
+
 impl ModelArgs {
     /// The model, checked, and the settings that an evaluation has.
     pub(crate) fn resolve(&self) -> Result<(Model, Config), Failure> {
@@ -153,7 +160,13 @@ impl ModelArgs {
     fn open(&self) -> Result<(ModelFile, Config), Failure> {
         let mut file = model_file::open(&self.model)?;
         if let Some(shape) = &self.input {
+            let channels = file.model.input_shape()[0];
             file.model = file.model.with_input(shape.clone());
+            if let Some(first) = file.model.channels_first().filter(|first| first[0] == channels) {
+                let written = |shape: &Shape| shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+                let text = format!("--input {}: channels come first, as in {}", written(shape), written(&first));
+                return Err(Failure::bad_input(text));
+            }
         }
         // The error should say which model, and where it is in a file, which one.
         file.model.output_shape().map_err(|error| Failure::bad_input(format!("{}: {error}", self.model.display())))?;
@@ -230,9 +243,9 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         .ok_or_else(|| "it must be a whole number of at least 1".to_owned())
 }
 
-/// Extents with an `x` between them.
+/// Extents with an `x` between them, or a comma.
 fn shape(text: &str) -> Result<Shape, String> {
-    let extents: Result<Vec<usize>, _> = text.split(['x', '×']).map(str::parse).collect();
+    let extents: Result<Vec<usize>, _> = text.split(['x', 'X', '×', ',']).map(str::parse).collect();
     let extents = extents.ok().filter(|extents| extents.iter().all(|&extent| extent > 0));
     extents.map(Shape::from).ok_or_else(|| "it must be whole numbers of at least 1, like 3x224x224".to_owned())
 }

@@ -12,6 +12,9 @@ use crate::ops::Stash;
 use crate::plan::{Source, format_bytes};
 use crate::tensor::{Shape, ValueId};
 
+/// Characters that are left of a name in a narrow table.
+const LEAST_NAME: usize = 12;
+
 /// One layer, or several under a common name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryRow {
@@ -39,6 +42,8 @@ pub struct Summary {
     model: String,
     batch: usize,
     rows: Vec<SummaryRow>,
+    /// Most characters of a line.
+    width: usize,
 }
 
 /// The layers of a model, and what training it takes with these settings.
@@ -64,7 +69,7 @@ pub fn summary(model: impl Into<Model>, config: &Config) -> Result<Summary, Trai
     for LayerInfo { name, output, .. } in layers {
         rows.push(SummaryRow::new(&name, sample_shape(&built.graph, output)));
     }
-    let mut summary = Summary { model: model.name().to_owned(), batch: config.batch, rows };
+    let mut summary = Summary { model: model.name().to_owned(), batch: config.batch, rows, width: usize::MAX };
     for parameter in &built.parameters {
         let desc = &built.graph.value(parameter.value).desc;
         let row = summary.row_of(&parameter.name);
@@ -124,6 +129,12 @@ impl Summary {
         let deepest = self.rows.iter().map(|row| row.name.matches('.').count() + 1).max().unwrap_or(1);
         let depths = (1..=deepest).rev().map(|depth| self.clone().depth(depth));
         depths.into_iter().find(|summary| summary.rows.len() <= rows).unwrap_or_else(|| self.depth(1))
+    }
+
+    /// The same in lines of at most so many characters, where the beginnings of names leave room for that.
+    #[must_use]
+    pub fn width(self, width: usize) -> Self {
+        Summary { width, ..self }
     }
 
     fn merged(self, short: impl Fn(&str) -> String) -> Self {
@@ -186,19 +197,25 @@ impl fmt::Display for Summary {
             let shape = if row.output.is_empty() { String::new() } else { row.output.to_string() };
             let parameters = if row.parameters == 0 { String::new() } else { thousands(row.parameters) };
             let [weights, state, saved] = [row.parameter_bytes, row.state_bytes, row.saved_bytes].map(bytes);
-            [row.name.clone(), shape, parameters, weights.clone(), weights, state, saved]
+            [row.name.clone(), shape, parameters, weights, state, saved]
         };
-        let header =
-            ["layer", "output", "parameters", "bytes", "gradients", "optimizer", "activations"].map(str::to_owned);
+        let header = ["layer", "output", "parameters", "bytes", "optimizer", "activations"].map(str::to_owned);
         let total = self.total();
-        let lines: Vec<[String; 7]> =
+        let lines: Vec<[String; 6]> =
             std::iter::once(header).chain(self.rows.iter().chain([&total]).map(cells)).collect();
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: [usize; 7] = std::array::from_fn(width);
-        writeln!(f, "{}, batch {}", self.model, self.batch)?;
+        let mut widths: [usize; 6] = std::array::from_fn(width);
+        let excess = widths.iter().map(|width| width + 2).sum::<usize>().saturating_sub(self.width);
+        widths[0] = widths[0].saturating_sub(excess).max(LEAST_NAME.min(widths[0]));
+        let name = |name: &str| match name.chars().count().checked_sub(widths[0]) {
+            None | Some(0) => name.to_owned(),
+            Some(over) => "…".chars().chain(name.chars().skip(over + 1)).collect(),
+        };
+        writeln!(f, "{}, batch {}; gradients take as many bytes as parameters", self.model, self.batch)?;
         for line in &lines {
             let mut text = String::new();
             for (column, cell) in line.iter().enumerate() {
+                let cell = if column == 0 { &name(cell) } else { cell };
                 let padding = " ".repeat(widths[column] - cell.chars().count());
                 text.push_str("  ");
                 text.push_str(&if column < 2 { format!("{cell}{padding}") } else { format!("{padding}{cell}") });
@@ -230,7 +247,11 @@ mod tests {
         let plain = summary(models::mnist_mlp(), &config.optimizer(Optimizer::sgd(0.1))).expect("builds");
         assert!(plain.rows().iter().all(|row| row.state_bytes == 0));
         let text = table.to_string();
-        assert!(text.starts_with("mnist-mlp, batch 2\n") && text.contains("669,706"), "{text}");
+        assert!(
+            text.starts_with("mnist-mlp, batch 2; gradients take as many bytes as parameters\n")
+                && text.contains("669,706"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -247,5 +268,12 @@ mod tests {
         assert_eq!(table.clone().at_most(0), short);
         assert_eq!(table.clone().at_most(99), table);
         assert_eq!(short.total().saved_bytes, table.total().saved_bytes);
+        let model = models::builtin("efficientnet_b0").expect("is there");
+        let wide = summary(model, &Config::default().batch(1).micro_batches(1)).expect("builds").at_most(48);
+        let longest = |text: &str| text.lines().map(|line| line.chars().count()).max();
+        assert!(longest(&wide.to_string()) > Some(80));
+        let narrow = wide.clone().width(80).to_string();
+        assert!(longest(&narrow) <= Some(80) && narrow.lines().count() == wide.to_string().lines().count(), "{narrow}");
+        assert!(narrow.contains("  …") && wide.clone().width(usize::MAX) == wide);
     }
 }

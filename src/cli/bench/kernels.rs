@@ -17,6 +17,9 @@ pub(super) const MOST_STEPS: usize = 5;
 
 /// Longer shapes are cut in text.
 const SHAPES_WIDTH: usize = 52;
+const OP_WIDTH: usize = 28;
+/// Of a line with shapes and numbers.
+const WIDTH: usize = OP_WIDTH + 1 + SHAPES_WIDTH + 43;
 
 /// Where the time of a step goes.
 #[derive(Debug)]
@@ -115,30 +118,49 @@ impl Profile {
 
     pub(super) fn show(&self, output: &Output) {
         let step_ms = self.step_ms;
+        // Where a line has no room for shapes, they have one of their own.
+        let is_narrow = output.width() < WIDTH;
+        let first_width = if is_narrow { OP_WIDTH } else { OP_WIDTH + 1 + SHAPES_WIDTH };
+        let first = |op: &str, shapes: &str| match is_narrow {
+            true => format!("{op:<OP_WIDTH$}"),
+            false => format!("{op:<OP_WIDTH$} {:<SHAPES_WIDTH$}", cut(shapes)),
+        };
         output.text(format_args!(
-            "\n{:<28} {:<SHAPES_WIDTH$} {:>5} {:>9} {:>9} {:>8} {:>7}",
-            "op", "shapes", "calls", "ms", "GFLOP/s", "GB/s", "share"
+            "\n{} {:>5} {:>9} {:>9} {:>8} {:>7}",
+            first("op", "shapes"),
+            "calls",
+            "ms",
+            "GFLOP/s",
+            "GB/s",
+            "share"
         ));
         let percent = |ms: f64| format!("{:.1}%", ms / step_ms * 100.0);
         for row in &self.rows {
             let ms = row.ns / 1e6;
             output.text(format_args!(
-                "{:<28} {:<SHAPES_WIDTH$} {:>5} {:>9.3} {:>9.2} {:>8.2} {:>7}",
-                row.op,
-                cut(&row.shapes),
+                "{} {:>5} {:>9.3} {:>9.2} {:>8.2} {:>7}",
+                first(row.op, &row.shapes),
                 row.calls,
                 ms,
                 row.rate(row.flops),
                 row.rate(row.bytes),
                 percent(ms)
             ));
+            if is_narrow {
+                output.text(format_args!("    {}", row.shapes));
+            }
             for (kernel, ns) in row.kernels.iter().filter(|_| row.kernels.len() > 1) {
                 let (name, ms) = (format!("  {kernel}"), ns / 1e6);
-                output.text(format_args!("{name:<81} {:>5} {ms:>9.3} {:>26}", "", percent(ms)));
+                output.text(format_args!("{name:<first_width$} {:>5} {ms:>9.3} {:>26}", "", percent(ms)));
             }
         }
         let between_ms = step_ms - self.nodes_ms();
-        output.text(format_args!("{:<81} {:>5} {between_ms:>9.3} {:>26}", "between kernels", "", percent(between_ms)));
+        output.text(format_args!(
+            "{:<first_width$} {:>5} {between_ms:>9.3} {:>26}",
+            "between kernels",
+            "",
+            percent(between_ms)
+        ));
         output.text(match self.clock {
             Clock::Timestamps => {
                 "Times are the device's own, of one launch after the other. Between kernels is what the median step takes \

@@ -37,7 +37,7 @@ enum BenchCommand {
 struct StepArgs {
     /// Model, data and batch: w1 a dense network, w2 a convolutional one and w3 an LSTM on MNIST; w3b two LSTM layers, w4
     /// ResNet-18 and w5 a residual network of large images on random numbers
-    #[arg(value_name = "WORKLOAD", value_enum)]
+    #[arg(value_name = "WORKLOAD", value_enum, ignore_case = true)]
     workload: Option<Workload>,
 
     /// Timed steps
@@ -56,12 +56,12 @@ struct StepArgs {
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     batch: Option<usize>,
 
-    /// Bytes that may be on the device at once [default: no limit]
+    /// Bytes that may be on the device at once: 8G, 64MiB, 1.5GB or plain bytes [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
     budget: Option<u64>,
 
     /// What the planner must do without, separated by commas
-    #[arg(long, value_name = "LEVERS", value_delimiter = ',')]
+    #[arg(long, value_name = "LEVERS", value_delimiter = ',', ignore_case = true)]
     without: Vec<LeverName>,
 
     /// Says where the time goes, by op and shape, from up to five more steps
