@@ -74,6 +74,18 @@ pub enum GraphError {
         /// Its shape.
         found: Shape,
     },
+    /// A tensor has more elements than kernels can count.
+    #[error("layer `{layer}`: {what} of shape {shape} has more than {limit} elements")]
+    TooLarge {
+        /// Name of the layer.
+        layer: String,
+        /// Which of its tensors.
+        what: String,
+        /// Its shape.
+        shape: Shape,
+        /// Elements that are possible.
+        limit: usize,
+    },
     /// A model has no parameter that the loss depends on.
     #[error("no parameter reaches the loss: nothing to train")]
     NoParameters,
@@ -403,7 +415,7 @@ macro_rules! debug_as_sentence {
 
 debug_as_sentence! {
     OpError: InputCount { op, expected, found }, Input { op, input, expected, found }, Setting { op, setting, value, reason }, NotDifferentiable { op };
-    GraphError: Op { node, source }, LossShape { found }, NoParameters, Layer { layer, reason };
+    GraphError: Op { node, source }, LossShape { found }, TooLarge { layer, what, shape, limit }, NoParameters, Layer { layer, reason };
     ShaderError: Missing { path }, Directive { path, line, reason }, Invalid { kernel, reason };
     PlanError: Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }, Request(inner), Graph(inner), Binding { value, size_bytes, limit_bytes, advice }, Unusable(inner), Invalid(inner);
     DeviceError: NoAdapter, Unknown { selector, available }, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner), HostMemory(inner);

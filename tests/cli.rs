@@ -69,7 +69,11 @@ fn plan_needs_no_gpu_and_follows_the_budget() {
         assert_eq!(number(&planned, "minimum_budget_bytes"), least);
     }
     let text = stdout(&run(&["plan", "mnist-cnn", "--batch", "256", "--budget", "64MiB"]));
-    for word in ["conv2", "1,199,882", "budget", "64.0 MiB", "micro-batches", "ms/step"] {
+    // No device was named: the times are those of none in particular, and nothing is known of its memory.
+    assert!(free["unified_memory"].is_null() && !text.contains("frees nothing"), "{text}");
+    let cpu = last(&run(&["plan", "mnist-cnn", "--device", "cpu", "--json"]));
+    assert_eq!(cpu["unified_memory"], true);
+    for word in ["conv2", "1,199,882", "budget", "64.0 MiB", "micro-batches", "ms/step", "not measured on a device"] {
         assert!(text.contains(word), "{word} in\n{text}");
     }
 }

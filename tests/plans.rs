@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use tightfit::error::{PlanError, TrainError};
 use tightfit::models;
-use tightfit::plan::Limits;
-use tightfit::train::{Config, plan};
+use tightfit::nn::Statistics;
+use tightfit::plan::{Levers, Limits, Plan};
+use tightfit::train::{Config, Machine, plan, plan_for, summary};
 
 fn snapshot(name: &str, batch: usize) {
     let model = models::builtin(name).expect("no such model");
@@ -105,4 +107,107 @@ fn outputs_in_the_readme_are_those_of_their_commands() {
         assert_eq!(shown, printed, "run this test with TIGHTFIT_README=write");
     }
     assert_eq!(text.lines().count(), fresh.lines().count(), "run this test with TIGHTFIT_README=write");
+}
+
+/// Requests that differ in the model, the batch, what the planner may do, how batch norm sees the batch, and whether device
+/// and host share their memory.
+fn requests() -> Vec<(&'static str, Config, Machine)> {
+    let all = Levers::default();
+    let levers = [
+        all,
+        Levers { offload: false, ..all },
+        Levers { recompute: false, ..all },
+        Levers { compact: false, chains: false, ..all },
+        Levers { recompute: false, offload: false, ..all },
+    ];
+    let mut requests = Vec::new();
+    for name in ["mnist-mlp", "mnist-cnn", "mnist-lstm", "mnist-deep", "mnist-unet"] {
+        for (batch, micro_batches) in [(1, None), (5, None), (5, Some(3)), (33, None), (32, Some(1))] {
+            for levers in levers {
+                for statistics in [Statistics::Exact, Statistics::Ghost, Statistics::Frozen] {
+                    for unified_memory in [true, false] {
+                        let config = Config { levers, statistics, micro_batches, ..Config::default().batch(batch) };
+                        let mut machine = Machine::any();
+                        machine.costs.unified_memory = unified_memory;
+                        requests.push((name, config, machine));
+                    }
+                }
+            }
+        }
+    }
+    requests
+}
+
+/// The smallest budget is one number however it is asked for, every budget from it on has a plan that keeps it, none below
+/// has, no plan is slower than one for less, and none is faster than its own bound.
+fn assert_sound(name: &str, config: &Config, machine: &Machine) {
+    let model = models::builtin(name).expect("no such model");
+    let at = |budget_bytes| plan_for(&model, &Config { budget_bytes, ..config.clone() }, machine);
+    let what = format!("{name} {config:?} unified memory {}", machine.costs.unified_memory);
+    let free = match at(None) {
+        Ok(planned) => planned.plan,
+        // Batch norm with the statistics of the whole batch.
+        Err(TrainError::Plan(PlanError::Request(message))) => {
+            assert!(message.contains("mixes the samples") && config.micro_batches == Some(3), "{message}: {what}");
+            return;
+        }
+        Err(error) => panic!("{error}: {what}"),
+    };
+    let (least, most) = (free.minimum_budget_bytes, free.peak_bytes);
+    for below in [1, least - 1] {
+        match at(Some(below)).map(|planned| planned.plan.peak_bytes) {
+            Err(TrainError::Plan(PlanError::Infeasible { minimum_budget_bytes, .. })) => {
+                assert_eq!(minimum_budget_bytes, least, "{what}");
+            }
+            other => panic!("{other:?} at {below}: {what}"),
+        }
+    }
+    let range = most - least;
+    let mut before: Option<Plan> = None;
+    for budget in [least, least + 1, least + range / 7, least + range / 3 + 1, least + range * 2 / 3, most - 1, most] {
+        let plan = at(Some(budget.max(least))).unwrap_or_else(|error| panic!("{error}: {what}")).plan;
+        assert!(plan.peak_bytes <= budget.max(least), "{what}");
+        assert_eq!(plan.minimum_budget_bytes, least, "{what}");
+        let bound = plan.bound.expect("a budget has a bound");
+        assert!(bound.step_ns <= plan.predicted_step_ns as f64, "{bound:?} at {budget}: {what}");
+        if let Some(before) = before {
+            let (slower, faster) = (before.predicted_step_ns, plan.predicted_step_ns);
+            assert!(slower >= faster, "{slower} below {budget}, {faster} there: {what}");
+        }
+        before = Some(plan);
+    }
+    assert_eq!(before.map(|plan| plan.predicted_step_ns), Some(free.predicted_step_ns), "{what}");
+}
+
+/// A few requests that are far from each other in the list.
+#[test]
+fn the_smallest_budget_is_one_number_and_more_memory_never_takes_longer() {
+    let small = |name: &str, config: &Config| matches!(name, "mnist-mlp" | "mnist-lstm") || config.batch == 5;
+    let requests: Vec<_> = requests().into_iter().filter(|(name, config, _)| small(name, config)).collect();
+    for (name, config, machine) in requests.iter().step_by(71) {
+        assert_sound(name, config, machine);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn the_smallest_budget_is_one_number_for_every_request() {
+    for (name, config, machine) in &requests() {
+        assert_sound(name, config, machine);
+    }
+}
+
+/// Kernels count elements in 32 bits; a table of layers does not.
+#[test]
+fn layers_are_listed_for_a_batch_beyond_what_kernels_count() {
+    let rows = |batch| {
+        let table = summary(models::builtin("mnist-mlp").expect("no such model"), &Config::default().batch(batch));
+        table.expect("a table").rows().to_vec()
+    };
+    let (few, many) = (rows(2), rows(8_000_000));
+    for (few, many) in few.iter().zip(&many) {
+        assert_eq!((&few.name, &few.output, few.parameters), (&many.name, &many.output, many.parameters));
+        assert_eq!(few.saved_bytes * 4_000_000, many.saved_bytes, "{}", few.name);
+    }
+    assert_eq!(many[0].saved_bytes, 8_000_000 * 784 * 4);
 }

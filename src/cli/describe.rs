@@ -7,8 +7,8 @@ fn milliseconds(ns: f64) -> f64 {
     ns / 1e6
 }
 
-/// All figures of a plan.
-pub(crate) fn describe(plan: &Plan, unified_memory: bool) -> Map<String, Value> {
+/// All figures of a plan. Of a device that is not known, nothing is said of its memory.
+pub(crate) fn describe(plan: &Plan, unified_memory: Option<bool>) -> Map<String, Value> {
     let arenas: Vec<_> =
         plan.arenas.iter().map(|arena| json!({"role": name(arena.role), "size_bytes": arena.size_bytes})).collect();
     let fields = [

@@ -4,17 +4,18 @@ use serde_json::{Value, json};
 use tightfit::error::PlanError;
 use tightfit::nn::Model;
 use tightfit::plan::{Largest, Lever, Plan, format_bytes, format_ns, format_parts};
-use tightfit::train::{self, Config, MOST_SAMPLES, Machine};
+use tightfit::train::{self, Config, MOST_SAMPLES};
 
 use super::describe::describe;
 use super::failure::{Failure, INFEASIBLE};
 use super::output::{Output, table};
+use super::plan::Target;
 
 /// Budgets of a sweep besides the smallest.
 const POINTS: usize = 9;
 
-pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &Output) -> Result<u8, Failure> {
-    let plans = train::sweep(model, config, machine, POINTS)?;
+pub(crate) fn sweep(model: &Model, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
+    let plans = train::sweep(model, config, &target.machine, POINTS)?;
     let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
     output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
     let heading = ["budget", "peak", "a step", "overhead", "micro-batches", "recomputed", "offloaded"];
@@ -41,8 +42,8 @@ pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &
         format_bytes(least_bytes),
         format_bytes(most.unconstrained_peak_bytes)
     ));
-    let points: Vec<Value> =
-        plans.iter().map(|plan| Value::Object(describe(plan, machine.costs.unified_memory))).collect();
+    output.text(target.costs_line());
+    let points: Vec<Value> = plans.iter().map(|plan| Value::Object(describe(plan, target.unified_memory()))).collect();
     output.object(&json!({
         "model": model.name(),
         "batch": config.batch,
@@ -53,7 +54,8 @@ pub(crate) fn sweep(model: &Model, config: &Config, machine: &Machine, output: &
     Ok(0)
 }
 
-pub(crate) fn max_batch(model: &Model, config: &Config, machine: &Machine, output: &Output) -> Result<u8, Failure> {
+pub(crate) fn max_batch(model: &Model, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
+    let machine = &target.machine;
     let none = |what: &str| format!("{what} of `{}` fits", model.name());
     let budget = config.budget_bytes.map_or_else(String::new, format_bytes);
     let smallest = match config.micro_batches {
@@ -76,13 +78,14 @@ pub(crate) fn max_batch(model: &Model, config: &Config, machine: &Machine, outpu
     if model.with_length(1).is_some() {
         row(output, &format!("longest at batch {}", config.batch), length.as_ref());
     }
+    output.text(target.costs_line());
     output.object(&json!({
         "model": model.name(),
         "budget_bytes": config.budget_bytes,
         "batch": config.batch,
-        "max_batch": found(Some(&batch), machine),
-        "max_batch_in_one": found(whole.as_ref(), machine),
-        "max_length": found(length.as_ref(), machine),
+        "max_batch": found(Some(&batch), target),
+        "max_batch_in_one": found(whole.as_ref(), target),
+        "max_length": found(length.as_ref(), target),
     }));
     Ok(0)
 }
@@ -112,17 +115,17 @@ fn row(output: &Output, name: &str, found: Option<&Largest>) {
         format_ns(plan.predicted_step_ns as f64)
     ));
     // That no more fits the budget is what was asked; anything else should be said.
-    if let Some(error @ PlanError::Binding { .. }) = beyond {
+    if let Some(error) = beyond.as_ref().filter(|error| !matches!(error, PlanError::Infeasible { .. })) {
         output.text(format_args!("  not more because {error}"));
     }
 }
 
-fn found(found: Option<&Largest>, machine: &Machine) -> Value {
+fn found(found: Option<&Largest>, target: &Target) -> Value {
     let Some(Largest { size, plan, beyond }) = found else { return Value::Null };
     json!({
         "size": size,
         "or_more": beyond.is_none(),
         "beyond": beyond.as_ref().map(ToString::to_string),
-        "plan": describe(plan, machine.costs.unified_memory),
+        "plan": describe(plan, target.unified_memory()),
     })
 }

@@ -49,51 +49,71 @@ const MOST_LAYERS: usize = 48;
 
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
-    let machine = machine(args.device.as_deref())?;
+    let target = Target::named(args.device.as_deref())?;
     if args.sweep {
-        return explore::sweep(&model, &config, &machine, output);
+        return explore::sweep(&model, &config, &target, output);
     }
     if args.max_batch {
-        return explore::max_batch(&model, &config, &machine, output);
+        return explore::max_batch(&model, &config, &target, output);
     }
     for (option, path) in [("--svg", &args.svg), ("--output", &args.output)] {
         if let Some(path) = path {
             files::check_writable(path, 1).map_err(|error| Failure::bad_input(format!("{option} {error}")))?;
         }
     }
-    let planned = train::plan_for(&model, &config, &machine)?;
-    let unified = machine.costs.unified_memory;
+    let planned = train::plan_for(&model, &config, &target.machine)?;
     output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
-    output.text(planned.plan.table().unified_memory(unified));
-    if args.device.is_some() {
-        output.text(costs_line(machine.profile.as_deref()));
-    }
+    output.text(planned.plan.table().unified_memory(target.unified_memory() == Some(true)));
+    output.text(target.costs_line());
     write(args, &model, &config, &planned)?;
     for path in args.svg.iter().chain(&args.output) {
         output.text(format_args!("written to {}", path.display()));
     }
-    let mut object = describe(&planned.plan, unified);
+    let mut object = describe(&planned.plan, target.unified_memory());
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("parameters".to_owned(), json!(model.parameter_count()?));
-    object.insert("profile".to_owned(), shown_if_any(machine.profile));
+    object.insert("profile".to_owned(), shown_if_any(target.machine.profile.as_ref()));
     object.insert("svg".to_owned(), shown_if_any(args.svg.as_ref()));
     object.insert("output".to_owned(), shown_if_any(args.output.as_ref()));
     output.object(&Value::Object(object));
     Ok(0)
 }
 
-/// What to plan for: a file is a profile, all else selects a device of this machine.
-fn machine(device: Option<&OsStr>) -> Result<Machine, Failure> {
-    let Some(device) = device else { return Ok(Machine::any()) };
-    let path = Path::new(device);
-    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    Ok(if device == "cpu" {
-        Machine::interpreter()
-    } else if is_json || (path.exists() && !path.is_dir()) {
-        Machine::from_profile(path)?
-    } else {
-        Machine::of(&mut Device::open(Some(&device.to_string_lossy()))?)?
-    })
+/// What to plan for.
+pub(crate) struct Target {
+    pub(crate) machine: Machine,
+    /// Whether a device was named.
+    known: bool,
+}
+
+impl Target {
+    /// A file is a profile, all else selects a device of this machine.
+    fn named(device: Option<&OsStr>) -> Result<Self, Failure> {
+        let Some(device) = device else { return Ok(Target { machine: Machine::any(), known: false }) };
+        let path = Path::new(device);
+        let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        let machine = if device == "cpu" {
+            Machine::interpreter()
+        } else if is_json || (path.exists() && !path.is_dir()) {
+            Machine::from_profile(path)?
+        } else {
+            Machine::of(&mut Device::open(Some(&device.to_string_lossy()))?)?
+        };
+        Ok(Target { machine, known: true })
+    }
+
+    /// Whether device and host share their memory, where that is known.
+    pub(crate) fn unified_memory(&self) -> Option<bool> {
+        self.known.then_some(self.machine.costs.unified_memory)
+    }
+
+    /// Whose times are predicted.
+    pub(crate) fn costs_line(&self) -> String {
+        if self.known {
+            return costs_line(self.machine.profile.as_deref());
+        }
+        format!("{:<20} defaults, not measured on a device; --device names one", "costs")
+    }
 }
 
 /// Where predicted times come from.
@@ -125,7 +145,7 @@ pub(crate) fn announce(trainer: &Trainer, data: &str, output: &Output) -> Result
     let costs = costs_line(trainer.profile());
     output.text(trainer.summary()?.at_most(MOST_LAYERS).width(output.width()));
     output.text(format_args!("{table}\n{:<20} {device}\n{costs}\n{:<20} {data}\n", "device", "data"));
-    let mut object = describe(trainer.plan(), trainer.unified_memory());
+    let mut object = describe(trainer.plan(), Some(trainer.unified_memory()));
     object.insert("event".to_owned(), json!("plan"));
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("device".to_owned(), json!(device));

@@ -323,9 +323,9 @@ impl Model {
         }
         let numel = shape.iter().try_fold(samples, |n, &dim| n.checked_mul(dim)).unwrap_or(usize::MAX);
         if numel > MAX_ELEMENTS {
-            return error(format!(
-                "{samples} samples of shape {shape} have more than {MAX_ELEMENTS} elements: use a smaller batch"
-            ));
+            let shape = self.input.batched(samples).shape;
+            let (layer, what) = ("input".to_owned(), "the batch".to_owned());
+            return Err(GraphError::TooLarge { layer, what, shape, limit: MAX_ELEMENTS });
         }
         let mut building = Building::new(batch, mode, self.drops);
         let input = building.graph.input("input", self.input.batched(samples));

@@ -330,7 +330,8 @@ impl Scope<'_> {
     fn check_elements(&self, what: &str, shape: &Shape) -> Result<(), GraphError> {
         let numel = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim)).unwrap_or(usize::MAX);
         if numel > MAX_ELEMENTS {
-            return Err(self.error(format!("{what} of shape {shape} has more than {MAX_ELEMENTS} elements")));
+            let (layer, what, shape) = (self.layer.clone(), what.to_owned(), shape.clone());
+            return Err(GraphError::TooLarge { layer, what, shape, limit: MAX_ELEMENTS });
         }
         Ok(())
     }

@@ -35,6 +35,8 @@ pub(super) struct Part {
     pub(super) graph: Graph,
     pub(super) storage: Storage,
     pub(super) order: Vec<NodeId>,
+    /// Most transient bytes live at once in that order.
+    live_bytes: u64,
     /// What one run of each node costs.
     pub(super) node_ns: Vec<f64>,
     hash: String,
@@ -104,6 +106,21 @@ impl Draft {
     pub(super) fn plain(&self) -> Choice {
         let run = |part: &Part| part.order.iter().map(|&node| Event::Run(node)).collect();
         Choice { hosted: BTreeSet::new(), moves: false, events: self.parts.iter().map(run).collect() }
+    }
+
+    /// Time of a step with every node once and everything on the device.
+    pub(super) fn plain_ns(&self, request: &Request) -> u64 {
+        let of_part = |part: &Part| {
+            let nodes = part.order.iter().map(|node| part.node_ns[node.index()]);
+            nodes.fold(request.costs.run_ns(), |sum, ns| sum + ns).round() as u64
+        };
+        self.schedule.iter().map(|&number| of_part(&self.parts[number])).sum()
+    }
+
+    /// The least that this can need.
+    pub(super) fn plain_least_bytes(&self, request: &Request) -> Result<u64, PlanError> {
+        let live_bytes = self.parts.iter().map(|part| part.live_bytes).max();
+        Ok(self.fixed_bytes(request, &BTreeSet::new(), false)? + live_bytes.unwrap_or(0))
     }
 
     /// Bytes of all that is not transient, with these persistent values in the host tier.
@@ -192,11 +209,12 @@ impl Part {
         costs: &CostModel,
     ) -> Result<Part, PlanError> {
         let storage = Storage::of(&graph, alignment_bytes)?;
-        let (order, _) = order::best(&graph, &storage);
+        let (order, lifetimes) = order::best(&graph, &storage);
         let node_ns =
             graph.node_ids().map(|id| if graph.node(id).op.is_view() { 0.0 } else { costs.node_ns(&graph, id) });
         let (node_ns, hash) = (node_ns.collect(), graph.hash());
-        Ok(Part { pass, samples, graph, storage, order, node_ns, hash })
+        let live_bytes = lifetimes.peak_bytes;
+        Ok(Part { pass, samples, graph, storage, order, live_bytes, node_ns, hash })
     }
 }
 
@@ -305,8 +323,8 @@ impl Tier {
     }
 }
 
-/// What helps where a value that depends on the samples is too large.
-const FEWER_SAMPLES: &str = "a smaller batch or more micro-batches";
+/// What helps where a value that depends on the samples is too large, if the request allows it.
+pub(super) const FEWER_SAMPLES: &str = "a smaller batch or more micro-batches";
 
 /// The size at which arenas are cut, if every value fits one and can be bound.
 fn chunk_bytes(parts: &[Part], limits: &Limits) -> Result<u64, PlanError> {

@@ -5,37 +5,75 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::build::{Built, Choice, Draft, Part};
 use super::recompute::{Scheduling, hostable};
-use super::schedule::{Effort, Lasting, LowerBound, certificate, least_peak, solve};
+use super::schedule::{Effort, Entry, Lasting, LowerBound, certificate, least_peak, solve_from};
 use super::{Bound, Levers, Request};
 use crate::error::PlanError;
 use crate::graph::Role;
 
 /// Work of the local search on one program, in units of [`Effort::search_work`].
 const SEARCH_WORK: u64 = 400_000_000;
-/// A quick look is this much cheaper.
+/// A quick look is this much cheaper, and what follows it.
 const QUICK: u64 = 12;
+const THOROUGH: u64 = 3;
+/// Times that a plan with little memory is searched for one with less.
+const SQUEEZES: usize = 6;
+/// The least by which a peak can be lower.
+const UNIT_BYTES: u64 = 256;
 /// Times that a schedule is made for less memory because blocks did not pack as tightly as their sum.
 const PACKING_TRIES: usize = 6;
 
-/// Nodes from which a graph is large: fewer ways are tried.
+/// Nodes from which a graph is large, or of middling size: fewer ways are tried.
 const LARGE: usize = 600;
+const MIDDLING: usize = 150;
 
 /// A plan with what was chosen for it.
 #[derive(Clone, Debug)]
 pub(super) struct Fit {
     pub(super) built: Built,
     pub(super) choice: Choice,
+    /// The sequence of each part, from which a search can start; none where nothing runs again or moves.
+    entries: Vec<Vec<Entry>>,
+}
+
+impl Fit {
+    /// Whether every node runs once and everything stays on the device.
+    pub(super) fn is_plain(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether its sequences are possible for these programs with these values in the host tier.
+    fn is_of(&self, draft: &Draft, (hosted, moves): (&BTreeSet<String>, bool)) -> bool {
+        let plan = &self.built.planned.plan;
+        let same_programs = plan.micro_batches == draft.micro_batches
+            && (plan.stash, plan.chains) == (draft.form.stash, draft.form.chains);
+        same_programs && !self.is_plain() && self.choice.moves == moves && self.choice.hosted == *hosted
+    }
+}
+
+/// Every node once, everything on the device.
+pub(super) fn plain(draft: &Draft, request: &Request) -> Result<Fit, PlanError> {
+    let choice = draft.plain();
+    Ok(Fit { built: draft.build(request, &choice)?, choice, entries: Vec::new() })
 }
 
 /// Whether there are so many nodes that fewer ways are tried.
 fn is_large(draft: &Draft) -> bool {
-    draft.parts.iter().any(|part| part.order.len() > LARGE)
+    size(draft) > 1
 }
 
-fn effort(operations: usize, quick: bool) -> Effort {
+/// 0 for small graphs, 1 for those of middling size, 2 for large ones.
+pub(super) fn size(draft: &Draft) -> usize {
+    match draft.parts.iter().map(|part| part.order.len()).max() {
+        Some(nodes) if nodes > LARGE => 2,
+        Some(nodes) if nodes > MIDDLING => 1,
+        _ => 0,
+    }
+}
+
+fn effort(operations: usize, cheaper: u64) -> Effort {
     let squared = (operations * operations) as u64;
-    let search_work = (squared * 20_000).min(SEARCH_WORK) / if quick { QUICK } else { 1 };
-    let bound_work = if quick { 4 * operations.max(500) } else { 60_000.max(12 * operations) };
+    let search_work = (squared * 20_000).min(SEARCH_WORK) / cheaper;
+    let bound_work = if cheaper == QUICK { 4 * operations.max(500) } else { 60_000.max(12 * operations) };
     Effort { search_work, bound_work, good_enough: 0.001 }
 }
 
@@ -45,7 +83,8 @@ fn schedule(
     request: &Request,
     budget_bytes: u64,
     (hosted, moves): (&BTreeSet<String>, bool),
-    quick: bool,
+    (cheaper, most_ns): (u64, u64),
+    near: &[&Fit],
 ) -> Result<Option<Fit>, PlanError> {
     let fixed_bytes = draft.fixed_bytes(request, hosted, moves)?;
     let Some(room_bytes) = Draft::room_bytes(budget_bytes, fixed_bytes) else { return Ok(None) };
@@ -55,19 +94,45 @@ fn schedule(
         .iter()
         .map(|part| Scheduling::of(part, &part.storage.hosting(&part.graph, hosted), &request.costs, levers))
         .collect();
+    // What a step takes where the parts of it take this, and the nodes in it: each of them is rounded.
+    let runs = draft.schedule.iter();
+    let nodes: u64 = runs.clone().map(|&number| problems[number].problem.len() as u64).sum();
+    let is_slow = |part_ns: &[f64]| {
+        let step_ns: f64 = runs.clone().map(|&number| part_ns[number] + request.costs.run_ns()).sum();
+        step_ns > most_ns.saturating_add(nodes) as f64
+    };
+    if most_ns < u64::MAX && cheaper == QUICK {
+        let bounds = problems.iter().map(|Scheduling { problem, .. }| {
+            let work = effort(problem.len(), cheaper).bound_work;
+            problem.plain_cost() as f64 + certificate(problem, room_bytes, work).extra_cost
+        });
+        if is_slow(&bounds.collect::<Vec<_>>()) {
+            return Ok(None);
+        }
+    }
+    let mut part_ns = vec![0.0; problems.len()];
+    let near: Vec<_> = near.iter().filter(|fit| fit.is_of(draft, (hosted, moves))).collect();
     let mut choice = Choice { hosted: hosted.clone(), moves, events: vec![Vec::new(); problems.len()] };
+    let mut sequences = vec![Vec::new(); problems.len()];
     // Each program's room shrinks by what its blocks do not pack.
     let mut rooms = vec![room_bytes; problems.len()];
     let mut anew = vec![true; problems.len()];
     for _ in 0..PACKING_TRIES {
         for (number, scheduling) in problems.iter().enumerate().filter(|&(number, _)| anew[number]) {
-            let solution = solve(&scheduling.problem, rooms[number], effort(scheduling.problem.len(), quick));
+            let known: Vec<_> = near.iter().map(|fit| fit.entries[number].clone()).collect();
+            let effort = effort(scheduling.problem.len(), cheaper);
+            let solution = solve_from(&scheduling.problem, rooms[number], effort, &known);
             let Some(entries) = solution.entries else { return Ok(None) };
             choice.events[number] = scheduling.events(&entries);
+            sequences[number] = entries;
+            part_ns[number] = solution.cost as f64;
+        }
+        if is_slow(&part_ns) {
+            return Ok(None);
         }
         let built = draft.build(request, &choice)?;
         if built.planned.plan.peak_bytes <= budget_bytes {
-            return Ok(Some(Fit { built, choice }));
+            return Ok(Some(Fit { built, choice, entries: sequences }));
         }
         for (number, &used_bytes) in built.used_bytes.iter().enumerate() {
             let over_bytes = used_bytes.saturating_sub(room_bytes);
@@ -98,19 +163,20 @@ pub(super) fn quick(
     request: &Request,
     budget_bytes: u64,
     (most_ns, offload): (u64, bool),
+    near: &[&Fit],
 ) -> Result<Option<Fit>, PlanError> {
     let mut best: Option<Fit> = None;
+    let best_ns = |best: &Option<Fit>| best.as_ref().map_or(most_ns, |best| best.built.planned.plan.predicted_step_ns);
     let consider = |fit: Option<Fit>, best: &mut Option<Fit>| {
         let Some(fit) = fit else { return };
         let step_ns = fit.built.planned.plan.predicted_step_ns;
-        let least_ns = best.as_ref().map_or(most_ns, |best| best.built.planned.plan.predicted_step_ns);
-        if step_ns < least_ns {
+        if step_ns < best_ns(best) {
             *best = Some(fit);
         }
     };
     let nothing = BTreeSet::new();
     if request.levers.recompute {
-        consider(schedule(draft, request, budget_bytes, (&nothing, false), true)?, &mut best);
+        consider(schedule(draft, request, budget_bytes, (&nothing, false), (QUICK, most_ns), near)?, &mut best);
     }
     if offload {
         let mut worse = 0;
@@ -119,7 +185,10 @@ pub(super) fn quick(
         let looked_at = |&(i, _): &(usize, _)| i == 0 || i == last || !is_large(draft);
         for (_, hosted) in sets.into_iter().enumerate().filter(looked_at) {
             let before = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
-            consider(schedule(draft, request, budget_bytes, (&hosted, true), true)?, &mut best);
+            consider(
+                schedule(draft, request, budget_bytes, (&hosted, true), (QUICK, best_ns(&best)), near)?,
+                &mut best,
+            );
             // More in the host tier than is good gets worse and worse.
             let after = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
             worse = if after.is_some() && after == before { worse + 1 } else { 0 };
@@ -131,22 +200,24 @@ pub(super) fn quick(
     Ok(best)
 }
 
-/// The same choice of what is in the host tier, scheduled with all the work there is.
+/// The same choice of what is in the host tier, scheduled with more work.
 pub(super) fn thorough(
     draft: &Draft,
     request: &Request,
     budget_bytes: u64,
     choice: &Choice,
+    near: &[&Fit],
 ) -> Result<Option<Fit>, PlanError> {
-    schedule(draft, request, budget_bytes, (&choice.hosted, choice.moves), false)
+    schedule(draft, request, budget_bytes, (&choice.hosted, choice.moves), (THOROUGH, u64::MAX), near)
 }
 
-/// Plans with low peaks: with nothing moved to the host tier, and with more and more there.
-pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanError> {
+/// Plans with low peaks: with nothing moved to the host tier, and with more and more there. On large graphs few are made;
+/// with `both`, one with nothing moved in any case.
+pub(super) fn least(draft: &Draft, request: &Request, both: bool) -> Result<Vec<Fit>, PlanError> {
     let mut ways = Vec::new();
     // Where everything can move, nothing needs less; on small graphs the staging for that may be more than it saves.
     let large = is_large(draft);
-    if !large || !request.levers.offload {
+    if !large || both || !request.levers.offload {
         ways.push((BTreeSet::new(), false));
     }
     if request.levers.offload {
@@ -156,17 +227,39 @@ pub(super) fn least(draft: &Draft, request: &Request) -> Result<Vec<Fit>, PlanEr
     let mut found = Vec::new();
     for (hosted, moves) in ways {
         let levers = Levers { offload: moves, ..request.levers };
-        let mut events = Vec::new();
+        let (mut events, mut sequences) = (Vec::new(), Vec::new());
         for part in &draft.parts {
             let storage = part.storage.hosting(&part.graph, &hosted);
             let scheduling = Scheduling::of(part, &storage, &request.costs, levers);
-            let (entries, _) = least_peak(&scheduling.problem, effort(scheduling.problem.len(), true));
+            let (entries, _) = least_peak(&scheduling.problem, effort(scheduling.problem.len(), QUICK));
             events.push(scheduling.events(&entries));
+            sequences.push(entries);
         }
         let choice = Choice { hosted, moves, events };
-        found.push(Fit { built: draft.build(request, &choice)?, choice });
+        found.push(Fit { built: draft.build(request, &choice)?, choice, entries: sequences });
     }
     Ok(found)
+}
+
+/// The same choice of what is in the host tier with less and less memory, in steps that shrink where nothing is found.
+pub(super) fn squeezed(draft: &Draft, request: &Request, fit: Fit) -> Result<Fit, PlanError> {
+    let mut fit = fit;
+    if is_large(draft) {
+        return Ok(fit);
+    }
+    let (hosted, moves) = (fit.choice.hosted.clone(), fit.choice.moves);
+    let fixed_bytes = draft.fixed_bytes(request, &hosted, moves)?;
+    let mut share = 16;
+    for _ in 0..SQUEEZES {
+        let peak_bytes = fit.built.planned.plan.peak_bytes;
+        let step_bytes = (peak_bytes.saturating_sub(fixed_bytes) / share).max(UNIT_BYTES);
+        match schedule(draft, request, peak_bytes - step_bytes, (&hosted, moves), (QUICK, u64::MAX), &[&fit])? {
+            Some(lower) => fit = lower,
+            None if step_bytes == UNIT_BYTES => break,
+            None => share *= 8,
+        }
+    }
+    Ok(fit)
 }
 
 /// What no plan of these programs in this order can avoid under the budget.
@@ -185,10 +278,12 @@ pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64, choice:
             let part = &draft.parts[number];
             let scheduling = Scheduling::of(part, &part.storage, &request.costs, request.levers);
             let problem = scheduling.problem.with_lasting(lasting(draft, part, request));
-            let work = effort(problem.len(), false).bound_work;
+            let work = effort(problem.len(), 1).bound_work;
             let LowerBound { extra_cost, price, .. } = certificate(&problem, room_bytes, work);
             let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
-            (problem.plain_cost() as f64 + finite(extra_cost), finite(price))
+            // Each operation counts in whole nanoseconds here, so up to half of one too many.
+            let plain_ns = problem.plain_cost() as f64 - problem.len() as f64 / 2.0;
+            (plain_ns + finite(extra_cost), finite(price))
         });
         bound.step_ns += step_ns;
         bound.step_ns += request.costs.run_ns();

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 
 use super::explain::{self, format_bytes};
 use super::fit::Fit;
+use super::microbatch::{Mixing, fewer_samples};
 use super::{ArenaRole, Request};
 use crate::error::PlanError;
+use crate::graph::Role;
 
 /// Tensors that the message names.
 const NAMED_TENSORS: usize = 6;
 
 /// The error, with the plan that needs least.
-pub(super) fn infeasible(request: &Request, least: &Fit, mixing: Option<&(String, Option<&'static str>)>) -> PlanError {
-    let plan = &least.built.planned.plan;
-    let budget_bytes = request.budget_bytes.unwrap_or(u64::MAX);
+pub(super) fn infeasible(request: &Request, budget_bytes: u64, least: &Fit, mixing: Option<&Mixing>) -> PlanError {
+    let plan = least.plan();
     let minimum_budget_bytes = plan.peak_bytes;
     let named: Vec<_> = least
         .built
@@ -32,13 +33,16 @@ pub(super) fn infeasible(request: &Request, least: &Fit, mixing: Option<&(String
     if plan.baseline_bytes > 0 {
         totals.push(format!("device {}", format_bytes(plan.baseline_bytes)));
     }
-    let advice = match (mixing, request.micro_batches) {
-        (Some((mixing, None)), _) => format!("a smaller batch ({mixing}, so it cannot be split)"),
-        (Some((mixing, Some(advice))), _) => {
-            format!("a smaller batch ({mixing}, so it cannot be split), or {advice}")
+    let smaller_model = match plan.persistent.iter().any(|value| value.role == Role::State) {
+        true => "a smaller model, or an optimizer with less state",
+        false => "a smaller model",
+    };
+    let advice = match (fewer_samples(request, mixing), mixing) {
+        (Some(fewer), Some(Mixing { layer, advice })) => {
+            let advice = advice.map_or_else(String::new, |advice| format!(", or {advice}"));
+            format!("{fewer} ({layer}, so it cannot be split){advice}")
         }
-        (None, Some(count)) if count < request.batch => "more micro-batches".to_owned(),
-        _ => "a smaller model, or an optimizer with less state".to_owned(),
+        (fewer, _) => fewer.unwrap_or(smaller_model).to_owned(),
     };
     // One that is too small by a few bytes looks like the other.
     let budget = match format_bytes(budget_bytes) {

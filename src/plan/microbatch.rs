@@ -1,6 +1,7 @@
 //! Ways to cut a step's batch into micro-batches.
 
-use super::Pass;
+use super::{Pass, Request, Source, Stash};
+use crate::error::GraphError;
 use crate::graph::{Graph, Phase, Role};
 use crate::tensor::{NodeId, ValueId};
 
@@ -51,6 +52,36 @@ pub(super) fn spread(count: usize) -> Vec<usize> {
     positions.sort_unstable();
     positions.dedup();
     positions
+}
+
+/// Why a batch cannot be split.
+#[derive(Clone, Debug)]
+pub(super) struct Mixing {
+    /// Which layer mixes its samples, in words.
+    pub(super) layer: String,
+    /// What makes it splittable, if anything does.
+    pub(super) advice: Option<&'static str>,
+}
+
+/// Whether a model mixes the samples of its batches: seen with two samples, or with one where two are too large.
+pub(super) fn mixing(source: &dyn Source, batch: usize) -> Result<Option<Mixing>, GraphError> {
+    let few = |samples| source.graph(Pass::Only, samples, batch, Stash::Full);
+    let graph = few(batch.min(2)).or_else(|_| few(1))?;
+    Ok(mixes_samples(&graph).map(|node| {
+        let node = graph.node(node);
+        let layer = format!("layer `{}` ({}) mixes the samples of a batch", node.name, node.op.name());
+        Mixing { layer, advice: node.op.split_advice() }
+    }))
+}
+
+/// How a run could have fewer samples than the planner may give it; `None` where it had only one.
+pub(super) fn fewer_samples(request: &Request, mixing: Option<&Mixing>) -> Option<&'static str> {
+    match request.micro_batches {
+        _ if request.batch == 1 => None,
+        _ if mixing.is_some() => Some("a smaller batch"),
+        Some(count) if count < request.batch => Some("a smaller batch or more micro-batches"),
+        _ => None,
+    }
 }
 
 /// The first forward node that mixes samples, so that a split would change what the model computes. Nodes from which

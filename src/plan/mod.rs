@@ -6,6 +6,7 @@
 mod account_tests;
 pub mod bench;
 mod build;
+mod candidates;
 mod check;
 mod costs;
 mod explain;
@@ -311,11 +312,11 @@ pub struct Plan {
     pub budget_bytes: Option<u64>,
     /// Bytes on the device from the first step to the last: baseline, arenas and staging.
     pub peak_bytes: u64,
-    /// Peak with the whole batch at once and no budget.
+    /// Peak with the whole batch at once and no budget, or as much of it as kernels can count.
     pub unconstrained_peak_bytes: u64,
     /// Estimated time of a step with the whole batch at once and no budget.
     pub unconstrained_step_ns: u64,
-    /// The smallest budget for which a plan was found.
+    /// The smallest budget: there is a plan for every one from it on, and none below.
     pub minimum_budget_bytes: u64,
     /// Samples of each micro-batch of a step, in order.
     pub micro_batches: Vec<usize>,

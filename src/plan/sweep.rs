@@ -1,6 +1,7 @@
 //! Many plans of one training: over budgets, and over sizes until one does not fit.
 
-use super::{Plan, Planned, Request, Source, plan};
+use super::search::Search;
+use super::{Plan, Planned, Request, Source};
 use crate::error::PlanError;
 
 /// Sizes above the largest that fits which are planned too, in case a larger one fits again.
@@ -12,39 +13,21 @@ const BEYOND: usize = 4;
 /// # Errors
 /// As [`plan`].
 pub fn sweep(source: &dyn Source, request: &Request, points: usize) -> Result<Vec<Plan>, PlanError> {
-    let at = |budget_bytes| plan(source, &Request { budget_bytes, ..request.clone() });
-    let free = at(None)?.plan;
-    let most = free.peak_bytes;
-    let least = at_minimum(&at, free.minimum_budget_bytes)?;
-    let least_bytes = least.budget_bytes.unwrap_or(most);
-    let mut budgets: Vec<u64> = (1..=points as u64)
-        .map(|i| least_bytes + (u128::from(most - least_bytes.min(most)) * u128::from(i) / points as u128) as u64)
+    let mut search = Search::new(source, request)?;
+    let (least, most) = search.range_bytes();
+    let mut budgets: Vec<u64> = (0..=points as u64)
+        .map(|i| least + (u128::from(most - least) * u128::from(i) / points.max(1) as u128) as u64)
         .collect();
     budgets.push(most);
     budgets.dedup();
-    let mut plans = vec![least];
-    for budget_bytes in budgets.into_iter().filter(|&budget| budget > least_bytes) {
-        let next = match at(Some(budget_bytes)) {
-            Ok(planned) => planned.plan,
-            // A search may miss what it finds at a smaller budget, which then is the better plan.
-            Err(PlanError::Infeasible { .. }) => continue,
-            Err(error) => return Err(error),
-        };
-        if plans.iter().all(|before| next.predicted_step_ns < before.predicted_step_ns) {
+    let mut plans: Vec<Plan> = Vec::new();
+    for budget_bytes in budgets {
+        let next = search.plan(Some(budget_bytes))?.plan;
+        if plans.last().is_none_or(|before| next.predicted_step_ns < before.predicted_step_ns) {
             plans.push(next);
         }
     }
     Ok(plans)
-}
-
-/// The plan at the smallest budget, which a search at that very budget may say is a little higher.
-fn at_minimum(at: &dyn Fn(Option<u64>) -> Result<Planned, PlanError>, budget_bytes: u64) -> Result<Plan, PlanError> {
-    match at(Some(budget_bytes)) {
-        Err(PlanError::Infeasible { minimum_budget_bytes, .. }) if minimum_budget_bytes > budget_bytes => {
-            Ok(at(Some(minimum_budget_bytes))?.plan)
-        }
-        planned => Ok(planned?.plan),
-    }
 }
 
 /// The largest size for which there is a plan.
@@ -118,7 +101,7 @@ fn attempt(
 #[cfg(test)]
 mod tests {
     use super::super::toy::Chain;
-    use super::super::{CostModel, Levers, Limits};
+    use super::super::{CostModel, Levers, Limits, plan};
     use super::*;
 
     const CHAIN: Chain = Chain { layers: 6, width: 100, mixes_samples: false };

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::settings::Config;
 use super::source::{ModelSource, Purpose};
-use crate::error::TrainError;
+use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Phase, Role};
 use crate::nn::{LayerInfo, Mode, Model, sample_shape, thousands};
 use crate::ops::Stash;
@@ -63,8 +63,24 @@ pub struct Summary {
 pub fn summary(model: impl Into<Model>, config: &Config) -> Result<Summary, TrainError> {
     let model = model.into();
     let source = ModelSource::new(&model, config, Purpose::Training)?;
-    let graph = source.graph(Pass::Only, config.batch, config.batch, Stash::Full)?;
-    let (built, layers) = model.build_layers(config.batch, config.batch, Mode::Train(config.statistics))?;
+    let batch = config.batch;
+    let graph_of = |samples| source.graph(Pass::Only, samples, batch, Stash::Full);
+    // What kernels cannot count in one piece is computed from what they can.
+    let mut samples = batch;
+    let graph = loop {
+        match graph_of(samples) {
+            Err(GraphError::TooLarge { .. }) if samples > 1 => samples /= 2,
+            graph => break graph?,
+        }
+    };
+    let half = if samples == batch || samples == 1 { None } else { Some(graph_of(samples / 2)?) };
+    let bytes_of = |id: ValueId| {
+        let bytes = graph.value(id).desc.size_bytes();
+        let (fewer, fewer_bytes) = half.as_ref().map_or((0, 0), |half| (samples / 2, half.value(id).desc.size_bytes()));
+        let grown = u128::from(bytes.saturating_sub(fewer_bytes)) * (batch - samples) as u128;
+        bytes.saturating_add((grown / (samples - fewer) as u128) as u64)
+    };
+    let (built, layers) = model.build_layers(samples, batch, Mode::Train(config.statistics))?;
     let mut rows = vec![SummaryRow::new("input", sample_shape(&built.graph, built.input))];
     for LayerInfo { name, output, .. } in layers {
         rows.push(SummaryRow::new(&name, sample_shape(&built.graph, output)));
@@ -84,7 +100,7 @@ pub fn summary(model: impl Into<Model>, config: &Config) -> Result<Summary, Trai
     for id in saved(&graph) {
         let value = graph.value(id);
         let maker = value.producer.map_or("input", |node| graph.node(node).name.as_str());
-        summary.row(maker).saved_bytes += value.desc.size_bytes();
+        summary.row(maker).saved_bytes += bytes_of(id);
     }
     Ok(summary.merged(str::to_owned))
 }

@@ -45,6 +45,7 @@ const STARTS: u64 = 8;
 const EARLY: f64 = 0.08;
 
 /// A sequence within the budget at little cost.
+#[cfg(test)]
 pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Solution {
     solve_from(problem, budget_bytes, effort, &[])
 }

@@ -1,0 +1,347 @@
+//! What a step may look like: numbers of micro-batches and forms of what backward reads, each fitted to a budget.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use super::build::{Draft, FEWER_SAMPLES};
+use super::fit::{self, Fit};
+use super::microbatch::{self, Mixing};
+use super::{Bound, Form, Plan, Request, Source, Stash};
+use crate::error::{GraphError, PlanError};
+
+/// Numbers of micro-batches that are looked at for the smallest budget.
+const LEAST_COUNTS: usize = 4;
+
+/// What helps where one sample is too large.
+const SMALLER: &str = "smaller layers or samples";
+
+/// The candidates of a request: its budget does not matter here.
+pub(super) struct Candidates<'a> {
+    source: &'a dyn Source,
+    pub(super) request: &'a Request,
+    pub(super) mixing: Option<Mixing>,
+    /// Numbers of micro-batches to choose from, fewest first.
+    counts: Vec<usize>,
+    /// Programs made so far; `None` where there are none.
+    drafts: BTreeMap<(usize, Form), Option<Rc<Draft>>>,
+    /// Why a number of micro-batches is not possible at all: the largest such number.
+    refused: Option<(usize, PlanError)>,
+}
+
+/// A search for the plan that takes least time.
+pub(super) struct Wanted<'a> {
+    pub(super) budget_bytes: u64,
+    /// Whether values may move to the host tier.
+    pub(super) offload: bool,
+    /// Nothing that takes longer is of use, and nothing quicker than the first is needed.
+    pub(super) step_ns: (u64, u64),
+    /// Positions in the numbers of micro-batches.
+    pub(super) positions: RangeInclusive<usize>,
+    /// Only these; all where there are none.
+    pub(super) forms: Vec<Form>,
+    /// Plans for budgets near this one, to start from.
+    pub(super) near: &'a [&'a Fit],
+}
+
+/// The plans that need least memory.
+pub(super) struct Least {
+    pub(super) fit: Fit,
+    /// With nothing in the host tier; only where the device has no memory of its own.
+    pub(super) without_host: Option<Fit>,
+}
+
+/// How slow a plan that was found with little work may be, beside the quickest, to be worth more.
+fn worth_searching(quickest_ns: u64) -> u64 {
+    quickest_ns.saturating_add(quickest_ns / 10)
+}
+
+impl Fit {
+    pub(super) fn plan(&self) -> &Plan {
+        &self.built.planned.plan
+    }
+
+    pub(super) fn peak_bytes(&self) -> u64 {
+        self.plan().peak_bytes
+    }
+
+    pub(super) fn step_ns(&self) -> u64 {
+        self.plan().predicted_step_ns
+    }
+
+    pub(super) fn form(&self) -> Form {
+        Form { stash: self.plan().stash, chains: self.plan().chains }
+    }
+}
+
+/// The plan with the lower peak.
+fn lower(a: Option<Fit>, b: Fit) -> Fit {
+    match a {
+        Some(a) if a.peak_bytes() <= b.peak_bytes() => a,
+        _ => b,
+    }
+}
+
+impl<'a> Candidates<'a> {
+    pub(super) fn new(source: &'a dyn Source, request: &'a Request) -> Result<Self, PlanError> {
+        let batch = request.batch;
+        if batch == 0 {
+            return Err(PlanError::Request("a batch of 0 samples cannot be trained on: use at least 1".into()));
+        }
+        if let Some(count) = request.micro_batches
+            && !(1..=batch).contains(&count)
+        {
+            return Err(PlanError::Request(format!(
+                "a batch of {batch} cannot be split into {count} micro-batches: use 1 to {batch}"
+            )));
+        }
+        let mixing = microbatch::mixing(source, batch).map_err(|error| match error {
+            GraphError::TooLarge { .. } => PlanError::Request(format!("{error}: use {SMALLER}")),
+            error => error.into(),
+        })?;
+        let counts = match (request.micro_batches, &mixing) {
+            (Some(count), Some(Mixing { layer, advice })) if count > 1 => {
+                let advice = advice.map_or_else(String::new, |advice| format!(", or {advice}"));
+                return Err(PlanError::Request(format!(
+                    "{layer}, so splitting the batch would change the result: use 1 micro-batch{advice}"
+                )));
+            }
+            (Some(count), _) => vec![count],
+            (None, Some(_)) => vec![1],
+            (None, None) => {
+                let all = microbatch::distinct_counts(batch);
+                microbatch::spread(all.len()).into_iter().map(|position| all[position]).collect()
+            }
+        };
+        Ok(Candidates { source, request, mixing, counts, drafts: BTreeMap::new(), refused: None })
+    }
+
+    /// All positions in the numbers of micro-batches.
+    pub(super) fn positions(&self) -> RangeInclusive<usize> {
+        0..=self.counts.len() - 1
+    }
+
+    /// The position of a plan's number of micro-batches.
+    pub(super) fn position(&self, fit: &Fit) -> usize {
+        self.counts.partition_point(|&count| count < fit.plan().micro_batches.len())
+    }
+
+    /// Why there is no plan at all, with advice that can be followed.
+    pub(super) fn refusal(&self) -> PlanError {
+        let advice = microbatch::fewer_samples(self.request, self.mixing.as_ref()).unwrap_or(SMALLER);
+        match self.refused.clone() {
+            Some((_, PlanError::Binding { value, size_bytes, limit_bytes, advice: FEWER_SAMPLES })) => {
+                PlanError::Binding { value, size_bytes, limit_bytes, advice }
+            }
+            Some((_, PlanError::Graph(error @ GraphError::TooLarge { .. }))) => {
+                PlanError::Request(format!("{error}: use {advice}"))
+            }
+            Some((_, error)) => error,
+            None => PlanError::Request("there is nothing to plan".into()),
+        }
+    }
+
+    /// The programs for so many micro-batches; none where a tensor would be too large, or a layer cannot take so few
+    /// samples.
+    fn draft(&mut self, count: usize, form: Form) -> Result<Option<Rc<Draft>>, PlanError> {
+        if let Some(known) = self.drafts.get(&(count, form)) {
+            return Ok(known.clone());
+        }
+        let parts = microbatch::split(self.request.batch, count);
+        let draft = match Draft::new(self.source, self.request, &parts, form) {
+            Ok(draft) => Some(Rc::new(draft)),
+            Err(error @ (PlanError::Binding { .. } | PlanError::Graph(_))) => {
+                if self.refused.as_ref().is_none_or(|&(largest, _)| count >= largest) {
+                    self.refused = Some((count, error));
+                }
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        self.drafts.insert((count, form), draft.clone());
+        Ok(draft)
+    }
+
+    /// How long searches take, from 0 to 2.
+    pub(super) fn size(&self) -> usize {
+        self.drafts.values().flatten().map(|draft| fit::size(draft)).max().unwrap_or(0)
+    }
+
+    /// The programs that a plan is made of.
+    fn draft_of(&mut self, fit: &Fit) -> Result<Rc<Draft>, PlanError> {
+        let draft = self.draft(fit.plan().micro_batches.len(), fit.form())?;
+        Ok(draft.expect("bug: a plan without programs"))
+    }
+
+    /// The forms of graphs to choose from, with elementwise nodes joined or apart.
+    fn forms(&self, chains: bool) -> Vec<Form> {
+        let stashes = if self.request.levers.compact { &[Stash::Full, Stash::Compact][..] } else { &[Stash::Full] };
+        stashes.iter().map(|&stash| Form { stash, chains }).collect()
+    }
+
+    /// Whether to join nodes. Joined nodes take less time, but all that they read is in memory at once: where memory is so
+    /// short that values come and go, they may be better apart.
+    fn joinings(&self) -> &'static [bool] {
+        if self.request.levers.chains { &[true, false] } else { &[false] }
+    }
+
+    /// The fastest plan without a budget: the fewest micro-batches that are possible, nothing run again or moved.
+    pub(super) fn unlimited(&mut self) -> Result<Option<Fit>, PlanError> {
+        let mut fastest: Option<Fit> = None;
+        for position in self.positions() {
+            for form in self.forms(self.request.levers.chains) {
+                let Some(draft) = self.draft(self.counts[position], form)? else { continue };
+                if fastest.as_ref().is_none_or(|fastest| draft.plain_ns(self.request) < fastest.step_ns()) {
+                    fastest = Some(fit::plain(&draft, self.request)?);
+                }
+            }
+            if fastest.is_some() {
+                break;
+            }
+        }
+        Ok(fastest)
+    }
+
+    /// Peak and time of the fastest plan with nothing run again or moved and the fewest micro-batches, even where the
+    /// device could not bind such large tensors; those of `unlimited` where no kernel could count them.
+    pub(super) fn unconstrained(&mut self, unlimited: &Fit) -> Result<(u64, u64), PlanError> {
+        let mut fastest = (unlimited.peak_bytes(), unlimited.step_ns());
+        if unlimited.plan().micro_batches.len() == self.counts[0] {
+            return Ok(fastest);
+        }
+        let mut request = self.request.clone();
+        request.limits.max_binding_bytes = u64::MAX;
+        request.limits.max_buffer_bytes = u64::MAX;
+        let parts = microbatch::split(request.batch, self.counts[0]);
+        let mut found = false;
+        for form in self.forms(request.levers.chains) {
+            let draft = match Draft::new(self.source, &request, &parts, form) {
+                Err(PlanError::Graph(_)) => continue,
+                draft => draft?,
+            };
+            let plan = draft.build(&request, &draft.plain())?.planned.plan;
+            if !found || plan.predicted_step_ns < fastest.1 {
+                fastest = (plan.peak_bytes, plan.predicted_step_ns);
+            }
+            found = true;
+        }
+        Ok(fastest)
+    }
+
+    /// The plan within the budget that takes least time.
+    pub(super) fn cheapest(&mut self, wanted: &Wanted<'_>) -> Result<Option<Fit>, PlanError> {
+        let &Wanted { budget_bytes, offload, step_ns: (enough_ns, limit_ns), ref positions, ref forms, near } = wanted;
+        // The best of each form: which is quickest may change once each is searched with more work.
+        let mut best: BTreeMap<Form, (Fit, Rc<Draft>)> = BTreeMap::new();
+        let least_ns = |best: &BTreeMap<Form, (Fit, Rc<Draft>)>| {
+            best.values().map(|(fit, _)| fit.step_ns()).min().unwrap_or(u64::MAX)
+        };
+        let joinings = self.joinings().iter();
+        for (&chains, position) in joinings.flat_map(|chains| positions.clone().map(move |at| (chains, at))) {
+            if !chains && best.values().any(|(fit, _)| fit.is_plain()) {
+                break;
+            }
+            for form in self.forms(chains) {
+                if !forms.is_empty() && !forms.contains(&form) {
+                    continue;
+                }
+                let Some(draft) = self.draft(self.counts[position], form)? else { continue };
+                // What costs more with nothing run again or moved does so with it.
+                if draft.plain_ns(self.request) >= least_ns(&best).min(limit_ns) {
+                    continue;
+                }
+                if draft.plain_least_bytes(self.request)? <= budget_bytes {
+                    let plain = fit::plain(&draft, self.request)?;
+                    if plain.peak_bytes() <= budget_bytes {
+                        best.insert(form, (plain, draft));
+                        continue;
+                    }
+                }
+                let of_form = best.get(&form).map_or(u64::MAX, |(fit, _)| fit.step_ns());
+                let most_ns = of_form.min(worth_searching(least_ns(&best).min(limit_ns)));
+                if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, (most_ns, offload), near)? {
+                    best.insert(form, (fit, draft));
+                }
+            }
+        }
+        let most_ns = worth_searching(least_ns(&best));
+        let mut chosen: Option<Fit> = None;
+        for (mut fit, draft) in best.into_values() {
+            let quick_ns = fit.step_ns();
+            if !fit.is_plain() && quick_ns < most_ns && quick_ns > enough_ns {
+                let known: Vec<&Fit> = near.iter().copied().chain([&fit]).collect();
+                if let Some(better) = fit::thorough(&draft, self.request, budget_bytes, &fit.choice, &known)?
+                    && better.step_ns() < quick_ns
+                {
+                    fit = better;
+                }
+            }
+            if chosen.as_ref().is_none_or(|chosen| fit.step_ns() < chosen.step_ns()) {
+                chosen = Some(fit);
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// The plans with the lowest peak.
+    pub(super) fn least(&mut self) -> Result<Option<Least>, PlanError> {
+        let mut least: Option<Fit> = None;
+        let mut without_host: Option<Fit> = None;
+        let levers = self.request.levers;
+        let both = levers.offload && self.request.costs.unified_memory;
+        let possible = self.possible()?;
+        let Some(last) = possible.len().checked_sub(1) else { return Ok(None) };
+        let positions: BTreeSet<_> = (0..LEAST_COUNTS).map(|i| possible[i * last / (LEAST_COUNTS - 1)]).collect();
+        for position in positions {
+            for form in self.joinings().iter().flat_map(|&chains| self.forms(chains)).collect::<Vec<_>>() {
+                let Some(draft) = self.draft(self.counts[position], form)? else { continue };
+                if form.chains && fit::size(&draft) > 0 {
+                    continue;
+                }
+                for found in fit::least(&draft, self.request, both)? {
+                    if both && !found.choice.moves {
+                        without_host = Some(lower(without_host, found.clone()));
+                    }
+                    least = Some(lower(least, found));
+                }
+            }
+        }
+        let mut squeezed = |fit: Fit| {
+            let draft = self.draft_of(&fit)?;
+            fit::squeezed(&draft, self.request, fit)
+        };
+        let without_host = without_host.map(&mut squeezed).transpose()?;
+        let least = least.map(&mut squeezed).transpose()?;
+        let Some(mut least) = least else { return Ok(None) };
+        if let Some(still) = &without_host
+            && still.peak_bytes() <= least.peak_bytes()
+        {
+            least = still.clone();
+        }
+        Ok(Some(Least { fit: least, without_host }))
+    }
+
+    /// Positions between the fewest and the most micro-batches that are possible.
+    fn possible(&mut self) -> Result<Vec<usize>, PlanError> {
+        let form = self.forms(false)[0];
+        let mut positions: Vec<_> = self.positions().collect();
+        while let Some(&last) = positions.last()
+            && self.draft(self.counts[last], form)?.is_none()
+        {
+            positions.pop();
+        }
+        let mut first = 0;
+        while first < positions.len() && self.draft(self.counts[positions[first]], form)?.is_none() {
+            first += 1;
+        }
+        Ok(positions.split_off(first))
+    }
+
+    /// What no plan with the same micro-batches and forms can avoid. Where that is more than the plan takes, by rounding, the
+    /// plan is its own bound.
+    pub(super) fn bound(&mut self, fit: &Fit, budget_bytes: u64) -> Result<Bound, PlanError> {
+        let draft = self.draft_of(fit)?;
+        let bound = fit::bound(&draft, self.request, budget_bytes, &fit.choice)?;
+        Ok(Bound { step_ns: bound.step_ns.min(fit.step_ns() as f64), ..bound })
+    }
+}
