@@ -18,6 +18,10 @@
 // source     https://pytorch.org/docs/stable/generated/torch.optim.Adafactor.html, https://arxiv.org/abs/1804.04235
 #import "shared/index.wgsl"
 #import "shared/math.wgsl"
+#import "shared/sums.wgsl"
+
+// Two sums at once.
+alias Term = vec2<f32>;
 
 #ifdef LANES
 #import "shared/lanes.wgsl"
@@ -40,11 +44,11 @@ fn means(
     let group = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let place = lanes_place(local_index);
     let matrix = min(group, params.matrices - 1u);
-    var sum = 0.0;
+    var added = LongSum();
     for (var row = place; row < params.rows; row += LANES) {
-        sum += row_var[matrix * params.rows + row];
+        add_term(&added, Term(row_var[matrix * params.rows + row]));
     }
-    let total = lanes_sum(local_index, sum);
+    let total = lanes_sum(local_index, total_of(added).x);
     if place == 0u && group < params.matrices {
         means_[matrix] = total / f32(params.rows);
     }
@@ -94,12 +98,12 @@ fn squares(
     }
     let inner = squares_params.inner;
     let start = output / inner * inner * squares_params.terms + output % inner;
-    var sum = 0.0;
+    var added = LongSum();
     for (var term = split; term < squares_params.terms; term += squares_params.splits) {
         let g = Accum(gradient[start + term * inner]);
-        sum += g * g;
+        add_term(&added, Term(g * g));
     }
-    partials[output * squares_params.splits + split] = sum;
+    partials[output * squares_params.splits + split] = total_of(added).x;
 }
 #else
 #ifdef ENTRY_moment
@@ -118,11 +122,11 @@ fn moment(
     if output >= squares_params.outputs || !is_finite(guard[0]) {
         return;
     }
-    var sum = 0.0;
+    var added = LongSum();
     for (var split = 0u; split < squares_params.splits; split++) {
-        sum += partials[output * squares_params.splits + split];
+        add_term(&added, Term(partials[output * squares_params.splits + split]));
     }
-    state[output] += hyper[1] * (sum / f32(squares_params.terms) - state[output]);
+    state[output] += hyper[1] * (total_of(added).x / f32(squares_params.terms) - state[output]);
 }
 #else
 @group(0) @binding(0) var<storage, read_write> parameter: array<f32>;
@@ -166,8 +170,7 @@ fn norms(
     if split >= params.splits || !is_finite(guard[0]) {
         return;
     }
-    var parameter_squares = 0.0;
-    var scaled_squares = 0.0;
+    var added = LongSum();
     for (var i = split; i < params.elements; i += params.splits) {
 #ifdef FACTORED
 #else
@@ -175,11 +178,10 @@ fn norms(
         variance[i] += hyper[1] * (g * g - variance[i]);
 #endif
         let u = scaled(i);
-        parameter_squares += parameter[i] * parameter[i];
-        scaled_squares += u * u;
+        add_term(&added, Term(parameter[i] * parameter[i], u * u));
     }
-    sums[split] = parameter_squares;
-    sums[params.splits + split] = scaled_squares;
+    sums[split] = total_of(added).x;
+    sums[params.splits + split] = total_of(added).y;
 }
 #else
 @compute @workgroup_size(64)

@@ -8,6 +8,9 @@
 // workgroup  0 bytes
 // source     https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
 #import "shared/index.wgsl"
+#import "shared/sums.wgsl"
+
+alias Term = Accum;
 
 struct Params {
     // Elements / 4, rounded up.
@@ -47,12 +50,12 @@ fn squared_norm(
     if split >= total_params.splits {
         return;
     }
-    var sum = 0.0;
+    var added = LongSum();
     for (var i = split; i < total_params.terms; i += total_params.splits) {
         let x = Accum(input[i]);
-        sum += x * x;
+        add_term(&added, x * x);
     }
-    sums[split] = sum * total_params.scale;
+    sums[split] = total_of(added) * total_params.scale;
 }
 
 @compute @workgroup_size(1)

@@ -373,6 +373,13 @@ fn grad_weight(
 
 #ifdef ENTRY_grad_bias
 #import "shared/gemm_sum.wgsl"
+#import "shared/sums.wgsl"
+
+#ifdef VEC_A
+alias Term = Accum4;
+#else
+alias Term = Accum;
+#endif
 
 struct Params {
     channels: u32,
@@ -406,24 +413,17 @@ fn grad_bias(
     }
     let part = i / params.channels;
     let channel = i - part * params.channels;
-#ifdef VEC_A
-    var sum = Accum4();
-#else
-    var sum = Accum();
-#endif
+    var added = LongSum();
     let end = min(params.samples * params.segments, (part + 1u) * params.terms);
     for (var term = part * params.terms; term < end; term++) {
         let sample = term / params.segments;
         let begin = (term - sample * params.segments) * params.segment;
         let plane = (sample * params.channels + channel) * params.plane;
         for (var pixel = begin + local_index; pixel < min(params.plane, begin + params.segment); pixel += SUM_INVOCATIONS) {
-#ifdef VEC_A
-            sum += Accum4(grad_output[plane + pixel]);
-#else
-            sum += Accum(grad_output[plane + pixel]);
-#endif
+            add_term(&added, Term(grad_output[plane + pixel]));
         }
     }
+    let sum = total_of(added);
 #ifdef VEC_A
     let total = sum_invocations((sum.x + sum.y) + (sum.z + sum.w), local_index);
 #else

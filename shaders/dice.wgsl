@@ -18,6 +18,10 @@
 // source     https://arxiv.org/abs/1606.04797, https://docs.monai.io/en/stable/losses.html#diceloss
 #import "shared/index.wgsl"
 #import "shared/math.wgsl"
+#import "shared/sums.wgsl"
+
+// Two sums at once.
+alias Term = vec2<f32>;
 
 struct Params {
     positions: u32,
@@ -47,11 +51,11 @@ fn loss(
     if split >= params.splits {
         return;
     }
-    var sum = 0.0;
+    var added = LongSum();
     for (var row = split; row < params.rows; row += params.splits) {
-        sum += 1.0 - (2.0 * sums_[2u * row] + params.smooth_) / (sums_[2u * row + 1u] + params.smooth_);
+        add_term(&added, Term(1.0 - (2.0 * sums_[2u * row] + params.smooth_) / (sums_[2u * row + 1u] + params.smooth_)));
     }
-    losses[split] = sum * params.scale;
+    losses[split] = total_of(added).x * params.scale;
 }
 #else
 
@@ -96,11 +100,11 @@ fn softmax(
     }
     let start = first_element(position);
     let largest = largest_of(start);
-    var sum = 0.0;
+    var added = LongSum();
     for (var c = 0u; c < params.classes; c++) {
-        sum += exp(load(start + c * params.inner) - largest);
+        add_term(&added, Term(exp(load(start + c * params.inner) - largest)));
     }
-    found[position] = vec2<f32>(largest, 1.0 / sum);
+    found[position] = vec2<f32>(largest, 1.0 / total_of(added).x);
 }
 #else
 
@@ -153,8 +157,7 @@ fn sums(
     }
     let c = row % params.classes;
     let first_position = row / params.classes * params.inner;
-    var both = 0.0;
-    var total = 0.0;
+    var added = LongSum();
     for (var pixel = split; pixel < params.inner; pixel += params.splits) {
         let element = row * params.inner + pixel;
         let position = first_position + pixel;
@@ -164,12 +167,11 @@ fn sums(
         let p = sigmoid_(load(element));
 #endif
         let t = target_at(position, c, element);
-        let is_counted = counts(position);
-        both += select(0.0, p * t, is_counted);
-        total += select(0.0, p + t, is_counted);
+        add_term(&added, select(Term(), Term(p * t, p + t), counts(position)));
     }
-    sums_[2u * row * params.splits + split] = both;
-    sums_[(2u * row + 1u) * params.splits + split] = total;
+    let total = total_of(added);
+    sums_[2u * row * params.splits + split] = total.x;
+    sums_[(2u * row + 1u) * params.splits + split] = total.y;
 }
 #else
 @group(0) @binding(2) var<storage, read> sums_: array<Storage>;
@@ -198,15 +200,14 @@ fn grad_input(
     let is_counted = counts(position);
 #ifdef SOFTMAX
     let largest = largest_of(start);
-    var sum = 0.0;
-    var weighted = 0.0;
+    var added = LongSum();
     for (var c = 0u; c < params.classes; c++) {
         let element = start + c * params.inner;
         let e = exp(load(element) - largest);
-        sum += e;
-        weighted += e * by_probability(position, c, element);
+        add_term(&added, Term(e, e * by_probability(position, c, element)));
     }
-    let mean = weighted / sum;
+    let sum = total_of(added).x;
+    let mean = total_of(added).y / sum;
 #endif
     for (var c = 0u; c < params.classes; c++) {
         let element = start + c * params.inner;

@@ -18,6 +18,7 @@
 // workgroup  1024 bytes (scan)
 // source     https://pytorch.org/docs/stable/generated/torch.nn.functional.embedding.html
 #import "shared/index.wgsl"
+#import "shared/sums.wgsl"
 #import "shared/nan.wgsl"
 
 struct Params {
@@ -48,10 +49,10 @@ var<immediate> sort_params: SortParams;
 
 #ifdef VEC
 alias Element = Storage4;
-alias Sum = Accum4;
+alias Term = Accum4;
 #else
 alias Element = Storage;
-alias Sum = Accum;
+alias Term = Accum;
 #endif
 
 @group(0) @binding(0) var<storage, read> indices: array<u32>;
@@ -71,12 +72,12 @@ alias Sum = Accum;
 @group(0) @binding(2) var<storage, read_write> begin: array<u32>;
 
 @group(0) @binding(2) var<storage, read> tile_grad_output: array<Element>;
-@group(0) @binding(3) var<storage, read_write> tile_sums: array<Sum>;
+@group(0) @binding(3) var<storage, read_write> tile_sums: array<Term>;
 
 @group(0) @binding(0) var<storage, read> sum_order: array<u32>;
 @group(0) @binding(1) var<storage, read> row_begin: array<u32>;
 @group(0) @binding(2) var<storage, read> grad_output: array<Element>;
-@group(0) @binding(3) var<storage, read> partials: array<Sum>;
+@group(0) @binding(3) var<storage, read> partials: array<Term>;
 @group(0) @binding(4) var<storage, read_write> grad_weight_: array<Element>;
 
 @compute @workgroup_size(64)
@@ -94,7 +95,7 @@ fn forward(
     if row < params.rows {
         output[i] = weight[row * params.width + (i - n * params.width)];
     } else {
-        output[i] = Element(Sum(not_a_number(params.rows)));
+        output[i] = Element(Term(not_a_number(params.rows)));
     }
 }
 
@@ -227,11 +228,11 @@ fn tiles(
     if indices[order[first]] != indices[order[last]] {
         return;
     }
-    var sum = Sum();
+    var added = LongSum();
     for (var at = first; at <= last; at++) {
-        sum += Sum(tile_grad_output[order[at] * params.width + d]);
+        add_term(&added, Term(tile_grad_output[order[at] * params.width + d]));
     }
-    tile_sums[i] = sum;
+    tile_sums[i] = total_of(added);
 }
 
 @compute @workgroup_size(64)
@@ -246,7 +247,7 @@ fn grad_weight(
     }
     let row = i / params.width;
     let d = i - row * params.width;
-    var sum = Sum();
+    var added = LongSum();
     if row != params.padding {
         let start = row_begin[row];
         let end = row_begin[row + 1u];
@@ -255,14 +256,14 @@ fn grad_weight(
         let last_tile = max(end / params.tile, first_tile);
         let head_end = min(first_tile * params.tile, end);
         for (var at = start; at < head_end; at++) {
-            sum += Sum(grad_output[sum_order[at] * params.width + d]);
+            add_term(&added, Term(grad_output[sum_order[at] * params.width + d]));
         }
         for (var tile = first_tile; tile < last_tile; tile++) {
-            sum += partials[tile * params.width + d];
+            add_term(&added, partials[tile * params.width + d]);
         }
         for (var at = max(last_tile * params.tile, head_end); at < end; at++) {
-            sum += Sum(grad_output[sum_order[at] * params.width + d]);
+            add_term(&added, Term(grad_output[sum_order[at] * params.width + d]));
         }
     }
-    grad_weight_[i] = Element(sum);
+    grad_weight_[i] = Element(total_of(added));
 }

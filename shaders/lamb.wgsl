@@ -13,6 +13,9 @@
 // source     https://arxiv.org/abs/1904.00962
 #import "shared/index.wgsl"
 #import "shared/math.wgsl"
+#import "shared/sums.wgsl"
+
+alias Term = vec4<f32>;
 
 struct Params {
     elements: u32,
@@ -59,8 +62,8 @@ fn moments(
     if split >= params.splits || !guarded {
         return;
     }
-    var parameter_squares = vec4<f32>(0.0);
-    var direction_squares = vec4<f32>(0.0);
+    var parameter_squares = LongSum();
+    var direction_squares = LongSum();
     for (var i = split; i < (params.elements + 3u) / 4u; i += params.splits) {
         let p = parameter[i];
         let g = Accum4(gradient[i]);
@@ -71,11 +74,11 @@ fn moments(
         let r = direction(rates, p, m, v);
         // What lies behind the last element may be anything.
         let is_inside = 4u * i + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(params.elements);
-        parameter_squares += select(vec4<f32>(0.0), p * p, is_inside);
-        direction_squares += select(vec4<f32>(0.0), r * r, is_inside);
+        add_term(&parameter_squares, select(Term(), p * p, is_inside));
+        add_term(&direction_squares, select(Term(), r * r, is_inside));
     }
-    let a = parameter_squares;
-    let b = direction_squares;
+    let a = total_of(parameter_squares);
+    let b = total_of(direction_squares);
     partials[split] = a.x + a.y + a.z + a.w;
     partials[params.splits + split] = b.x + b.y + b.z + b.w;
 }

@@ -9,6 +9,9 @@
 // workgroup  0 bytes
 // source     https://arxiv.org/abs/1709.01507, section 3
 #import "shared/index.wgsl"
+#import "shared/sums.wgsl"
+
+alias Term = Accum;
 
 #ifdef ENTRY_forward
 struct Params {
@@ -76,10 +79,10 @@ fn grad_scale(
         return;
     }
     let row = i / params.splits;
-    var sum = Accum();
+    var added = LongSum();
     for (var t = i - row * params.splits; t < params.terms; t += params.splits) {
-        sum += Accum(input[row * params.terms + t]) * Accum(grad_output[row * params.terms + t]);
+        add_term(&added, Accum(input[row * params.terms + t]) * Accum(grad_output[row * params.terms + t]));
     }
-    sums[i] = sum;
+    sums[i] = total_of(added);
 }
 #endif

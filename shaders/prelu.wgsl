@@ -12,6 +12,9 @@
 // source     https://pytorch.org/docs/stable/generated/torch.nn.PReLU.html
 #import "shared/channels.wgsl"
 #import "shared/index.wgsl"
+#import "shared/sums.wgsl"
+
+alias Term = Accum;
 
 struct Params {
     // Elements / 4, rounded up.
@@ -112,14 +115,14 @@ fn grad_weight(
         c = i % sum_params.channels;
         split = i / sum_params.channels;
     }
-    var sum = Accum(0.0);
+    var added = LongSum();
     for (var t = split; t < sum_params.terms; t += sum_params.splits) {
         let n = t / sum_params.inner;
         let at = (n * sum_params.channels + c) * sum_params.inner + (t - n * sum_params.inner);
         let x = Accum(inputs[at]);
         if !(x > 0.0) {
-            sum += x * Accum(grad_outputs[at]);
+            add_term(&added, x * Accum(grad_outputs[at]));
         }
     }
-    sums[c * sum_params.splits + split] = sum;
+    sums[c * sum_params.splits + split] = total_of(added);
 }

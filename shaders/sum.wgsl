@@ -15,6 +15,7 @@
 #import "shared/index.wgsl"
 #import "shared/lanes.wgsl"
 #import "shared/strided.wgsl"
+#import "shared/sums.wgsl"
 
 struct Params {
     outputs: u32,
@@ -58,6 +59,13 @@ const WIDTH: u32 = 4u;
 alias Element = Storage;
 alias Value = Accum;
 const WIDTH: u32 = 1u;
+#endif
+
+// `combine`, which adds single numbers, is left out of the others.
+#ifdef ENTRY_combine
+alias Term = Accum;
+#else
+alias Term = Value;
 #endif
 
 @group(0) @binding(0) var<storage, read> input: array<Element>;
@@ -105,11 +113,11 @@ fn forward(
     }
     let o = group * WIDTH;
     let base = kept_offset(o);
-    var sum = Value();
+    var added = LongSum();
     for (var t = split; t < params.terms; t += params.splits) {
-        sum += Value(input[(base + summed_offset(t)) / WIDTH]);
+        add_term(&added, Term(input[(base + summed_offset(t)) / WIDTH]));
     }
-    sum = sum * params.scale;
+    let sum = total_of(added) * params.scale;
 #ifdef VECTORS
 #for k in 0..4
     sums[(o + #(k)u) * params.splits + split] = sum[#k];
@@ -119,6 +127,7 @@ fn forward(
 #endif
 }
 
+#ifdef ENTRY_combine
 @compute @workgroup_size(64)
 fn combine(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
@@ -128,15 +137,16 @@ fn combine(
     let group = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let place = lanes_place(local_index);
     let o = min(group, combine_params.outputs - 1u);
-    var sum = Accum(0.0);
+    var added = LongSum();
     for (var s = place; s < combine_params.splits; s += LANES) {
-        sum += partials[o * combine_params.splits + s];
+        add_term(&added, Term(partials[o * combine_params.splits + s]));
     }
-    let total = lanes_sum(local_index, sum);
+    let total = lanes_sum(local_index, total_of(added));
     if place == 0u && group < combine_params.outputs {
         output[o] = Storage(total * combine_params.scale);
     }
 }
+#endif
 
 @compute @workgroup_size(64)
 fn grad_input(

@@ -14,6 +14,13 @@
 // workgroup  256 bytes (LANES = 64)
 #import "shared/index.wgsl"
 #import "shared/lanes.wgsl"
+#import "shared/sums.wgsl"
+
+#ifdef ENTRY_forward
+alias Term = vec3<f32>;
+#else
+alias Term = vec2<f32>;
+#endif
 
 struct Params {
     positions: u32,
@@ -79,6 +86,24 @@ fn share(target_: u32, c: u32, element: u32) -> Accum {
 #endif
 }
 
+// The share of all classes together, of the sum of what `share_term` says of each.
+fn all_shares(sum: Accum) -> Accum {
+#ifdef WEIGHTED
+    return sum;
+#else
+    // What smoothing adds to the classes is known exactly. Added up, many equal small shares would not be.
+    return params.smoothing + (1.0 - params.smoothing) * sum;
+#endif
+}
+
+fn share_term(share_: Accum, target_: u32, c: u32, element: u32) -> Accum {
+#ifdef WEIGHTED
+    return share_;
+#else
+    return target_share(target_, c, element);
+#endif
+}
+
 // The largest input of a position.
 fn largest_of(start: u32, place: u32, local_index: u32) -> Accum {
     var largest = load(start);
@@ -93,21 +118,19 @@ fn loss_at(position: u32, place: u32, local_index: u32) -> Accum {
     let start = first_element(position);
     let target_ = target_at(position);
     let largest = largest_of(start, place, local_index);
-    var sum = 0.0;
-    var total = 0.0;
-    var distance = 0.0;
+    var added = LongSum();
     for (var c = place; c < params.classes; c += LANES) {
         let element = start + c * params.inner;
         let below = largest - load(element);
         let q = share(target_, c, element);
-        sum += exp(-below);
-        total += q;
         // A class without a share does not count, even where its input is -infinity.
-        distance += select(q * below, 0.0, q == 0.0);
+        let distance = select(q * below, 0.0, q == 0.0);
+        add_term(&added, Term(exp(-below), share_term(q, target_, c, element), distance));
     }
-    sum = lanes_sum(local_index, sum);
-    total = lanes_sum(local_index, total);
-    distance = lanes_sum(local_index, distance);
+    let totals = total_of(added);
+    let sum = lanes_sum(local_index, totals.x);
+    let total = all_shares(lanes_sum(local_index, totals.y));
+    let distance = lanes_sum(local_index, totals.z);
     return select(0.0, total * log(sum) + distance, counts(target_));
 }
 
@@ -119,14 +142,14 @@ fn forward(
 ) {
     let split = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let place = lanes_place(local_index);
-    var loss = 0.0;
+    var loss = LongSum();
     for (var step = 0u; step < params.steps; step++) {
         let number = split + step * params.splits;
         let found = loss_at(min(number, params.positions - 1u), place, local_index);
-        loss += select(0.0, found, number < params.positions);
+        add_term(&loss, Term(select(0.0, found, number < params.positions)));
     }
     if place == 0u && split < params.splits {
-        sums[split] = loss * scale();
+        sums[split] = total_of(loss).x * scale();
     }
 }
 #else
@@ -142,15 +165,15 @@ fn grad_input(
     let start = first_element(position);
     let target_ = target_at(position);
     let largest = largest_of(start, place, local_index);
-    var sum = 0.0;
-    var total = 0.0;
+    var added = LongSum();
     for (var c = place; c < params.classes; c += LANES) {
         let element = start + c * params.inner;
-        sum += exp(load(element) - largest);
-        total += share(target_, c, element);
+        let q = share(target_, c, element);
+        add_term(&added, Term(exp(load(element) - largest), share_term(q, target_, c, element)));
     }
-    sum = lanes_sum(local_index, sum);
-    total = lanes_sum(local_index, total);
+    let totals = total_of(added);
+    let sum = lanes_sum(local_index, totals.x);
+    let total = all_shares(lanes_sum(local_index, totals.y));
     if number >= params.positions {
         return;
     }

@@ -10,6 +10,9 @@
 // dispatch   forward: one invocation per split, 64 per workgroup, folded; grad_input: one invocation per 4 elements
 // workgroup  0 bytes
 #import "shared/index.wgsl"
+#import "shared/sums.wgsl"
+
+alias Term = Accum4;
 
 struct Params {
     elements: u32,
@@ -72,12 +75,13 @@ fn forward(
     if split >= params.splits {
         return;
     }
-    var sum = Accum4(0.0);
+    var added = LongSum();
     for (var i = split; i < (params.elements + 3u) / 4u; i += params.splits) {
         let terms = loss(Accum4(input[i]), Accum4(target_[i]), weights_of(i));
         // What lies behind the last element may be anything.
-        sum += select(Accum4(0.0), terms, 4u * i + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(params.elements));
+        add_term(&added, select(Accum4(0.0), terms, 4u * i + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(params.elements)));
     }
+    let sum = total_of(added);
     sums[split] = (sum.x + sum.y + sum.z + sum.w) * params.scale;
 }
 #else

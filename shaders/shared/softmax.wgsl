@@ -14,6 +14,9 @@
 // workgroup  256 bytes (LANES = 64)
 #import "shared/index.wgsl"
 #import "shared/lanes.wgsl"
+#import "shared/sums.wgsl"
+
+alias Term = Accum;
 
 struct Params {
     rows: u32,
@@ -89,11 +92,11 @@ fn forward(
         largest = max(largest, load_input(start + k * params.inner));
     }
     largest = lanes_max(local_index, largest);
-    var sum = Accum(0.0);
+    var added = LongSum();
     for (var k = place; k < end; k += LANES) {
-        sum += exp(load_input(start + k * params.inner) - largest);
+        add_term(&added, exp(load_input(start + k * params.inner) - largest));
     }
-    sum = lanes_sum(local_index, sum);
+    let sum = lanes_sum(local_index, total_of(added));
     if row >= params.rows {
         return;
     }
@@ -116,12 +119,12 @@ fn grad_input(
     let row = lanes_group(linear_workgroup(workgroup_id, num_workgroups), local_index);
     let place = lanes_place(local_index);
     let start = row_start(min(row, params.rows - 1u));
-    var sum = Accum(0.0);
+    var added = LongSum();
     for (var k = place; k < params.extent; k += LANES) {
         let i = start + k * params.inner;
-        sum += weighted(load_grad_output(i), load_output(i));
+        add_term(&added, weighted(load_grad_output(i), load_output(i)));
     }
-    sum = lanes_sum(local_index, sum);
+    let sum = lanes_sum(local_index, total_of(added));
     if row >= params.rows {
         return;
     }

@@ -1,7 +1,7 @@
 //! How many positions a classifier gets right.
 
 use super::class_loss::{Positions, expect_labels, label_shape};
-use super::{Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, reduce};
+use super::{Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, reduce};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
@@ -46,6 +46,11 @@ impl Op for Accuracy {
         Positions::expect("accuracy", &inputs[0])?;
         expect_labels("accuracy", inputs)?;
         Ok(vec![TensorDesc::f32([1])])
+    }
+
+    fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
+        let &count = inputs[0].shape.get(1).filter(|_| input == 1)?;
+        Some(Integers::Indices { count, besides: self.ignore_index })
     }
 
     fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {

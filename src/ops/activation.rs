@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 
-use super::{Backward, Builder, Call, Case, Cost, Elementwise, Fill, Op, Real, expect_count, expect_dtype};
+use super::{
+    Backward, Builder, Call, Case, Cost, Elementwise, Fill, Op, Probabilities, Real, expect_count, expect_dtype,
+};
 use crate::error::OpError;
 use crate::ops::mask::{GradInputMask, Mask};
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -36,6 +38,9 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// Where backward needs to know of a saved element only whether it is above 0: the names of the ops `<NAME>.mask` and
     /// `<NAME>.grad_input_mask`, the latter of which is the same function of 1 or 0 in place of a saved element.
     const MASK: Option<[&'static str; 2]> = None;
+
+    /// What the output is, where the function makes probabilities of scores.
+    const PROBABILITIES: Option<Probabilities> = None;
 
     /// Ops that it [`may_follow`](Op::may_follow).
     const MAY_FOLLOW: &[&str] = &[];
@@ -93,6 +98,10 @@ impl<A: Activation> Op for A {
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
         let saved = if self.saves_output() { forward.outputs[0] } else { forward.inputs[0] };
         Ok(vec![Some(grad_input(*self, graph, forward, saved, grad_output)?)])
+    }
+
+    fn probabilities(&self) -> Option<Probabilities> {
+        A::PROBABILITIES
     }
 
     fn may_follow(&self, next: &str) -> bool {

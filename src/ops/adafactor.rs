@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::sums::mean;
 use super::update::{self, States};
 use super::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule, reduce};
 use crate::error::OpError;
@@ -280,13 +281,13 @@ impl Step {
             let states = row_var.chunks_mut(rows).zip(col_var.chunks_mut(columns));
             for ((gradient, updates), (row_var, col_var)) in of_matrices.zip(states) {
                 for (row, of_row) in row_var.iter_mut().zip(gradient.chunks(columns)) {
-                    toward(row, of_row.iter().map(|&g| g * g).sum::<T>() / T::from_f64(columns as f64));
+                    toward(row, mean(of_row.iter().map(|&g| g * g)));
                 }
                 for (c, column) in col_var.iter_mut().enumerate() {
                     let squares = gradient[c..].iter().step_by(columns).map(|&g| g * g);
-                    toward(column, squares.sum::<T>() / T::from_f64(rows as f64));
+                    toward(column, mean(squares));
                 }
-                let mean = (row_var.iter().copied().sum::<T>() / T::from_f64(rows as f64)).max(eps.0);
+                let mean = mean(row_var.iter().copied()).max(eps.0);
                 for (i, u) in updates.iter_mut().enumerate() {
                     let second_moment = row_var[i / columns] * col_var[i % columns] / mean;
                     *u /= second_moment.max(eps.0 * eps.0).sqrt();
@@ -299,9 +300,7 @@ impl Step {
                 *u /= v.max(eps.0 * eps.0).sqrt();
             }
         }
-        let root_mean_square = |values: &[T]| {
-            (values.iter().map(|&x| x * x).sum::<T>() / T::from_f64(values.len() as f64)).sqrt()
-        };
+        let root_mean_square = |values: &[T]| mean(values.iter().map(|&x| x * x)).sqrt();
         let [parameter] = call.mutated();
         let alpha = eps.1.max(root_mean_square(parameter)) * hyper[0];
         let step = alpha / T::ONE.max(root_mean_square(&updates) / T::from_f64(self.d));

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::reduce::{self, AxisSum};
+use super::sums::{Sums, sum};
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
     expect_rank,
@@ -78,7 +79,7 @@ impl AdaptiveAvgPool2d {
             let plane = i / (high * wide) * shape[2] * shape[3];
             let (rows, columns) = (bin(i / wide % high, shape[2], high), bin(i % wide, shape[3], wide));
             let elements = T::from_f64((rows.len() * columns.len()) as f64);
-            *y = rows.flat_map(|h| &input[plane + h * shape[3]..][columns.clone()]).copied().sum::<T>() / elements;
+            *y = sum(rows.flat_map(|h| &input[plane + h * shape[3]..][columns.clone()]).copied()) / elements;
         }
     }
 }
@@ -184,19 +185,17 @@ impl AdaptiveAvgPool2dGradInput {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let (grad_output, output) = (call.input(0), call.shape(0));
         let (height, width) = (self.shape[2], self.shape[3]);
-        let grad_input = call.output(0);
-        grad_input.fill(T::ZERO);
+        let mut sums = Sums::new(height * width * (grad_output.len() / (output[2] * output[3])));
         for (i, &g) in grad_output.iter().enumerate() {
             let plane = i / (output[2] * output[3]) * height * width;
             let rows = bin(i / output[3] % output[2], height, output[2]);
             let columns = bin(i % output[3], width, output[3]);
             let elements = T::from_f64((rows.len() * columns.len()) as f64);
             for h in rows {
-                for d in &mut grad_input[plane + h * width..][columns.clone()] {
-                    *d += g / elements;
-                }
+                columns.clone().for_each(|w| sums.add(plane + h * width + w, g / elements));
             }
         }
+        sums.write(call.output(0));
     }
 }
 

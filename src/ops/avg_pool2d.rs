@@ -1,6 +1,7 @@
 //! Mean of each window.
 
 use super::pool::{self, Windows};
+use super::sums::{Sums, sum};
 use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count};
 use crate::error::OpError;
 use crate::shader::Target;
@@ -41,7 +42,7 @@ impl AvgPool2d {
         let elements = T::from_f64((self.kernel[0] * self.kernel[1]) as f64);
         for (y, (plane, rows, columns)) in call.output(0).iter_mut().zip(windows) {
             let row = |h: usize| &input[plane + h * width..][columns.clone()];
-            *y = rows.flat_map(row).copied().sum::<T>() / elements;
+            *y = sum(rows.flat_map(row).copied()) / elements;
         }
     }
 }
@@ -107,15 +108,13 @@ impl AvgPool2dGradInput {
         let windows = self.windows.each(&self.shape, &call.input_descs[0].shape);
         let elements = T::from_f64((self.windows.kernel[0] * self.windows.kernel[1]) as f64);
         let width = self.shape[3];
-        let grad_input = call.output(0);
-        grad_input.fill(T::ZERO);
+        let mut sums = Sums::new(call.output_descs[0].numel());
         for ((plane, rows, columns), &g) in windows.zip(grad_output) {
             for h in rows {
-                for d in &mut grad_input[plane + h * width..][columns.clone()] {
-                    *d += g / elements;
-                }
+                columns.clone().for_each(|w| sums.add(plane + h * width + w, g / elements));
             }
         }
+        sums.write(call.output(0));
     }
 }
 

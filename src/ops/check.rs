@@ -40,3 +40,16 @@ pub fn expect_shape(
         Err(OpError::Input { op, input, expected: format!("of shape {shape}"), found: desc.clone() })
     }
 }
+
+/// The setting is finite.
+pub fn expect_finite(op: &'static str, setting: &'static str, value: f32) -> Result<(), OpError> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    Err(OpError::Setting {
+        op,
+        setting,
+        value: value.to_string(),
+        reason: "it must be a number that is finite".to_owned(),
+    })
+}

@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 
+use super::sums::{self, Sums, sum};
 use super::{Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, expect_dtype, expect_shape, reduce};
 use crate::error::OpError;
 use crate::shader::Target;
@@ -265,7 +266,7 @@ fn softmax<L: ClassLoss, T: Real>(
     let smoothing = T::from_f64(f64::from(options.label_smoothing));
     let elements = positions.elements(position);
     let largest = elements.clone().map(|i| input[i]).fold(T::NEG_INFINITY, Real::max);
-    let sum = elements.clone().map(|i| (input[i] - largest).exp()).sum();
+    let sum = sum(elements.clone().map(|i| (input[i] - largest).exp()));
     let shares = elements.enumerate().map(|(class, element)| {
         let share = loss.share(call, Place { position, class, classes, element })?;
         let weight = if options.weighted { call.input(weights)[class] } else { T::ONE };
@@ -283,7 +284,7 @@ fn scale<L: ClassLoss, T: Real>(loss: &L, call: &Call<'_, T>, positions: Positio
 pub(super) fn forward_twin<L: ClassLoss, T: Real>(loss: &L, call: &mut Call<'_, T>) {
     let (input, positions) = (call.input(0), Positions::of(&call.input_descs[0]));
     let weights = loss.options().inputs() - 1;
-    let mut total = T::ZERO;
+    let mut total = Sums::new(1);
     for position in 0..positions.count {
         let Some(Softmax { largest, sum, shares }) = softmax(loss, call, positions, position, weights) else {
             continue;
@@ -291,12 +292,12 @@ pub(super) fn forward_twin<L: ClassLoss, T: Real>(loss: &L, call: &mut Call<'_, 
         for (element, share) in positions.elements(position).zip(shares) {
             // A class without a share does not count, even where its logit is −∞.
             if share != T::ZERO {
-                total += share * (sum.ln() + (largest - input[element]));
+                total.add(0, share * (sum.ln() + (largest - input[element])));
             }
         }
     }
     let scale = scale(loss, call, positions, 2);
-    call.output(0)[0] = total * scale;
+    call.output(0)[0] = total.get::<T>(0) * scale;
 }
 
 /// `grad_input = scale · grad_loss · (softmax(input) · Σ shares − share)`; inputs `input, target, grad_loss`, then as forward.
@@ -340,7 +341,7 @@ impl<L: ClassLoss> GradInput<L> {
                 positions.elements(position).for_each(|element| grad[element] = T::ZERO);
                 continue;
             };
-            let total: T = shares.iter().copied().sum();
+            let total = sums::sum(shares.iter().copied());
             for (element, share) in positions.elements(position).zip(shares) {
                 grad[element] = factor * ((input[element] - largest).exp() / sum * total - share);
             }

@@ -3,6 +3,7 @@
 //!
 //! Source: <https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html>
 
+use super::sums::sum;
 use super::{
     Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, elementwise, expect_count, expect_dtype, expect_shape, reduce,
 };
@@ -59,7 +60,7 @@ impl Op for SquaredNorm {
 
 impl SquaredNorm {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let sum = call.input(0).iter().map(|&x| x * x).sum();
+        let sum = sum(call.input(0).iter().map(|&x| x * x));
         call.output(0)[0] = sum;
     }
 }

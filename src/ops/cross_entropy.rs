@@ -1,7 +1,7 @@
 //! Softmax cross-entropy with integer labels.
 
 use super::class_loss::{self, ClassLoss, Options, Place, Positions};
-use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, expect_count};
+use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, expect_count};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -61,6 +61,11 @@ impl Op for CrossEntropy {
 
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         class_loss::backward(self, graph, forward)
+    }
+
+    fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
+        let &count = inputs[0].shape.get(1).filter(|_| input == 1)?;
+        Some(Integers::Indices { count, besides: self.ignore_index })
     }
 
     fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {

@@ -2,8 +2,9 @@
 
 use super::class_loss::{Positions, expect_labels, label_shape};
 use super::sigmoid::sigmoid;
+use super::sums::{Sums, mean, sum};
 use super::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
     reduce,
 };
 use crate::error::OpError;
@@ -162,6 +163,11 @@ impl Op for Dice {
         Ok(vec![Some(graph.emit(GradInput(*self), &inputs)?), None])
     }
 
+    fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
+        let &count = inputs[0].shape.get(1).filter(|_| input == 1 && inputs[1].dtype == DType::U32)?;
+        Some(Integers::Indices { count, besides: self.ignore_index })
+    }
+
     fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
         let passes = if self.is_softmax() { 2 } else { 1 };
         let bytes_moved = passes * inputs[0].size_bytes() + inputs[1].size_bytes();
@@ -213,7 +219,7 @@ fn probabilities<T: Real>(dice: Dice, input: &[T], elements: impl Iterator<Item 
     }
     let largest = elements.clone().map(|i| input[i]).fold(T::NEG_INFINITY, Real::max);
     let exponentials: Vec<T> = elements.map(|i| (input[i] - largest).exp()).collect();
-    let sum: T = exponentials.iter().copied().sum();
+    let sum = sum(exponentials.iter().copied());
     exponentials.into_iter().map(|e| e / sum).collect()
 }
 
@@ -237,19 +243,21 @@ fn targets<T: Real>(dice: Dice, call: &Call<'_, T>, positions: Positions, positi
 impl Dice {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let (input, Layout { positions, rows, .. }) = (call.input(0), Layout::of(&call.input_descs[0]));
-        let mut sums = vec![T::ZERO; 2 * rows];
+        let mut added = Sums::new(2 * rows);
         for position in 0..positions.count {
             let Some(targets) = targets(*self, call, positions, position) else { continue };
             let first_row = position / positions.inner * positions.classes;
             let probabilities = probabilities(*self, input, positions.elements(position));
             for (class, (p, t)) in probabilities.into_iter().zip(targets).enumerate() {
-                sums[2 * (first_row + class)] += p * t;
-                sums[2 * (first_row + class) + 1] += p + t;
+                added.add(2 * (first_row + class), p * t);
+                added.add(2 * (first_row + class) + 1, p + t);
             }
         }
+        let mut sums = vec![T::ZERO; 2 * rows];
+        added.write(&mut sums);
         let smooth = T::from_f64(f64::from(self.smooth));
         let terms = sums.chunks(2).map(|sum| T::ONE - (sum[0] + sum[0] + smooth) / (sum[1] + smooth));
-        let loss = terms.sum::<T>() / T::from_f64(rows as f64);
+        let loss = mean(terms);
         call.output(0)[0] = loss;
         call.output(1).copy_from_slice(&sums);
     }
@@ -309,7 +317,7 @@ impl GradInput {
             };
             let probabilities = probabilities(self.0, input, elements.clone());
             let by_probability: Vec<T> = targets.iter().enumerate().map(|(c, &t)| by_probability(c, t)).collect();
-            let mean: T = probabilities.iter().zip(&by_probability).map(|(&p, &g)| p * g).sum();
+            let mean = sum(probabilities.iter().zip(&by_probability).map(|(&p, &g)| p * g));
             let grad = call.output(0);
             for ((element, p), g) in elements.zip(probabilities).zip(by_probability) {
                 grad[element] = if self.0.is_softmax() { p * (g - mean) } else { g * p * (T::ONE - p) };

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use super::activation::shape_name;
+use super::sums::sum;
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
     reduce,
@@ -231,7 +232,7 @@ pub(super) fn forward_twin<L: ElementwiseLoss, T: Real>(loss: &L, call: &mut Cal
     let (input, target) = (call.input(0), call.input(1));
     let weights = loss.weighted().then(|| call.input(2));
     let terms = elements(input, target, weights, channels(call.input_descs));
-    let sum: T = terms.map(|(x, t, weight)| loss.value(x, t, weight)).sum();
+    let sum = sum(terms.map(|(x, t, weight)| loss.value(x, t, weight)));
     call.output(0)[0] = sum / T::from_f64(input.len() as f64);
 }
 

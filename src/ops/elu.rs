@@ -1,7 +1,8 @@
 //! Exponential linear unit.
 
 use super::activation::{self, Activation};
-use super::{Case, Fill, Real};
+use super::{Case, Fill, Real, expect_finite};
+use crate::error::OpError;
 
 /// `output = input where input > 0, else alpha · (e^input − 1)`
 ///
@@ -35,6 +36,10 @@ impl Activation for Elu {
 
     fn entries(&self) -> [&'static str; 2] {
         ["forward", if self.saves_output() { "grad_input_from_output" } else { "grad_input" }]
+    }
+
+    fn check(&self) -> Result<(), OpError> {
+        expect_finite("elu", "alpha", self.alpha)
     }
 
     fn saves_output(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Elements by index along an axis.
 
+use super::sums::Sums;
 use super::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Flags, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Flags, Integers, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count,
     expect_dtype, expect_shape,
 };
 use crate::error::OpError;
@@ -108,6 +109,10 @@ impl Op for Gather {
         Ok(vec![Some(graph.emit(op, &[forward.inputs[1], grad_output])?), None])
     }
 
+    fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
+        (input == 1).then(|| Integers::Indices { count: inputs[0].shape[self.axis], besides: None })
+    }
+
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // Of the input, what is named is read.
         Cost { flops: 0, bytes_moved: inputs[1].size_bytes() + 2 * outputs[0].size_bytes() }
@@ -137,13 +142,13 @@ impl GatherGradInput {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let lines = Lines::new(&self.shape, &call.input_descs[0].shape, self.axis);
         let (index, grad_output) = (call.ints(0), call.input(1));
-        let grad_input = call.output(0);
-        grad_input.fill(T::ZERO);
+        let mut sums = Sums::new(call.output_descs[0].numel());
         for (i, (&index, &g)) in index.iter().zip(grad_output).enumerate() {
             if let Some(place) = lines.place(i, index) {
-                grad_input[place] += g;
+                sums.add(place, g);
             }
         }
+        sums.write(call.output(0));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use bytemuck::NoUninit;
 
+use super::sums::Blocks;
 use super::{Dispatch, MAX_LOOP_ITERATIONS, Real, Slot};
 use crate::shader::{Family, ProductKind, ProductSize, Target, Tile};
 
@@ -461,11 +462,13 @@ pub(super) fn multiply<T: Real>(m: usize, n: usize, k: usize, a: View<'_, T>, b:
     let (row_step, k_step) = if a.transposed { (1, a.stride) } else { (a.stride, 1) };
     for i in 0..m {
         let c = &mut c[i * ldc..][..n];
+        let mut sums = Blocks::new(c.to_vec());
         for p in 0..k {
             let x = a.data[i * row_step + p * k_step];
-            for (c, &y) in c.iter_mut().zip(&b[p * ldb..][..n]) {
-                *c += x * y;
+            for (sum, &y) in sums.next_term().iter_mut().zip(&b[p * ldb..][..n]) {
+                *sum += x * y;
             }
         }
+        sums.write(c);
     }
 }

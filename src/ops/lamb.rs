@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::adam::bias_correction;
+use super::sums::sum;
 use super::update::{self, States};
 use super::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule, reduce};
 use crate::error::OpError;
@@ -148,7 +149,7 @@ impl Step {
                 *m / hyper[1] / (v.sqrt() / hyper[2] + eps) + weight_decay * p
             })
             .collect();
-        let norm = |values: &[T]| values.iter().map(|&x| x * x).sum::<T>().sqrt();
+        let norm = |values: &[T]| sum(values.iter().map(|&x| x * x)).sqrt();
         let norms = (norm(parameter), norm(&directions));
         let ratio = if norms.0 > T::ZERO && norms.1 > T::ZERO { norms.0 / norms.1 } else { T::ONE };
         for (p, r) in parameter.iter_mut().zip(directions) {

@@ -1,7 +1,8 @@
 //! Leaky rectified linear unit.
 
 use super::activation::{self, Activation};
-use super::{Case, Fill, Real};
+use super::{Case, Fill, Real, expect_finite};
+use crate::error::OpError;
 
 /// `output = input where input > 0, else slope · input`
 ///
@@ -32,6 +33,10 @@ impl Activation for LeakyRelu {
 
     fn settings(&self) -> Vec<f32> {
         vec![self.slope]
+    }
+
+    fn check(&self) -> Result<(), OpError> {
+        expect_finite("leaky_relu", "slope", self.slope)
     }
 
     fn saves_output(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Logarithm of the softmax along an axis.
 
 use super::softmax_rows::{self, Rows};
-use super::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count};
+use super::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Probabilities, Real, Slot, expect_count};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -38,6 +38,10 @@ impl Op for LogSoftmax {
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
         Ok(vec![Some(graph.emit(LogSoftmaxGradInput { axis: self.axis }, &[forward.outputs[0], grad_output])?)])
+    }
+
+    fn probabilities(&self) -> Option<Probabilities> {
+        Some(Probabilities::LogSoftmax)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

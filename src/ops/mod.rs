@@ -21,6 +21,7 @@ mod recurrent;
 mod reduce;
 mod softmax_rows;
 mod strided;
+mod sums;
 mod update;
 
 use std::collections::BTreeSet;
@@ -32,7 +33,7 @@ use serde::{Deserialize, Serialize};
 pub use activation::Activation;
 pub use call::{Call, Input, Output};
 pub use case::{Case, Fill};
-pub use check::{expect_count, expect_dtype, expect_rank, expect_shape};
+pub use check::{expect_count, expect_dtype, expect_finite, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use elementwise::Elementwise;
 pub use norm::Affine;
@@ -67,6 +68,35 @@ impl Default for Flags {
     fn default() -> Self {
         Flags { once: false, rng: false, batch_separable: true }
     }
+}
+
+/// What an op takes the integers of an input for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Integers {
+    /// Each is an index: below `count`, or `besides`.
+    Indices {
+        /// How many there are to choose from.
+        count: usize,
+        /// One more that is allowed: a label that is ignored.
+        besides: Option<u32>,
+    },
+    /// Each is a number of steps, from 1. A sequence may run in parts, each an op that ends with step `end`: the last one's is
+    /// the largest number.
+    Steps {
+        /// Steps up to the end of this part.
+        end: usize,
+    },
+}
+
+/// What a model makes that does not end in plain scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probabilities {
+    /// Of classes, which add up to 1.
+    Softmax,
+    /// Logarithms of these.
+    LogSoftmax,
+    /// Each by itself.
+    Sigmoid,
 }
 
 /// In which form forward keeps what backward reads. The gradients are the same, bit for bit.
@@ -176,6 +206,17 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     /// written once, and the launches that bind it are of kernels that end in links, as `shaders/shared/links.wgsl` says.
     fn takes_links(&self) -> bool {
         self.elementwise().is_some()
+    }
+
+    /// What the op takes the integers of an input for, where it can take some only: they are checked before they are fed.
+    fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
+        let _ = (input, inputs);
+        None
+    }
+
+    /// What the output is, where the op makes probabilities of scores: a loss on scores would do so again.
+    fn probabilities(&self) -> Option<Probabilities> {
+        None
     }
 
     /// Flops and bytes of one run. The default is an elementwise pass.
@@ -335,6 +376,7 @@ ops! {
     lion,
     log,
     log_softmax,
+    logit,
     lstm,
     mae,
     matmul,

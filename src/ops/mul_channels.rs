@@ -2,6 +2,7 @@
 
 use super::activation::shape_name;
 use super::reduce;
+use super::sums::sum;
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
 };
@@ -152,7 +153,7 @@ impl MulChannelsGradScale {
         let inner = inner(&call.input_descs[0].shape);
         let rows = call.input(0).chunks_exact(inner).zip(call.input(1).chunks_exact(inner));
         for (d, (input, grad_output)) in call.output(0).iter_mut().zip(rows) {
-            *d = input.iter().zip(grad_output).map(|(&x, &g)| x * g).sum();
+            *d = sum(input.iter().zip(grad_output).map(|(&x, &g)| x * g));
         }
     }
 }

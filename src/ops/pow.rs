@@ -1,7 +1,8 @@
 //! Power with a constant exponent.
 
 use super::activation::{self, Activation};
-use super::{Case, Fill, Real};
+use super::{Case, Fill, Real, expect_finite};
+use crate::error::OpError;
 use crate::tensor::TensorDesc;
 
 /// `output = input^exponent`
@@ -33,6 +34,10 @@ impl Activation for Pow {
 
     fn settings(&self) -> Vec<f32> {
         vec![self.exponent]
+    }
+
+    fn check(&self) -> Result<(), OpError> {
+        expect_finite("pow", "exponent", self.exponent)
     }
 
     fn saves_output(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Rectified linear unit with trained slopes.
 
 use super::activation::shape_name;
+use super::sums::Sums;
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape, reduce,
 };
@@ -189,12 +190,12 @@ impl PreluGradWeight {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let (input, grad_output) = (call.input(0), call.input(1));
         let inner = inner(&call.input_descs[0], self.channels);
-        let grad_weight = call.output(0);
-        grad_weight.fill(T::ZERO);
+        let mut sums = Sums::new(self.channels);
         for (i, (&x, &g)) in input.iter().zip(grad_output).enumerate() {
             let slope = if x > T::ZERO { T::ZERO } else { x * g };
-            grad_weight[i / inner % self.channels] += slope;
+            sums.add(i / inner % self.channels, slope);
         }
+        sums.write(call.output(0));
     }
 }
 

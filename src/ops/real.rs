@@ -1,12 +1,11 @@
 //! The scalar type of CPU twins.
 
 use std::fmt::{Debug, Display};
-use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
 use super::{Call, Op};
 
-/// f32 or f64: what a CPU twin computes in.
+/// f32 or f64: what a CPU twin computes in. It is not `Sum` on purpose: twins add up with `ops/sums.rs`.
 pub trait Real:
     Copy
     + Debug
@@ -16,7 +15,6 @@ pub trait Real:
     + PartialOrd
     + Send
     + Sync
-    + Sum
     + Add<Output = Self>
     + Sub<Output = Self>
     + Mul<Output = Self>

@@ -1,6 +1,7 @@
 //! Deterministic sums on the device: what `sum`, `mean`, the losses and the gradient of a bias share.
 
 use super::strided::{MAX_RANK, Strided, StridedParams};
+use super::sums::Sums;
 use super::{Call, Dispatch, Real, Slot};
 use crate::error::OpError;
 use crate::tensor::{Shape, TensorDesc};
@@ -224,11 +225,12 @@ impl AxisSum {
     /// The CPU twin of the sum.
     pub(super) fn sum<T: Real>(&self, call: &mut Call<'_, T>, scale: T) {
         let input = call.input(0);
-        let output = call.output(0);
-        output.fill(T::ZERO);
+        let mut sums = Sums::new(self.outputs);
         for (i, &x) in input.iter().enumerate() {
-            output[self.to_output.offset(i)] += x;
+            sums.add(self.to_output.offset(i), x);
         }
+        let output = call.output(0);
+        sums.write(output);
         for y in output {
             *y *= scale;
         }

@@ -1,6 +1,6 @@
 //! Multiplication by a constant.
 
-use super::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype};
+use super::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
 use crate::error::OpError;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -28,6 +28,7 @@ impl Op for Scale {
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         expect_count("scale", inputs, 1)?;
         expect_dtype("scale", "input", &inputs[0], DType::F32)?;
+        expect_finite("scale", "factor", self.factor)?;
         Ok(vec![inputs[0].clone()])
     }
 

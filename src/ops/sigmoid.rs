@@ -1,7 +1,7 @@
 //! Logistic sigmoid.
 
 use super::activation::{self, Activation};
-use super::{Case, Fill, Real};
+use super::{Case, Fill, Probabilities, Real};
 
 /// `output = 1 / (1 + exp(−input))`
 ///
@@ -30,6 +30,7 @@ impl Activation for Sigmoid {
     const NAME: &'static str = "sigmoid";
     const GRAD_INPUT: &'static str = "sigmoid.grad_input";
     const FLOPS: u64 = 12;
+    const PROBABILITIES: Option<Probabilities> = Some(Probabilities::Sigmoid);
 
     fn saves_output(&self) -> bool {
         true

@@ -1,5 +1,6 @@
 //! What softmax and log-softmax share: the rows along an axis, the launches, the loops of the twins.
 
+use super::sums::sum;
 use super::{
     Call, Case, Cost, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, reduce,
 };
@@ -98,7 +99,7 @@ impl Rows {
         for (number, row) in self.indices().enumerate() {
             let visible = self.visible(number);
             let largest = row.clone().take(visible).map(|i| input[i]).fold(T::NEG_INFINITY, Real::max);
-            let sum = row.clone().take(visible).map(|i| (input[i] - largest).exp()).sum();
+            let sum = sum(row.clone().take(visible).map(|i| (input[i] - largest).exp()));
             for (k, i) in row.enumerate() {
                 output[i] = if k < visible { normalized(input[i] - largest, sum) } else { T::ZERO };
             }
@@ -115,7 +116,7 @@ impl Rows {
         let (output, grad_output) = (call.input(0), call.input(1));
         let grad_input = call.output(0);
         for row in self.indices() {
-            let sum = row.clone().map(|i| weighted(grad_output[i], output[i])).sum();
+            let sum = sum(row.clone().map(|i| weighted(grad_output[i], output[i])));
             for i in row {
                 grad_input[i] = gradient(grad_output[i], output[i], sum);
             }

@@ -1,8 +1,9 @@
 //! A smooth ramp.
 
 use super::activation::{self, Activation};
-use super::{Case, Fill, Real};
+use super::{Case, Fill, Real, expect_finite};
 use super::sigmoid::sigmoid;
+use crate::error::OpError;
 
 /// `output = ln(1 + e^(beta · input)) / beta`, or the input where `beta · input > threshold`
 ///
@@ -15,7 +16,7 @@ use super::sigmoid::sigmoid;
 /// **Numerics:** `max(z, 0) + ln(1 + e^−|z|)` for `z = beta · input`: nothing overflows, and small outputs keep their digits.
 ///
 /// # Errors
-/// Where the input is not f32.
+/// Where the input is not f32, beta is 0, or a setting is not finite.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.Softplus.html>
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +40,15 @@ impl Activation for Softplus {
 
     fn settings(&self) -> Vec<f32> {
         vec![self.beta, self.threshold]
+    }
+
+    fn check(&self) -> Result<(), OpError> {
+        expect_finite("softplus", "threshold", self.threshold)?;
+        if self.beta.is_finite() && (1.0 / self.beta).is_finite() {
+            return Ok(());
+        }
+        let (value, reason) = (self.beta.to_string(), "it must be finite, and so must 1 / beta".to_owned());
+        Err(OpError::Setting { op: "softplus", setting: "beta", value, reason })
     }
 
     fn saves_output(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::sums::sum;
 use super::{
     Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
     expect_rank,
@@ -75,7 +76,7 @@ impl Axis {
 
     /// The weight with which output position `y` reads input position `h`.
     fn weight<T: Real>(&self, y: usize, h: usize) -> T {
-        self.neighbours::<T>(y).into_iter().filter(|n| n.0 == h).map(|n| n.1).sum()
+        sum(self.neighbours::<T>(y).into_iter().filter(|n| n.0 == h).map(|n| n.1))
     }
 
     /// The output positions that read input position `h`: those whose place lies less than 1 from it, and at the ends a
@@ -231,13 +232,11 @@ impl UpsampleBilinear2dGradInput {
         for (i, d) in call.output(0).iter_mut().enumerate() {
             let (row, w) = (i / columns.input, i % columns.input);
             let (plane, h) = (row / rows.input * rows.output, row % rows.input);
-            *d = T::ZERO;
-            for y in rows.readers(h) {
+            *d = sum(rows.readers(h).flat_map(|y| {
                 let high = rows.weight::<T>(y, h);
-                for x in columns.readers(w) {
-                    *d += high * columns.weight(x, w) * grad_output[(plane + y) * columns.output + x];
-                }
-            }
+                let term = move |x| high * columns.weight(x, w) * grad_output[(plane + y) * columns.output + x];
+                columns.readers(w).map(term)
+            }));
         }
     }
 }

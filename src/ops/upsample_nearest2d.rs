@@ -1,5 +1,6 @@
 //! Planes made larger by repeating their elements.
 
+use super::sums::Sums;
 use super::{
     Backward, Builder, Call, Case, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, expect_rank,
 };
@@ -129,11 +130,11 @@ impl UpsampleNearest2dGradInput {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let grad_output = call.input(0);
         let sources = self.0.sources(grad_output.len(), call.output_shape(0)[3]);
-        let grad_input = call.output(0);
-        grad_input.fill(T::ZERO);
+        let mut sums = Sums::new(call.output_descs[0].numel());
         for (&g, source) in grad_output.iter().zip(sources) {
-            grad_input[source] += g;
+            sums.add(source, g);
         }
+        sums.write(call.output(0));
     }
 }
 

@@ -69,7 +69,7 @@ impl Mix {
             let inputs: Vec<&[T]> = (0..call.inputs.len()).map(|i| call.input(i)).collect();
             for (k, y) in call.output(output).iter_mut().enumerate() {
                 let terms = inputs.iter().enumerate().map(|(i, x)| x[k % x.len()] * T::from_f64(1.0 + i as f64));
-                *y = (terms.sum::<T>() + T::from_f64(0.25 + output as f64)).tanh();
+                *y = (terms.fold(T::ZERO, |sum, term| sum + term) + T::from_f64(0.25 + output as f64)).tanh();
             }
         }
     }

@@ -14,6 +14,7 @@ const WITHOUT_GOLDEN: &[(&str, &str)] = &[
     ("fill", "writes one constant: its cases state the whole result"),
     ("copy", "its output is its input"),
     ("detach", "its output is its input"),
+    ("logit", "the inverse of sigmoid, which a test beside the op checks"),
     ("state", "copies rows"),
     ("accumulate", "one addition per element"),
     ("chain", "runs other ops: that it makes the bits of these one after another is tested in tests/chains.rs"),

@@ -29,7 +29,7 @@ const KNOWN_FAILURES: &[(&str, &str, &str)] = &[];
 
 /// The device under test; `None` where there is none (see `TIGHTFIT_REQUIRE_GPU`). One test at a time: a thread that waits
 /// for the device may be given what another waits for.
-fn device() -> Option<MutexGuard<'static, Device>> {
+pub fn device() -> Option<MutexGuard<'static, Device>> {
     static DEVICE: OnceLock<Option<Mutex<Device>>> = OnceLock::new();
     let open = || {
         let device = device_or_skip()?;
@@ -179,7 +179,7 @@ fn check_node(
     }
 }
 
-fn decode(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
+pub fn decode(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
     let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).take(desc.numel());
     match desc.dtype {
         DType::U32 => words.map(|b| f64::from(u32::from_le_bytes(b))).collect(),

@@ -13,6 +13,7 @@ mod common;
 mod finite_differences;
 mod golden;
 mod gpu;
+mod sums;
 mod updates;
 
 use std::process::ExitCode;
@@ -64,6 +65,8 @@ fn main() -> ExitCode {
         Trial::test("golden::clip", updates::clip),
         Trial::test("golden::ema", updates::ema),
         Trial::test("golden::weight_recipe", golden::weight_recipe),
+        Trial::test("sums::of_many_terms", sums::check),
+        Trial::test("sums::label_smoothing_of_equal_logits", sums::smoothing_of_equal_logits),
     ];
     for &(name, rule) in updates::OPTIMIZERS {
         trials.push(Trial::test(format!("golden::{name}"), move || updates::check(name, rule)));

@@ -207,7 +207,7 @@ fn run_clip<T: Scalar>(report: &mut Report, label: &str, entry: &ClipEntry, tole
         .inputs
         .iter()
         .map(|gradient| run_one(&SquaredNorm, &[desc(gradient)], &one, &[&gradient.input()]).reals()[0]);
-    let total: T = squares.sum();
+    let total = squares.fold(T::ZERO, |total, square| total + square);
     report.check(format!("{label} total norm"), close(&[total.sqrt().to_f64()], &[entry.total_norm], tolerance));
     let rule = ClipCoefficient { max_norm: entry.settings.max_norm as f32 };
     let coefficient = run_one(&rule, std::slice::from_ref(&one), &one, &[&Buf::Real(vec![total])]);

@@ -1,6 +1,7 @@
 //! The gradient of the table: indices are sorted, then each row adds what belongs to it.
 
 use super::{Embedding, launch};
+use crate::ops::sums::Sums;
 use crate::error::OpError;
 use crate::ops::{Call, Cost, Dispatch, Op, Real, Slot, expect_count};
 use crate::shader::Target;
@@ -74,16 +75,16 @@ impl EmbeddingGradWeight {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let (indices, grad_output) = (call.ints(0), call.input(1));
         let width = call.output_shape(0)[1];
-        let grad_weight = call.output(0);
-        grad_weight.fill(T::ZERO);
+        let mut sums = Sums::new(self.rows * width);
         for (g, &index) in grad_output.chunks_exact(width).zip(indices) {
             if Some(index) == self.embedding.padding_idx {
                 continue;
             }
-            for (d, &g) in grad_weight.chunks_exact_mut(width).nth(index as usize).into_iter().flatten().zip(g) {
-                *d += g;
+            if (index as usize) < self.rows {
+                sums.add_all(index as usize * width, g);
             }
         }
+        sums.write(call.output(0));
     }
 }
 

@@ -5,7 +5,7 @@ mod grad;
 use grad::{EmbeddingGradWeight, MAX_INDICES};
 
 use super::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_rank,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype, expect_rank,
 };
 use crate::error::OpError;
 use crate::shader::Target;
@@ -102,6 +102,10 @@ impl Op for Embedding {
         let rows = graph.desc(forward.inputs[1]).shape[0];
         let op = EmbeddingGradWeight { embedding: *self, rows };
         Ok(vec![None, Some(graph.emit(op, &[forward.inputs[0], grad_output])?)])
+    }
+
+    fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
+        (input == 0).then(|| Integers::Indices { count: inputs[1].shape[0], besides: None })
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -6,6 +6,7 @@ use self::packed::{MaxPool2dPacked, Packing};
 use std::sync::Arc;
 
 use super::pool::{self, Windows};
+use super::sums::Sums;
 use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count};
 use crate::error::OpError;
 use crate::shader::Target;
@@ -149,15 +150,15 @@ impl MaxPool2dGradInput {
         let output = &call.input_descs[1].shape;
         let plane = self.shape[2] * self.shape[3];
         let windows_of_plane = output[2] * output[3];
-        let grad_input = call.output(0);
-        grad_input.fill(T::ZERO);
+        let mut sums = Sums::new(call.output_descs[0].numel());
         for (i, &g) in grad_output.iter().enumerate() {
             let at = match self.packing {
                 Some(packing) => packing.in_plane(index, i, &self.shape, output),
                 None => index[i] as usize,
             };
-            grad_input[i / windows_of_plane * plane + at] += g;
+            sums.add(i / windows_of_plane * plane + at, g);
         }
+        sums.write(call.output(0));
     }
 }
 

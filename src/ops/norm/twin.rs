@@ -1,6 +1,7 @@
 //! The CPU twins of normalizations.
 
 use super::{Normalization, Places, Sets};
+use crate::ops::sums::{Sums, sum};
 use crate::ops::{Call, Real};
 
 /// What the twins know of a normalization.
@@ -59,15 +60,17 @@ impl<'a, T: Real> Twin<'a, T> {
         let count = T::from_f64(self.groups.terms() as f64);
         // Less the first element, so that numbers far from 0 lose nothing.
         let first = input[self.groups.runs(group).next().expect("bug: an empty group").0.start];
-        let run = |(run, _): (std::ops::Range<usize>, usize)| input[run].iter().map(|&x| x - first).sum::<T>();
-        first + self.groups.runs(group).map(run).sum::<T>() / count
+        first + sum(self.inputs(input, group).map(|x| x - first)) / count
     }
 
     fn variance(&self, input: &[T], group: usize, mean: T) -> T {
         let count = T::from_f64(self.groups.terms() as f64);
-        let square = |x: &T| (*x - mean) * (*x - mean);
-        let run = |(run, _): (std::ops::Range<usize>, usize)| input[run].iter().map(square).sum::<T>();
-        self.groups.runs(group).map(run).sum::<T>() / count
+        sum(self.inputs(input, group).map(|x| (x - mean) * (x - mean))) / count
+    }
+
+    /// The inputs of a group.
+    fn inputs<'b>(&self, input: &'b [T], group: usize) -> impl Iterator<Item = T> + use<'_, 'a, 'b, T> {
+        self.groups.runs(group).flat_map(|(run, _)| &input[run]).copied()
     }
 }
 
@@ -109,9 +112,7 @@ pub(super) fn backward<T: Real>(
     let (input, mean, variance) = (read(places.input), read(places.mean), read(places.variance));
     let grad_output = read(places.grad_output).expect("bug: backward reads a gradient");
     let count = T::from_f64(twin.groups.terms() as f64);
-    for output in outputs[1..].iter().flatten() {
-        call.output(*output).fill(T::ZERO);
-    }
+    let mut parameter_sums = outputs.map(|output| output.map(|i| Sums::new(call.output_descs[i].numel())));
     for group in 0..twin.groups.sets {
         let mean = mean.map_or(T::ZERO, |mean| mean[group]);
         let rstd = variance.map_or(T::ZERO, |variance| twin.rstd(variance[group]));
@@ -121,19 +122,17 @@ pub(super) fn backward<T: Real>(
             let passes = !norm.relu || twin.affine(x, parameter) > T::ZERO;
             (if passes { grad_output[i] } else { T::ZERO }, x)
         };
-        let (mut sum_g, mut sum_gx) = (T::ZERO, T::ZERO);
+        let mut sums = Sums::new(2);
         for (i, parameter) in twin.elements(group) {
             let (g, x) = gradient(i, parameter);
-            if let Some(output) = outputs[1] {
-                call.output(output)[parameter] += g * x;
+            for (sums, term) in parameter_sums[1..].iter_mut().zip([g * x, g]) {
+                sums.iter_mut().for_each(|sums| sums.add(parameter, term));
             }
-            if let Some(output) = outputs[2] {
-                call.output(output)[parameter] += g;
-            }
-            sum_g += twin.weight(parameter) * g;
-            sum_gx += twin.weight(parameter) * g * x;
+            sums.add(0, twin.weight(parameter) * g);
+            sums.add(1, twin.weight(parameter) * g * x);
         }
         let Some(output) = outputs[0] else { continue };
+        let (sum_g, sum_gx) = (sums.get::<T>(0), sums.get::<T>(1));
         let (mean_g, mean_gx) = match norm.frozen {
             true => (T::ZERO, T::ZERO),
             false if norm.centered => (sum_g / count, sum_gx / count),
@@ -143,6 +142,11 @@ pub(super) fn backward<T: Real>(
         for (i, parameter) in twin.elements(group) {
             let (g, x) = gradient(i, parameter);
             grad_input[i] = rstd * (twin.weight(parameter) * g - mean_g - x * mean_gx);
+        }
+    }
+    for (output, sums) in outputs.into_iter().zip(&parameter_sums).skip(1) {
+        if let (Some(output), Some(sums)) = (output, sums) {
+            sums.write(call.output(output));
         }
     }
 }

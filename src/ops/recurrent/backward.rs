@@ -7,6 +7,7 @@ use super::tile::Bound;
 use super::{At, Cell, Params, Place, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
 use crate::error::OpError;
 use crate::ops::gemm::{Gemm, Matrix, View, multiply, reduce_rows};
+use crate::ops::sums::Sums;
 use crate::ops::{Call, Cost, Dispatch, Op, Real, Slot, Stash};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
@@ -402,7 +403,6 @@ impl<C: Cell> RecurrentBackward<C> {
         };
 
         let mut grads = [0, 1].map(|_| vec![T::ZERO; batch * time * width]);
-        let mut grad_weight_hh = vec![T::ZERO; width * hidden];
         for t in (0..time).rev() {
             for b in (0..batch).filter(|&b| t < steps_of(sizes, lengths, b)) {
                 let row = b * time + t;
@@ -426,12 +426,11 @@ impl<C: Cell> RecurrentBackward<C> {
             let step = &grads[1][t * width..];
             let rows = View::new(step, time * width);
             multiply(batch, hidden, width, rows, View::new(weight_hh, hidden), &mut grad_states[0], hidden);
-            if let Some(earlier) = self.earlier(call, sizes, t) {
-                let columns = View::transposed(step, time * width);
-                multiply(width, hidden, batch, columns, earlier, &mut grad_weight_hh, hidden);
-            }
         }
 
+        let earlier: Vec<T> = (0..batch * time * hidden)
+            .map(|i| state(0, (i / hidden % time).checked_sub(1), i / hidden / time, i % hidden))
+            .collect();
         let first = self.weights();
         if self.wants_input {
             let grad_input = call.output(0);
@@ -448,17 +447,15 @@ impl<C: Cell> RecurrentBackward<C> {
         }
         let grad_weight_ih = call.output(first);
         grad_weight_ih.fill(T::ZERO);
-        let all = View::transposed(&grads[0], width);
-        multiply(width, input, batch * time, all, View::new(x, input), grad_weight_ih, input);
-        call.output(first + 1).copy_from_slice(&grad_weight_hh);
+        let all = |grads| View::transposed(grads, width);
+        multiply(width, input, batch * time, all(&grads[0]), View::new(x, input), grad_weight_ih, input);
+        let grad_weight_hh = call.output(first + 1);
+        grad_weight_hh.fill(T::ZERO);
+        multiply(width, hidden, batch * time, all(&grads[1]), View::new(&earlier, hidden), grad_weight_hh, hidden);
         for (i, grads) in grads.iter().enumerate() {
-            let grad_bias = call.output(first + 2 + i);
-            grad_bias.fill(T::ZERO);
-            for row in grads.chunks(width) {
-                for (sum, &grad) in grad_bias.iter_mut().zip(row) {
-                    *sum += grad;
-                }
-            }
+            let mut sums = Sums::new(width);
+            grads.chunks(width).for_each(|row| sums.add_all(0, row));
+            sums.write(call.output(first + 2 + i));
         }
         if self.forward.has_initial {
             for (state, grad) in grad_states.iter().enumerate().take(Self::STATES) {

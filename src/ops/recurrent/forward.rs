@@ -9,8 +9,8 @@ use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_opti
 use crate::error::OpError;
 use crate::ops::gemm::{Matrix, View};
 use crate::ops::{
-    Backward, Builder, Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, Stash, expect_count, expect_dtype,
-    expect_rank, expect_shape,
+    Backward, Builder, Call, Cost, Dispatch, Integers, MAX_LOOP_ITERATIONS, Op, Real, Slot, Stash, expect_count,
+    expect_dtype, expect_rank, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -117,6 +117,11 @@ impl<C: Cell> Op for Recurrent<C> {
         }
         gradients.resize(forward.inputs.len(), None);
         Ok(gradients)
+    }
+
+    fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
+        let start = self.lengths.filter(|_| self.lengths_input() == Some(input))?;
+        Some(Integers::Steps { end: start + inputs[0].shape[1] })
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -1,0 +1,162 @@
+//! Long sums of like terms, which rounding moves to one side: the twins in f32 and the kernels against the twins in f64.
+
+use libtest_mimic::Failed;
+use tightfit::exec::{RunOptions, run_op};
+use tightfit::ops::adaptive_avg_pool2d::AdaptiveAvgPool2d;
+use tightfit::ops::batch_norm::BatchNorm;
+use tightfit::ops::bias_add::BiasAdd;
+use tightfit::ops::clip::SquaredNorm;
+use tightfit::ops::conv2d::Conv2d;
+use tightfit::ops::cross_entropy::CrossEntropy;
+use tightfit::ops::dice::{Dice, Probabilities};
+use tightfit::ops::embedding::Embedding;
+use tightfit::ops::matmul::MatMul;
+use tightfit::ops::mean::Mean;
+use tightfit::ops::mse::Mse;
+use tightfit::ops::soft_cross_entropy::SoftCrossEntropy;
+use tightfit::ops::softmax::Softmax;
+use tightfit::ops::sum::Sum;
+use tightfit::ops::{Affine, Case, Fill, Op};
+use tightfit::tensor::TensorDesc;
+
+use crate::Report;
+use crate::common::compare::{Tolerance, close};
+use crate::common::eval::{Buf, Mini};
+use crate::common::fill;
+use crate::gpu;
+
+/// Of each element.
+const TWIN: Tolerance = Tolerance { scale: 1e-7, relative: 1e-6, absolute: 1e-11 };
+const KERNEL: Tolerance = Tolerance { scale: 1e-7, relative: 5e-6, absolute: 1e-11 };
+/// Of products on devices, which add up thousands of terms in registers.
+const PRODUCT: Tolerance = Tolerance { scale: 0.0, relative: 1e-3, absolute: 0.0 };
+/// Of what is the difference of like numbers.
+const DIFFERENCE: Tolerance = Tolerance { scale: 1e-5, relative: 0.0, absolute: 0.0 };
+
+const CLASSES: usize = 50_257;
+const MANY: usize = 1 << 22;
+
+fn case(name: &str, op: impl Op, inputs: &[(&[usize], Fill)]) -> Case {
+    let desc = |(shape, fill): &(&[usize], Fill)| match fill {
+        Fill::Labels(_) => TensorDesc::u32(*shape),
+        _ => TensorDesc::f32(*shape),
+    };
+    let case = Case::new(name, op, inputs.iter().map(desc));
+    inputs.iter().enumerate().fold(case, |case, (i, &(_, fill))| case.fill(i, fill))
+}
+
+fn cases() -> Vec<Case> {
+    let (tenth, equal, weights) = (Fill::Constant(0.1), Fill::Constant(0.5), Fill::Constant(0.3));
+    let smooth = CrossEntropy { label_smoothing: 0.1, ..CrossEntropy::default() };
+    let weighted = CrossEntropy { weighted: true, normalized: true, ..smooth };
+    let soft = SoftCrossEntropy { label_smoothing: 0.1, weighted: false };
+    let shares = Fill::Constant(1.0 / CLASSES as f32);
+    let dice = Dice { probabilities: Probabilities::Sigmoid, smooth: 1.0, ignore_index: None };
+    let norm = BatchNorm { eps: 1e-5, affine: Affine::default(), relu: false, ghost: false };
+    vec![
+        case("smoothing", smooth, &[(&[2, CLASSES], equal), (&[2], Fill::Labels(7))]),
+        case("smoothing_unequal", smooth, &[(&[2, CLASSES], Fill::Normal), (&[2], Fill::Labels(7))]),
+        case("smoothing_few_classes", smooth, &[(&[2, 500], equal), (&[2], Fill::Labels(7))]),
+        case(
+            "smoothing_weighted",
+            weighted,
+            &[(&[2, CLASSES], equal), (&[2], Fill::Labels(7)), (&[1], equal), (&[CLASSES], weights)],
+        )
+        .no_grad(2)
+        .no_grad(3),
+        case("shares", soft, &[(&[2, CLASSES], equal), (&[2, CLASSES], shares)]).no_grad(1),
+        case("positions", smooth, &[(&[1, 3, 300, 700], Fill::Uniform(0.4, 0.5)), (&[1, 300, 700], Fill::Labels(1))]),
+        case("mse", Mse, &[(&[MANY], Fill::Constant(0.0)), (&[MANY], tenth)]),
+        case("dice", dice, &[(&[1, 1, MANY], equal), (&[1, 1, MANY], tenth)]).no_grad(1),
+        case("sum", Sum { axes: vec![0], keepdim: false }, &[(&[MANY], tenth)]),
+        case("mean", Mean { axes: vec![0], keepdim: false }, &[(&[MANY / 2, 2], tenth)]),
+        case("bias", BiasAdd, &[(&[MANY / 8, 3], tenth), (&[3], tenth)]),
+        case("squared_norm", SquaredNorm, &[(&[MANY], tenth)]).forward_only(),
+        case("softmax", Softmax { axis: 1, causal: false }, &[(&[2, CLASSES], Fill::Uniform(0.0, 0.1))]),
+        case("matmul", MatMul::default(), &[(&[3, 60_000], tenth), (&[60_000, 5], tenth)]),
+        case(
+            "conv2d",
+            Conv2d { bias: true, ..Conv2d::default() },
+            &[(&[16, 512, 6, 6], tenth), (&[2, 512, 3, 3], tenth), (&[2], tenth)],
+        ),
+        case(
+            "conv2d_large_image",
+            Conv2d { bias: true, ..Conv2d::default() },
+            &[(&[1, 1, 700, 700], tenth), (&[1, 1, 3, 3], tenth), (&[1], tenth)],
+        ),
+        case("embedding", Embedding { padding_idx: None }, &[(&[60_000], Fill::Labels(1)), (&[2, 4], tenth)]),
+        case("pool", AdaptiveAvgPool2d { output: [1, 1] }, &[(&[1, 1, 1000, 1000], tenth)]),
+        case("batch_norm", norm, &[(&[8192, 2, 16], Fill::Uniform(0.5, 0.6)), (&[2], tenth), (&[2], tenth)])
+            .forward_only(),
+    ]
+}
+
+pub fn check() -> Result<(), Failed> {
+    let mut report = Report::default();
+    let device = gpu::device();
+    for case in cases() {
+        let descs: Vec<_> = case.inputs.iter().map(|(desc, _)| desc.clone()).collect();
+        let mini = Mini::new(&case.op, &descs, &[true], &case.wanted).expect(&case.name);
+        let grads = mini.grad_outputs.iter();
+        let grads = grads.map(|id| Some(Buf::Real(vec![0.1; mini.graph.value((*id)?).desc.numel()])));
+        let mut values = mini.sources::<f64>(&fill::inputs("sums", &case), &grads.collect::<Vec<_>>());
+        values.iter_mut().flatten().for_each(|value| *value = value.round_to_f32());
+        for node in mini.graph.nodes().iter().filter(|node| !node.op.is_view()) {
+            let (expected, _) = mini.run_node(node, &values);
+            let label = format!("{} {}", case.name, node.op.name());
+            let [twin, kernel] = match node.op.name() {
+                "batch_norm" => [DIFFERENCE; 2],
+                name if name.starts_with("matmul") || name.starts_with("conv2d") => [TWIN, PRODUCT],
+                _ => [TWIN, KERNEL],
+            };
+            let single: Vec<_> = values.iter().map(|value| value.as_ref().map(to_single)).collect();
+            for (found, expected) in mini.run_node(node, &single).0.iter().zip(&expected) {
+                report.check(format!("{label} in f32"), close(&found.to_f64(), &expected.to_f64(), twin));
+            }
+            if let Some(device) = &device {
+                let value = |&id| values[tightfit::tensor::ValueId::index(id)].as_ref().expect("made before");
+                let inputs = node.inputs.iter().map(|id| (mini.graph.value(*id).desc.clone(), value(id).to_bytes()));
+                let found = run_op(device, &*node.op, &inputs.collect::<Vec<_>>(), RunOptions::default());
+                for ((found, expected), &id) in found.expect(&label).iter().zip(&expected).zip(&node.outputs) {
+                    let found = gpu::decode(&mini.graph.value(id).desc, found);
+                    report.check(format!("{label} on the device"), close(&found, &expected.to_f64(), kernel));
+                }
+            }
+            for (&id, data) in node.outputs.iter().zip(expected) {
+                values[id.index()] = Some(data.round_to_f32());
+            }
+        }
+    }
+    report.require(report.checks > 0, "nothing was checked");
+    report.finish()
+}
+
+fn to_single(value: &Buf<f64>) -> Buf<f32> {
+    match value {
+        Buf::Real(data) => Buf::Real(data.iter().map(|&x| x as f32).collect()),
+        Buf::Int(data) => Buf::Int(data.clone()),
+    }
+}
+
+/// With equal logits the loss is ln C at any smoothing.
+pub fn smoothing_of_equal_logits() -> Result<(), Failed> {
+    let mut report = Report::default();
+    for smoothing in [0.0, 0.1, 0.5, 1.0] {
+        let op = CrossEntropy { label_smoothing: smoothing, ..CrossEntropy::default() };
+        let case = case("equal", op, &[(&[1, CLASSES], Fill::Constant(0.5)), (&[1], Fill::Labels(7))]);
+        let descs: Vec<_> = case.inputs.iter().map(|(desc, _)| desc.clone()).collect();
+        let mini = Mini::new(&case.op, &descs, &[true], &[false, false]).expect("fits");
+        let inputs = fill::inputs("equal", &case);
+        let right = (CLASSES as f64).ln();
+        let values = mini.run::<f32>(&inputs.iter().map(to_single).collect::<Vec<_>>(), &[], false);
+        let loss = values[mini.outputs[0].index()].as_ref().expect("made").to_f64();
+        report.check(format!("smoothing {smoothing}"), close(&loss, &[right], TWIN));
+        if let Some(device) = &gpu::device() {
+            let inputs: Vec<_> = descs.iter().cloned().zip(inputs.iter().map(Buf::to_bytes)).collect();
+            let found = run_op(device, &op, &inputs, RunOptions::default()).expect("runs");
+            let found = gpu::decode(&TensorDesc::f32([1]), &found[0]);
+            report.check(format!("smoothing {smoothing} on the device"), close(&found, &[right], TWIN));
+        }
+    }
+    report.finish()
+}
