@@ -302,10 +302,8 @@ pub enum DataError {
 #[derive(Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// The loss stopped being a number.
-    #[error(
-        "the loss became {loss} at step {step}: the first value that is not finite is {place}; lower the learning rate or clip gradients (parameters are those of step {kept})"
-    )]
+    /// The loss stopped being a number, or an update made a parameter infinite.
+    #[error("{}: the first value that is not finite is {place}; {advice}", what_failed(*step, *loss))]
     NonFinite {
         /// The step, from 1.
         step: u64,
@@ -315,6 +313,8 @@ pub enum TrainError {
         place: String,
         /// The last step whose update was applied.
         kept: u64,
+        /// What to do, and what the parameters are now.
+        advice: String,
     },
     /// A setting makes no sense.
     #[error("{0}")]
@@ -331,6 +331,10 @@ pub enum TrainError {
     /// See [`DataError`].
     #[error(transparent)]
     Data(#[from] DataError),
+}
+
+fn what_failed(step: u64, loss: f32) -> String {
+    if loss.is_finite() { format!("step {step} went wrong") } else { format!("the loss became {loss} at step {step}") }
 }
 
 /// Names that are longer than this are no slips of the hand.
@@ -420,7 +424,7 @@ debug_as_sentence! {
     PlanError: Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }, Request(inner), Graph(inner), Binding { value, size_bytes, limit_bytes, advice }, Unusable(inner), Invalid(inner);
     DeviceError: NoAdapter, Unknown { selector, available }, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner), HostMemory(inner);
     DataError: Io { path, source }, Missing { path, hint }, Corrupt { path, reason }, Download { url, reason }, Mismatch(inner), HostMemory(inner);
-    TrainError: NonFinite { step, loss, place, kept }, Setting(inner), Graph(inner), Plan(inner), Device(inner), Data(inner);
+    TrainError: NonFinite { step, loss, place, kept, advice }, Setting(inner), Graph(inner), Plan(inner), Device(inner), Data(inner);
 }
 
 #[cfg(test)]

@@ -79,6 +79,27 @@ fn plan_needs_no_gpu_and_follows_the_budget() {
 }
 
 #[test]
+fn a_softmax_that_the_loss_applies_once_more_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("model.toml");
+    let plan = |more: &str| {
+        let layers = "[[layers]]\nkind = \"linear\"\nout_features = 3\n[[layers]]\nkind = \"softmax\"\n";
+        std::fs::write(&file, format!("name = \"ended\"\ninput = [4]\n{more}\n{layers}")).expect("write");
+        run(&["plan", file.to_str().expect("UTF-8"), "--json"])
+    };
+    let output = plan("");
+    let warnings = last(&output)["warnings"].clone();
+    let words = warnings[0].as_str().expect("a warning");
+    assert!(words.contains("ends in softmax") && words.contains("from_logits = false"), "{words}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(words));
+    let output = plan("loss = { kind = \"cross-entropy\", from_logits = false }");
+    assert_eq!(last(&output)["warnings"], serde_json::json!([]));
+    let output = plan("optimizer = { kind = \"adam\", lr = 1e300 }");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && stderr.contains("lr = 1e300 is not possible"), "{stderr}");
+}
+
+#[test]
 fn the_demos_model_fits_16_mib() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/lenet.toml");
     let plan = last(&run(&["plan", file, "--budget", "16MiB", "--json"]));
@@ -284,7 +305,7 @@ fn data_that_is_not_right_is_refused() {
     check(&|f| truncate(f, "train-images-idx3-ubyte", 5000), "train-images-idx3-ubyte");
     check(&|f| truncate(f, "t10k-labels-idx1-ubyte", 3), "t10k-labels-idx1-ubyte");
     check(&|f| f.write("train-labels-idx1-ubyte", b"not an IDX file at all"), "train-labels-idx1-ubyte");
-    check(&|f| f.write("train-labels-idx1-ubyte", &idx(&[60], vec![11; 60])), "label 11");
+    check(&|f| f.write("train-labels-idx1-ubyte", &idx(&[60], vec![11; 60])), "labels up to 11");
     check(&|f| fs::remove_file(f.path("t10k-images-idx3-ubyte")).expect("removable"), "t10k-images-idx3-ubyte");
 
     let fixture = Fixture::new();

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use tightfit::data::{Dataset, Samples, Targets};
-use tightfit::nn::{Conv2d, Model, Sequential};
+use tightfit::nn::{Conv2d, Flatten, Layer, LogSoftmax, Model, Sequential, Sigmoid, Softmax};
 use tightfit::plan::{ArenaRole, Limits};
 use tightfit::tensor::Shape;
 use tightfit::train::{self, Config, FitOptions, Group, Loss, Optimizer, Trainer};
@@ -42,8 +42,9 @@ fn pixels() -> Model {
     Sequential::new("pixels", [2, 5, 7]).push(Conv2d::new(3, 3).padding(1)).into()
 }
 
-fn cross_entropy(label_smoothing: f32, ignore_index: Option<u32>, class_weights: &[f32]) -> Loss {
-    Loss::CrossEntropy { label_smoothing, ignore_index, class_weights: class_weights.to_vec(), classes_last: false }
+fn cross_entropy(label_smoothing: f32, ignore_index: Option<i64>, class_weights: &[f32]) -> Loss {
+    let class_weights = class_weights.to_vec();
+    Loss::CrossEntropy { label_smoothing, ignore_index, class_weights, classes_last: false, from_logits: true }
 }
 
 /// Losses with a model and data that they fit.
@@ -66,7 +67,7 @@ fn problems() -> Vec<(Loss, Model, Dataset)> {
         problems.push((loss, pixels(), maps()));
     }
     for loss in [
-        Loss::SoftCrossEntropy { label_smoothing: 0.1, class_weights: weights.to_vec() },
+        Loss::SoftCrossEntropy { label_smoothing: 0.1, class_weights: weights.to_vec(), from_logits: true },
         Loss::Dice { sigmoid: true, smooth: 1.0, ignore_index: None },
         Loss::bce_with_logits(),
         Loss::BceWithLogits { pos_weight: vec![3.0] },
@@ -84,6 +85,7 @@ fn problems() -> Vec<(Loss, Model, Dataset)> {
         ignore_index: Some(0),
         class_weights: weights.to_vec(),
         classes_last: true,
+        from_logits: true,
     };
     problems.push((last, steps.into(), dataset(&[4, 5], labels(&[4]))));
     problems
@@ -216,6 +218,9 @@ fn settings_that_make_no_sense_are_refused() {
         (cross_entropy(1.5, None, &[]), "label_smoothing"),
         (cross_entropy(0.0, None, &[1.0, -1.0, 1.0]), "class_weights"),
         (cross_entropy(0.0, None, &[1.0, 1.0]), "class_weights"),
+        (cross_entropy(0.0, None, &[0.0; 3]), "class_weights must not all be 0"),
+        (cross_entropy(0.0, Some(1 << 40), &[]), "ignore_index = 1099511627776"),
+        (Loss::Sum { terms: vec![(0.0, Loss::Mse)] }, "all factors are 0"),
         (Loss::Dice { sigmoid: true, smooth: 1.0, ignore_index: Some(1) }, "ignore_index"),
         (Loss::BceWithLogits { pos_weight: vec![1.0, 2.0] }, "weight"),
         (Loss::Huber { delta: 0.0 }, "delta"),
@@ -228,6 +233,17 @@ fn settings_that_make_no_sense_are_refused() {
     let Optimizer::Adafactor { lr, beta2_decay, eps, weight_decay, .. } = Optimizer::adafactor(0.01) else { panic!() };
     let unclipped = Optimizer::Adafactor { lr, beta2_decay, eps, d: 0.5, weight_decay };
     assert!(refuse(Config::default().optimizer(unclipped)).contains("d = 0.5"));
+    for lr in [1e300, f64::INFINITY, f64::NAN, -0.1] {
+        for optimizer in [Optimizer::sgd(lr), Optimizer::adam(lr), Optimizer::lion(lr), Optimizer::adafactor(lr)] {
+            let message = refuse(Config::default().optimizer(optimizer));
+            assert!(message.starts_with(&format!("lr = {lr:?} is not possible")), "{message}");
+        }
+    }
+    let decays = Optimizer::Adamw { lr: 1e30, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e30 };
+    assert!(refuse(Config::default().optimizer(decays)).contains("lr · weight_decay"));
+    let factor = Config::default().optimizer(Optimizer::sgd(1e20)).group(Group::suffix("bias").lr_factor(1e30));
+    assert!(refuse(factor).contains("lr = 1e50"));
+    assert!(refuse(Config::default().clip_norm(f32::INFINITY)).contains("clip_norm"));
     let named = refuse(Config::default().group(Group::prefix("encoder.")));
     assert!(named.contains("group 1"), "{named}");
 }
@@ -299,4 +315,153 @@ fn adafactor_has_hardly_any_state() {
     let row = text.lines().find(|line| line.contains("optimizer state")).expect("a row of the table");
     println!("{row}");
     assert!(row.contains("KiB"), "{row}");
+}
+
+/// What a loss of probabilities is, and what a loss of logits is that the model's last layer makes them of.
+#[test]
+fn losses_of_probabilities_are_those_of_logits() {
+    let probabilities = |loss: Loss| match loss {
+        Loss::CrossEntropy { label_smoothing, ignore_index, class_weights, classes_last, .. } => {
+            Loss::CrossEntropy { label_smoothing, ignore_index, class_weights, classes_last, from_logits: false }
+        }
+        Loss::SoftCrossEntropy { label_smoothing, class_weights, .. } => {
+            Loss::SoftCrossEntropy { label_smoothing, class_weights, from_logits: false }
+        }
+        Loss::BceWithLogits { pos_weight } => Loss::Bce { pos_weight },
+        other => panic!("{other} takes probabilities only"),
+    };
+    let weights = [0.25, 2.0, 1.5];
+    let (maps, numbers) = (dataset(&[4], labels(&[])), dataset(&[4], values(&[3])));
+    let soft = Loss::SoftCrossEntropy { label_smoothing: 0.1, class_weights: weights.to_vec(), from_logits: true };
+    for (loss, data, end) in [
+        (cross_entropy(0.1, None, &[]), &maps, Layer::from(Softmax::default())),
+        (cross_entropy(0.2, Some(2), &weights), &maps, Softmax::default().into()),
+        (soft, &numbers, Softmax::default().into()),
+        (Loss::BceWithLogits { pos_weight: weights.to_vec() }, &numbers, Sigmoid.into()),
+    ] {
+        let model = Sequential::new("scores", [4]).linear(3);
+        let ended = Model::from(model.clone().push(end));
+        for device in common::gpu().into_iter().chain(["cpu".to_owned()]) {
+            let (expected, gradients) = first_step(&loss, &model.clone().into(), data, 2, &device);
+            let (found, same) = first_step(&probabilities(loss.clone()), &ended, data, 2, &device);
+            assert!((found.loss - expected.loss).abs() < 1e-5, "{loss} on {device}: {found:?} {expected:?}");
+            assert!((found.evaluated - expected.evaluated).abs() < 1e-5, "{loss} on {device}: {found:?} {expected:?}");
+            assert_eq!(found.accuracy, expected.accuracy);
+            assert_eq!(found.evaluated_accuracy, expected.evaluated_accuracy);
+            for (name, gradient) in gradients {
+                let far = gradient.iter().zip(&same[&name]).find(|(a, b)| (*a - *b).abs() > 1e-5);
+                assert!(far.is_none(), "{loss} on {device}, {name}: {far:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_softmax_too_many_is_said() {
+    let model = |end: Option<Layer>| match end {
+        Some(end) => Model::from(Sequential::new("ended", [4]).linear(3).push(end).push(Flatten)),
+        None => Sequential::new("scores", [4]).linear(3).into(),
+    };
+    let said = |end: Option<Layer>, loss: &Loss| {
+        train::warnings(&model(end), &Config::default().loss(loss.clone())).expect("fits together").join("; ")
+    };
+    let mut probabilities = Loss::default();
+    if let Loss::CrossEntropy { from_logits, .. } = &mut probabilities {
+        *from_logits = false;
+    }
+    let softmax = || Some(Layer::from(Softmax::default()));
+    let log_softmax = || Some(Layer::from(LogSoftmax::default()));
+    let sigmoid = || Some(Layer::from(Sigmoid));
+    let (bce, bce_with_logits) = (Loss::Bce { pos_weight: Vec::new() }, Loss::bce_with_logits());
+    for (end, loss, words) in [
+        (
+            softmax(),
+            Loss::default(),
+            "applies softmax to its outputs itself: take the last layer out, or set from_logits",
+        ),
+        (softmax(), Loss::dice(), "take the last layer out"),
+        (softmax(), bce_with_logits.clone(), "applies sigmoid"),
+        (sigmoid(), bce_with_logits.clone(), "or use the loss bce"),
+        (sigmoid(), Loss::default(), "applies softmax"),
+        (log_softmax(), Loss::default(), "changes nothing but takes time"),
+        (log_softmax(), probabilities.clone(), "takes probabilities, not their logarithms"),
+        (softmax(), Loss::Sum { terms: vec![(1.0, Loss::Mse), (0.5, bce_with_logits.clone())] }, "bce-with-logits"),
+    ] {
+        let text = said(end, &loss);
+        assert!(text.starts_with("the model ends in ") && text.contains(words), "{loss}: {text}");
+    }
+    for (end, loss) in [
+        (None, Loss::default()),
+        (None, bce_with_logits),
+        (softmax(), probabilities),
+        (softmax(), Loss::Mse),
+        (sigmoid(), bce),
+    ] {
+        assert_eq!(said(end, &loss), "", "{loss}");
+    }
+}
+
+#[test]
+fn a_negative_label_can_be_ignored() {
+    let marked = |label: i32| -> Vec<i32> {
+        let Targets::Labels { labels, .. } = labels(&[5, 7]) else { panic!("labels") };
+        labels.iter().map(|&found| if found == 0 { label } else { found as i32 }).collect()
+    };
+    let first = |label: i32| {
+        let data = dataset(&[2, 5, 7], Targets::signed_labels(marked(label), 3, [5, 7]).ignoring(label));
+        let loss = cross_entropy(0.1, Some(label.into()), &[]);
+        let (found, gradients) = first_step(&loss, &pixels(), &data, 2, "cpu");
+        (found.loss.to_bits(), found.accuracy, found.evaluated, gradients)
+    };
+    assert_eq!(first(-100), first(255));
+    let data = dataset(&[2, 5, 7], Targets::signed_labels(marked(-100), 3, [5, 7]).ignoring(-100));
+    let mut trainer = Trainer::new(pixels(), Config::default().batch(SAMPLES), Some("cpu")).expect("trainer");
+    let error = trainer.evaluate(&data).expect_err("the loss counts it").to_string();
+    assert!(error.contains("set ignore_index = -100"), "{error}");
+    let toml = "kind = \"cross-entropy\"\nignore_index = -100";
+    assert_eq!(toml::from_str::<Loss>(toml), Ok(cross_entropy(0.0, Some(-100), &[])));
+}
+
+#[test]
+fn what_went_wrong_is_told_apart() {
+    let indices: Vec<usize> = (0..SAMPLES).collect();
+    let error = |optimizer: Optimizer, samples: Vec<f32>, targets: Targets, loss: Loss, steps: usize| {
+        let data = Dataset::new(Samples::F32(samples), [4], targets).expect("fits");
+        let config = Config::default().loss(loss).batch(SAMPLES).optimizer(optimizer);
+        let model = Sequential::new("small", [4]).linear(3);
+        let mut trainer = Trainer::new(model, config, Some("cpu")).expect("trainer");
+        let mut steps = (0..steps).map(|_| trainer.step(&data, &indices).map_err(|error| error.to_string()));
+        steps.find_map(Result::err).expect("a step must fail")
+    };
+    let good = || numbers("samples", SAMPLES * 4);
+    let text = error(Optimizer::adam(3e38), good(), labels(&[]), Loss::default(), 3);
+    assert!(text.contains("in the parameter `linear1.") && text.contains("what it was is lost"), "{text}");
+    assert!(!text.contains("parameters are those"), "{text}");
+    let mut holed = good();
+    holed[4 * 2 + 3] = f32::NAN;
+    let text = error(Optimizer::sgd(0.1), holed, labels(&[]), Loss::default(), 1);
+    assert!(text.contains("NaN in the data: `input` of sample 2 at [3]; mend that sample"), "{text}");
+    let Targets::Values { mut values, shape } = values(&[3]) else { panic!("values") };
+    values[3 * 5 + 1] = f32::NAN;
+    let text = error(Optimizer::sgd(0.1), good(), Targets::Values { values, shape }, Loss::Mse, 1);
+    assert!(text.contains("`target` of sample 5 at [1]") && !text.contains("learning rate"), "{text}");
+    let text = error(Optimizer::sgd(0.1), vec![3e38; SAMPLES * 4], labels(&[]), Loss::default(), 1);
+    assert!(text.contains("scale the data") && !text.contains("learning rate"), "{text}");
+}
+
+/// Predictions of 0 and four million targets of 0.1: the loss is 0.01 and the bias goes to 0.2 in a step.
+#[test]
+fn a_mean_over_millions_keeps_its_digits() {
+    const MANY: usize = 1 << 22;
+    let targets = Targets::Values { values: vec![0.1; MANY], shape: [1].into() };
+    let data = Dataset::new(Samples::F32(vec![0.0; MANY]), [1], targets).expect("fits");
+    let indices: Vec<usize> = (0..MANY).collect();
+    for device in common::gpu().into_iter().chain(["cpu".to_owned()]) {
+        let config = Config::default().loss(Loss::Mse).batch(MANY).optimizer(Optimizer::sgd(1.0));
+        let mut trainer = Trainer::new(Sequential::new("one", [1]).linear(1), config, Some(&device)).expect("trainer");
+        trainer.set_parameter("linear1.bias", &[0.0]).expect("parameter");
+        let (loss, _) = trainer.step(&data, &indices).expect("step");
+        let bias = trainer.parameters().expect("parameters")["linear1.bias"].1[0];
+        assert!((loss - 0.01).abs() < 1e-7 && (bias - 0.2).abs() < 1e-6, "{device}: loss {loss}, bias {bias}");
+    }
 }

@@ -186,9 +186,10 @@ fn a_loss_that_is_not_finite_stops_and_keeps_the_parameters() {
         trainer.step(&bad, &(0..32).collect::<Vec<_>>()).expect("the first half is fine");
         let before = trainer.parameters_sha256().expect("hash");
         let error = trainer.step(&bad, &(32..64).collect::<Vec<_>>()).expect_err("the second half is not");
-        let TrainError::NonFinite { step, kept, place, .. } = &error else { panic!("another error: {error}") };
+        let TrainError::NonFinite { step, kept, place, advice, .. } = &error else { panic!("another error: {error}") };
         assert_eq!((*step, *kept), (2, 1), "on {device}");
-        assert!(place.contains("input"), "{place}");
+        assert_eq!(place, "infinity in the data: `input` of sample 40 at [1]");
+        assert!(advice.starts_with("mend that sample") && advice.contains("step 1"), "{advice}");
         assert_eq!(trainer.parameters_sha256().expect("hash"), before, "on {device}: the parameters changed");
         trainer.step(&bad, &(0..32).collect::<Vec<_>>()).expect("training goes on");
     }

@@ -44,6 +44,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
         "model": trainer.model().name(),
         "device": trainer.device_name(),
         "profile": shown_if_any(trainer.profile()),
+        "warnings": trainer.warnings()?,
         "weights": shown(&args.weights),
         "test_loss": evaluation.map(|evaluation| evaluation.loss),
         "test_accuracy": evaluation.and_then(|evaluation| evaluation.accuracy),

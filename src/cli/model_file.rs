@@ -259,6 +259,7 @@ out_features = 10
             ignore_index: Some(255),
             class_weights: vec![1.0, 2.0],
             classes_last: false,
+            from_logits: true,
         };
         let sgd = "kind = \"sgd\"\nlr = 0.1";
         assert_eq!(parse_with(smooth, sgd).loss, Some(expected));

@@ -73,6 +73,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("parameters".to_owned(), json!(model.parameter_count()?));
     object.insert("profile".to_owned(), shown_if_any(target.machine.profile.as_ref()));
+    object.insert("warnings".to_owned(), json!(train::warnings(&model, &config)?));
     object.insert("svg".to_owned(), shown_if_any(args.svg.as_ref()));
     object.insert("output".to_owned(), shown_if_any(args.output.as_ref()));
     output.object(&Value::Object(object));
@@ -150,6 +151,7 @@ pub(crate) fn announce(trainer: &Trainer, data: &str, output: &Output) -> Result
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("device".to_owned(), json!(device));
     object.insert("profile".to_owned(), shown_if_any(trainer.profile()));
+    object.insert("warnings".to_owned(), json!(trainer.warnings()?));
     output.object(&Value::Object(object));
     Ok(())
 }

@@ -88,11 +88,16 @@ impl Targets {
         Targets::Labels { labels, classes, shape: shape.into(), ignored: None }
     }
 
+    /// Labels of which some are negative, such as PyTorch's -100 for what is ignored: see [`Targets::ignoring`].
+    pub fn signed_labels(labels: Vec<i32>, classes: u32, shape: impl Into<Shape>) -> Self {
+        Targets::label_maps(labels.into_iter().map(|label| label as u32).collect(), classes, shape)
+    }
+
     /// The same, where `label` says that nothing is asked of the model. The loss must ignore it, too.
     #[must_use]
-    pub fn ignoring(mut self, label: u32) -> Self {
+    pub fn ignoring(mut self, label: impl Into<i64>) -> Self {
         if let Targets::Labels { ignored, .. } = &mut self {
-            *ignored = Some(label);
+            *ignored = label_bits(label.into());
         }
         self
     }
@@ -115,7 +120,7 @@ impl Targets {
         if let Some(at) = labels.iter().position(wrong) {
             return Err(DataError::Mismatch(format!(
                 "label {} of sample {} is out of range: with {classes} classes labels go from 0 to {}",
-                labels[at],
+                shown_label(labels[at]),
                 at / shape.numel().max(1),
                 classes.saturating_sub(1)
             )));
@@ -245,6 +250,24 @@ impl Dataset {
         std::iter::once(INPUT).chain(self.further.iter().map(|further| &*further.name))
     }
 
+    /// The integers of an entry of all samples, and the shape of one sample's; `None` where it holds none.
+    pub(crate) fn integers(&self, name: &str) -> Option<(&[u32], &Shape)> {
+        let further = || self.further.iter().find(|further| further.name == name);
+        match (name, &self.targets) {
+            (TARGET, Targets::Labels { labels, shape, .. }) => return Some((labels, shape)),
+            (TARGET, Targets::Values { .. }) => return None,
+            _ => {}
+        }
+        let (samples, shape) = match name {
+            INPUT => (&self.samples, &self.sample_shape),
+            _ => further().map(|further| (&further.values, &further.shape))?,
+        };
+        match samples {
+            Samples::Tokens(tokens) => Some((tokens, shape)),
+            Samples::F32(_) | Samples::U8(_) => None,
+        }
+    }
+
     /// Number of classes, if the targets are labels.
     pub fn classes(&self) -> Option<u32> {
         match self.targets {
@@ -339,6 +362,16 @@ impl Dataset {
         }
         Ok(())
     }
+}
+
+/// A label as data hold it: a negative one as the u32 of the same bits. `None` where 32 bits are too few.
+pub(crate) fn label_bits(label: i64) -> Option<u32> {
+    u32::try_from(label).ok().or_else(|| i32::try_from(label).ok().map(|label| label as u32))
+}
+
+/// A label, or another integer, as it was meant: numbers of 2³¹ and more are the bits of negative ones.
+pub(crate) fn shown_label(label: u32) -> i64 {
+    i64::from(label as i32)
 }
 
 /// How many entries of shape `shape` `values` numbers make.

@@ -8,23 +8,24 @@ use super::{Dataset, Samples, Targets, corrupt, reserve};
 use crate::error::DataError;
 use crate::tensor::Shape;
 
-/// Number of classes: the ten digits.
+/// Number of classes of MNIST: the ten digits.
 pub const CLASSES: u32 = 10;
 
 const FETCH: &str =
     "`tightfit data mnist` fetches the full set, and the source repository holds a subset in data/mnist";
 
 /// Reads the training and the test set from the four files in `dir`: samples of shape `[1, 28, 28]` with values from 0 to
-/// 1, labels from 0 to 9.
+/// 1, labels as they are: there are as many classes as
+/// the largest of them says.
 ///
 /// The files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
 /// `t10k-labels-idx1-ubyte`. Each may be gzipped, with or without `.gz` at the end, and may have a dot in place of the
-/// last-but-one dash (`train-images.idx3-ubyte`). Sets in the same format, such as Fashion-MNIST, work too, also with
-/// another image size.
+/// last-but-one dash (`train-images.idx3-ubyte`). Sets in the same format, such as Fashion-MNIST or EMNIST, work too, also
+/// with another image size and other numbers of classes.
 ///
 /// # Errors
-/// [`DataError::Missing`] when the folder or a file is not there, [`DataError::Corrupt`] when a file is damaged or holds a
-/// label above 9, [`DataError::Mismatch`] when the files do not fit together.
+/// [`DataError::Missing`] when the folder or a file is not there, [`DataError::Corrupt`] when a file is damaged,
+/// [`DataError::Mismatch`] when the files do not fit together.
 pub fn open(dir: impl AsRef<Path>) -> Result<(Dataset, Dataset), DataError> {
     read(dir.as_ref(), None)
 }
@@ -63,7 +64,10 @@ fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataErr
     if let Some(shape) = shape {
         check_reshape(&train.image_shape(), shape)?;
     }
-    Ok((train.read()?, test.read()?))
+    let (train, test) = (train.read()?, test.read()?);
+    // Neither part need have samples of every class.
+    let classes = train.labels.iter().chain(&test.labels).max().map_or(0, |&largest| largest + 1);
+    Ok((train.dataset(classes)?, test.dataset(classes)?))
 }
 
 /// The file of one part, under any of its usual names.
@@ -113,17 +117,24 @@ impl<'a> Pair<'a> {
         [1, rows, columns].into()
     }
 
-    fn read(self) -> Result<Dataset, DataError> {
-        let shape = self.image_shape();
-        let labels = self.labels.read()?.data;
-        if let Some((index, label)) = labels.iter().enumerate().find(|(_, label)| u32::from(**label) >= CLASSES) {
-            return Err(corrupt(
-                self.labels_path,
-                format!("label {label} at index {index} is out of range: labels go from 0 to {}", CLASSES - 1),
-            ));
-        }
+    /// Images, and their labels.
+    fn read(self) -> Result<Contents, DataError> {
+        let (shape, labels) = (self.image_shape(), self.labels.read()?.data);
         let mut targets = reserve(self.labels_path, labels.len())?;
         targets.extend(labels.into_iter().map(u32::from));
-        Dataset::new(Samples::U8(self.images.read()?.data), shape, Targets::labels(targets, CLASSES))
+        Ok(Contents { pixels: self.images.read()?.data, shape, labels: targets })
+    }
+}
+
+/// What a pair of files holds.
+struct Contents {
+    pixels: Vec<u8>,
+    shape: Shape,
+    labels: Vec<u32>,
+}
+
+impl Contents {
+    fn dataset(self, classes: u32) -> Result<Dataset, DataError> {
+        Dataset::new(Samples::U8(self.pixels), self.shape, Targets::labels(self.labels, classes))
     }
 }

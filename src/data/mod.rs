@@ -26,6 +26,7 @@ pub mod text;
 pub use batch::{Batch, INPUT, TARGET};
 pub(crate) use dataset::moved_channels;
 pub use dataset::{Dataset, Samples, Targets};
+pub(crate) use dataset::{label_bits, shown_label};
 pub use loader::{Batches, Epoch, Order};
 
 use std::path::Path;

@@ -166,7 +166,7 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         Loss::Mae,
         Loss::Huber { delta: 1.0 },
         Loss::bce_with_logits(),
-        Loss::SoftCrossEntropy { label_smoothing: 0.1, class_weights: Vec::new() },
+        Loss::SoftCrossEntropy { label_smoothing: 0.1, class_weights: Vec::new(), from_logits: true },
         Loss::dice(),
         Loss::default(),
     ] {

@@ -1,66 +1,112 @@
 //! Where did a value stop being finite? Looks again at the step that failed; updates left the parameters as they were.
 
+use super::fed::{self, Fed};
 use crate::error::TrainError;
 use crate::exec::Executor;
 use crate::graph::Role;
 use crate::plan::Planned;
-use crate::tensor::DType;
+use crate::tensor::{DType, Shape};
 
 /// Inputs of a program, by name.
 pub(super) type Inputs = Vec<(String, Vec<u8>)>;
 
-/// Words for the first value that is not finite: a parameter, an input, or the output of the first layer to make one.
-/// `inputs` gathers the inputs of micro-batch `i`, which runs the given program.
+/// Where the first value is that is not finite.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// In what the model was given of a sample of the batch, at a place in it.
+    Data { found: &'static str, input: String, sample: usize, at: String },
+    /// In a parameter, before the step.
+    Parameter { found: &'static str, name: String },
+    /// In the output of a layer.
+    Layer(String),
+}
+
+impl Place {
+    /// What to say of a step whose loss is not finite; `kept` is the last one whose update was applied.
+    pub(super) fn error(self, step: u64, kept: u64, loss: f32) -> TrainError {
+        let smaller_steps = "lower the learning rate or clip gradients";
+        let (place, advice) = match self {
+            Place::Data { found, input, sample, at } => (
+                format!("{found} in the data: `{input}` of sample {sample}{at}"),
+                format!("mend that sample or leave it out (parameters are those of step {kept})"),
+            ),
+            Place::Parameter { found, name } if kept == 0 => {
+                (format!("{found} in the parameter `{name}`, before any update"), "set or load other values".to_owned())
+            }
+            Place::Parameter { found, name } => (
+                format!("{found} in the parameter `{name}`, made by an update of step {kept} or before"),
+                format!("what it was is lost: begin anew, or from a file saved before, and {smaller_steps}"),
+            ),
+            Place::Layer(place) if kept == 0 => {
+                (place, "no update was made yet: scale the data, or start from smaller parameters".to_owned())
+            }
+            Place::Layer(place) => (place, format!("{smaller_steps} (parameters are those of step {kept})")),
+        };
+        TrainError::NonFinite { step, loss, place, kept, advice }
+    }
+}
+
+/// The first value that is not finite: a parameter, an input, or the output of the first layer to make one. `inputs` gathers
+/// the inputs of micro-batch `i`, which runs the given program; those of samples are what `fed` knows.
 pub(super) fn first_non_finite(
     planned: &Planned,
     executor: &mut dyn Executor,
+    fed: &Fed,
     mut inputs: impl FnMut(usize, usize) -> Result<Inputs, TrainError>,
-) -> Result<String, TrainError> {
-    if let Some(place) = non_finite_parameter(planned, executor)? {
-        return Ok(place);
-    }
+) -> Result<Place, TrainError> {
+    let parameter = non_finite_parameter(planned, executor)?;
+    let mut first = 0;
     for (i, &program) in planned.plan.schedule.iter().enumerate() {
         let inputs = inputs(i, program)?;
         let graph = &planned.graphs[program];
-        for (name, data) in &inputs {
-            let is_float = graph.find(name).is_some_and(|id| graph.value(id).desc.dtype == DType::F32);
-            if let Some(found) = non_finite(data).filter(|_| is_float) {
-                return Ok(format!("{found} in the data (`{name}`)"));
+        for (name, data) in inputs.iter().filter(|(name, _)| fed.takes(name)) {
+            let Some(value) = graph.find(name).map(|id| graph.value(id)) else { continue };
+            if let (Some((found, at)), DType::F32) = (non_finite(data), value.desc.dtype) {
+                let shape = Shape::from(value.desc.shape.get(1..).unwrap_or_default());
+                let numel = shape.numel().max(1);
+                let (sample, at) = (first + at / numel, fed::place(&shape, at % numel));
+                return Ok(Place::Data { found, input: name.clone(), sample, at });
             }
+        }
+        first += planned.plan.micro_batches[i];
+        if parameter.is_some() {
+            continue;
         }
         let borrowed: Vec<_> = inputs.iter().map(|(name, data)| (name.as_str(), &data[..])).collect();
         let mut place = None;
         executor.inspect(program, &borrowed, &mut |graph, id, data| {
             let value = graph.value(id);
-            if let (Some(found), Some(node), DType::F32) = (non_finite(data), value.producer, value.desc.dtype) {
+            if let (Some((found, _)), Some(node), DType::F32) = (non_finite(data), value.producer, value.desc.dtype) {
                 let node = graph.node(node);
                 place = Some(format!("{found} in the output of layer `{}` ({})", node.name, node.op.name()));
             }
             place.is_none()
         })?;
         if let Some(place) = place {
-            return Ok(place);
+            return Ok(Place::Layer(place));
         }
     }
-    Ok("not in any layer's output when computed again".to_owned())
+    Ok(parameter.unwrap_or_else(|| Place::Layer("not in any layer's output when computed again".to_owned())))
 }
 
-/// Words for the first parameter that is not finite: an update was too large though its loss was finite.
+/// The first parameter that is not finite: an update was too large though its loss was finite.
 pub(super) fn non_finite_parameter(
     planned: &Planned,
     executor: &mut dyn Executor,
-) -> Result<Option<String>, TrainError> {
+) -> Result<Option<Place>, TrainError> {
     for parameter in planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter) {
         let mut found = None;
         executor.read_pieces(&parameter.name, &mut |piece| found = found.or_else(|| non_finite(piece)))?;
-        if let Some(found) = found {
-            return Ok(Some(format!("{found} in the parameter `{}`, which an update made", parameter.name)));
+        if let Some((found, _)) = found {
+            return Ok(Some(Place::Parameter { found, name: parameter.name.clone() }));
         }
     }
     Ok(None)
 }
 
-fn non_finite(data: &[u8]) -> Option<&'static str> {
-    let values = data.chunks_exact(4).map(bytemuck::pod_read_unaligned::<f32>);
-    values.filter(|x| !x.is_finite()).map(|x| if x.is_nan() { "NaN" } else { "infinity" }).next()
+/// What the first value is that is not finite, and which element.
+fn non_finite(data: &[u8]) -> Option<(&'static str, usize)> {
+    let values = data.chunks_exact(4).map(bytemuck::pod_read_unaligned::<f32>).enumerate();
+    let mut found = values.filter(|(_, x)| !x.is_finite());
+    found.next().map(|(at, x)| (if x.is_nan() { "NaN" } else { "infinity" }, at))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::loss::{Further, Loss};
-use crate::data::Targets;
+use crate::data::{Targets, shown_label};
 use crate::error::{DataError, GraphError, OpError};
 use crate::ops::accuracy::Accuracy;
 use crate::ops::{Call, Input, Op, Output};
@@ -44,12 +44,15 @@ impl Loss {
                 "the data's targets have shape {}, but for the model's output {output} the loss {self} needs {expected}",
                 targets.shape()
             )),
-            Targets::Labels { classes, .. } if (*classes as usize) > logits => {
-                mismatch(format!("the data has {classes} classes, but the model ends in {logits} outputs"))
-            }
+            Targets::Labels { classes, .. } if (*classes as usize) > logits => mismatch(format!(
+                "the data has {classes} classes, labels up to {}, but the model ends in {logits} outputs: it needs one \
+                     for each class",
+                classes - 1
+            )),
             Targets::Labels { ignored: Some(label), classes, .. }
                 if label >= classes && self.ignored() != Some(*label) =>
             {
+                let label = shown_label(*label);
                 mismatch(format!("the data's label {label} is no class: set ignore_index = {label} in the loss"))
             }
             _ => Ok(()),
@@ -85,6 +88,8 @@ pub(super) struct Tally<'a> {
 struct Term<'a> {
     loss: &'a Loss,
     factor: f64,
+    /// What makes its logits of a prediction.
+    to_logits: Vec<Arc<dyn Op>>,
     op: Arc<dyn Op>,
     descs: Vec<TensorDesc>,
     further: Vec<Vec<f64>>,
@@ -108,7 +113,8 @@ impl<'a> Tally<'a> {
             let further: Vec<_> = further.collect();
             descs.extend(further.iter().map(|values| TensorDesc::f32([values.len()])));
             op.outputs(&descs)?;
-            Ok(Term { loss, factor: f64::from(factor), op, descs, further, sum: 0.0, weight: 0.0 })
+            let (factor, to_logits) = (f64::from(factor), loss.to_logits());
+            Ok(Term { loss, factor, to_logits, op, descs, further, sum: 0.0, weight: 0.0 })
         };
         let terms = loss.terms().into_iter().map(term).collect::<Result<_, _>>();
         let terms = terms.map_err(|source: OpError| GraphError::Op { node: "loss".to_owned(), source })?;
@@ -162,8 +168,9 @@ impl<'a> Tally<'a> {
                 };
                 first_largest(&|i| prediction[i]) == first_largest(&|i| f64::from(target[i]))
             }),
-            (Loss::BceWithLogits { .. } | Loss::Dice { .. }, Target::Values(target)) => {
-                positions(&|elements| elements.iter().all(|&i| (prediction[i] > 0.0) == (target[i] > 0.5)))
+            (Loss::BceWithLogits { .. } | Loss::Dice { .. } | Loss::Bce { .. }, Target::Values(target)) => {
+                let limit = if self.loss.to_logits().is_empty() { 0.0 } else { 0.5 };
+                positions(&|elements| elements.iter().all(|&i| (prediction[i] > limit) == (target[i] > 0.5)))
             }
             _ => (0, 0),
         }
@@ -180,18 +187,30 @@ impl Term<'_> {
                 (Input::Real(&exact), None)
             }
         };
-        let inputs = [Input::Real(prediction), target].into_iter();
+        let logits = logits(&self.to_logits, &self.descs[0], prediction);
+        let inputs = [Input::Real(&logits), target].into_iter();
         let inputs = inputs.chain(self.further.iter().map(|values| Input::Real(values))).collect();
         self.sum += run(&*self.op, &self.descs, inputs);
         self.weight += weight.unwrap_or(1.0);
     }
 }
 
+/// The logits of a prediction.
+fn logits(to_logits: &[Arc<dyn Op>], desc: &TensorDesc, prediction: &[f64]) -> Vec<f64> {
+    let apply = |x: Vec<f64>, op: &Arc<dyn Op>| outputs(&**op, std::slice::from_ref(desc), vec![Input::Real(&x)]);
+    to_logits.iter().fold(prediction.to_vec(), apply)
+}
+
 /// The first number that an op's twin makes.
 fn run(op: &dyn Op, input_descs: &[TensorDesc], inputs: Vec<Input<'_, f64>>) -> f64 {
+    outputs(op, input_descs, inputs)[0]
+}
+
+/// The first output that an op's twin makes.
+fn outputs(op: &dyn Op, input_descs: &[TensorDesc], inputs: Vec<Input<'_, f64>>) -> Vec<f64> {
     let output_descs = op.outputs(input_descs).expect("bug: an op that was tried on these shapes");
     let mut data: Vec<_> = output_descs.iter().map(|desc| vec![0.0; desc.numel()]).collect();
     let outputs = data.iter_mut().map(|data| Output::Real(data)).collect();
     op.run_f64(&mut Call { input_descs, output_descs: &output_descs, inputs, outputs, mutated: Vec::new() });
-    data[0][0]
+    data.swap_remove(0)
 }

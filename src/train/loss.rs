@@ -1,5 +1,7 @@
 //! What training minimises: in a graph, and on the host for evaluation.
 
+mod check;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,15 +9,18 @@ use serde::de::value::{MapAccessDeserializer, MapDeserializer};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::data::Targets;
-use crate::error::{GraphError, TrainError};
+use crate::data::{Targets, label_bits};
+use crate::error::GraphError;
 use crate::graph::Graph;
 use crate::ops::accuracy::Accuracy;
 use crate::ops::add::Add;
 use crate::ops::bce_with_logits::BceWithLogits;
+use crate::ops::clamp::Clamp;
 use crate::ops::cross_entropy::CrossEntropy;
 use crate::ops::dice::{Dice, Probabilities};
 use crate::ops::huber::Huber;
+use crate::ops::log::Log;
+use crate::ops::logit::Logit;
 use crate::ops::mae::Mae;
 use crate::ops::mse::Mse;
 use crate::ops::reshape::Reshape;
@@ -45,15 +50,20 @@ pub enum Loss {
         /// The share of the target that is spread evenly over all classes.
         #[serde(default)]
         label_smoothing: f32,
-        /// Labels that do not count.
+        /// Labels that do not count. A negative one, such as PyTorch's -100, stands in data as the u32 of the same bits: see
+        /// [`Targets::signed_labels`].
         #[serde(default)]
-        ignore_index: Option<u32>,
+        ignore_index: Option<i64>,
         /// What each class counts; all alike where it is empty. The mean is then over the weights of the labels.
         #[serde(default)]
         class_weights: Vec<f32>,
         /// Whether logits are `[N, ...inner, C]` instead, as those of language models are.
         #[serde(default)]
         classes_last: bool,
+        /// Whether the model makes logits; else probabilities, with a softmax at its end. As in Keras, they are held
+        /// above 1e-7 and count relative to their sum.
+        #[serde(default = "yes")]
+        from_logits: bool,
     },
     /// Softmax cross-entropy of logits with probabilities of the same shape.
     SoftCrossEntropy {
@@ -63,6 +73,9 @@ pub enum Loss {
         /// What each class counts; all alike where it is empty.
         #[serde(default)]
         class_weights: Vec<f32>,
+        /// Whether the model makes logits, as for a cross-entropy with labels.
+        #[serde(default = "yes")]
+        from_logits: bool,
     },
     /// Dice loss of a segmentation: one minus the mean over samples and classes of
     /// `(2 Σ p t + smooth) / (Σ p + Σ t + smooth)`. Of a softmax over the classes with labels `[N, ...inner]`, or of sigmoids
@@ -76,11 +89,18 @@ pub enum Loss {
         smooth: f32,
         /// Labels that do not count.
         #[serde(default)]
-        ignore_index: Option<u32>,
+        ignore_index: Option<i64>,
     },
     /// Binary cross-entropy of logits with targets in 0..1 of the same shape.
     BceWithLogits {
         /// What a positive example counts: one number, or one for each channel (axis 1). 1 where it is empty.
+        #[serde(default)]
+        pos_weight: Vec<f32>,
+    },
+    /// Binary cross-entropy of probabilities, with a sigmoid at the end of the model: PyTorch's `BCELoss`. They are held
+    /// between 1e-7 and 1 − 1e-7.
+    Bce {
+        /// As for binary cross-entropy of logits.
         #[serde(default)]
         pos_weight: Vec<f32>,
     },
@@ -107,6 +127,13 @@ pub enum Loss {
 fn one() -> f32 {
     1.0
 }
+
+fn yes() -> bool {
+    true
+}
+
+/// How near to 0 and 1 a loss takes probabilities: beyond, their logarithms and gradients have no bound.
+const LEAST_PROBABILITY: f32 = 1e-7;
 
 /// A table without settings.
 fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
@@ -158,6 +185,7 @@ impl fmt::Display for Loss {
             Loss::SoftCrossEntropy { .. } => "soft-cross-entropy",
             Loss::Dice { .. } => "dice",
             Loss::BceWithLogits { .. } => "bce-with-logits",
+            Loss::Bce { .. } => "bce",
             Loss::Mse => "mse",
             Loss::Mae => "mae",
             Loss::Huber { .. } => "huber",
@@ -180,12 +208,22 @@ pub(super) struct Further {
 impl Loss {
     /// Cross-entropy with labels, all alike.
     pub fn cross_entropy() -> Self {
-        Loss::CrossEntropy { label_smoothing: 0.0, ignore_index: None, class_weights: Vec::new(), classes_last: false }
+        Loss::CrossEntropy {
+            label_smoothing: 0.0,
+            ignore_index: None,
+            class_weights: Vec::new(),
+            classes_last: false,
+            from_logits: true,
+        }
     }
 
     /// Cross-entropy with a label for each step of a sequence, of logits `[N, time, C]`.
     pub fn cross_entropy_of_sequences() -> Self {
-        Loss::CrossEntropy { label_smoothing: 0.0, ignore_index: None, class_weights: Vec::new(), classes_last: true }
+        let mut loss = Loss::cross_entropy();
+        if let Loss::CrossEntropy { classes_last, .. } = &mut loss {
+            *classes_last = true;
+        }
+        loss
     }
 
     /// Binary cross-entropy of logits, positive and negative examples alike.
@@ -204,58 +242,6 @@ impl Loss {
             Loss::Sum { terms } => terms.iter().map(|(factor, loss)| (*factor, loss)).collect(),
             loss => vec![(1.0, loss)],
         }
-    }
-
-    /// Whether the settings make sense.
-    pub(super) fn check(&self) -> Result<(), TrainError> {
-        let refuse = |reason: &str| Err(TrainError::Setting(format!("the loss {self} is not possible: {reason}")));
-        let is_weight = |weight: &f32| weight.is_finite() && *weight >= 0.0;
-        match self {
-            Loss::CrossEntropy { label_smoothing, class_weights, .. }
-            | Loss::SoftCrossEntropy { label_smoothing, class_weights } => {
-                if !(0.0..=1.0).contains(label_smoothing) {
-                    return refuse("label_smoothing must be in 0..=1");
-                }
-                if !class_weights.iter().all(is_weight) {
-                    return refuse("class_weights must be 0 or more");
-                }
-            }
-            Loss::Dice { sigmoid, smooth, ignore_index } => {
-                if !is_weight(smooth) {
-                    return refuse("smooth must be 0 or more");
-                }
-                if *sigmoid && ignore_index.is_some() {
-                    return refuse("ignore_index needs labels, but with sigmoid the targets are probabilities");
-                }
-            }
-            Loss::BceWithLogits { pos_weight } => {
-                if !pos_weight.iter().all(is_weight) {
-                    return refuse("pos_weight must be 0 or more");
-                }
-            }
-            Loss::Huber { delta } => {
-                if !(delta.is_finite() && *delta > 0.0) {
-                    return refuse("delta must be above 0");
-                }
-            }
-            Loss::Mse | Loss::Mae => {}
-            Loss::Sum { terms } => {
-                let Some((_, first)) = terms.first() else { return refuse("it has no terms") };
-                for (factor, loss) in terms {
-                    if !factor.is_finite() {
-                        return refuse("a factor is not finite");
-                    }
-                    if matches!(loss, Loss::Sum { .. }) || loss.has_classes_last() {
-                        return refuse("a term cannot be a sum, nor have its classes last");
-                    }
-                    if loss.takes_labels() != first.takes_labels() {
-                        return refuse(&format!("{first} and {loss} do not take the same kind of targets"));
-                    }
-                    loss.check()?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Whether the targets are labels, not numbers.
@@ -278,21 +264,23 @@ impl Loss {
         let class_weights = |values: &Vec<f32>| weights("class_weights", values);
         match self {
             Loss::CrossEntropy { label_smoothing, ignore_index, class_weights: values, .. } => {
-                let (label_smoothing, ignore_index, weighted) = (*label_smoothing, *ignore_index, !values.is_empty());
+                let (label_smoothing, weighted) = (*label_smoothing, !values.is_empty());
+                let ignore_index = ignore_index.and_then(label_bits);
                 let normalized = weighted || ignore_index.is_some();
                 let normalizer = normalized.then(|| Further { name: "normalizer", values: Vec::new() });
                 let further = normalizer.into_iter().chain(class_weights(values)).collect();
                 (Arc::new(CrossEntropy { label_smoothing, ignore_index, normalized, weighted }), further)
             }
-            Loss::SoftCrossEntropy { label_smoothing, class_weights: values } => {
+            Loss::SoftCrossEntropy { label_smoothing, class_weights: values, .. } => {
                 let op = SoftCrossEntropy { label_smoothing: *label_smoothing, weighted: !values.is_empty() };
                 (Arc::new(op), class_weights(values).into_iter().collect())
             }
             Loss::Dice { sigmoid, smooth, ignore_index } => {
                 let probabilities = if *sigmoid { Probabilities::Sigmoid } else { Probabilities::Softmax };
-                (Arc::new(Dice { probabilities, smooth: *smooth, ignore_index: *ignore_index }), Vec::new())
+                let ignore_index = ignore_index.and_then(label_bits);
+                (Arc::new(Dice { probabilities, smooth: *smooth, ignore_index }), Vec::new())
             }
-            Loss::BceWithLogits { pos_weight } => {
+            Loss::BceWithLogits { pos_weight } | Loss::Bce { pos_weight } => {
                 let op = BceWithLogits { weighted: !pos_weight.is_empty() };
                 (Arc::new(op), weights("pos_weight", pos_weight).into_iter().collect())
             }
@@ -303,13 +291,25 @@ impl Loss {
         }
     }
 
+    /// What makes the logits that the op takes of a prediction, where that is probabilities.
+    pub(super) fn to_logits(&self) -> Vec<Arc<dyn Op>> {
+        match self {
+            Loss::CrossEntropy { from_logits: false, .. } | Loss::SoftCrossEntropy { from_logits: false, .. } => {
+                vec![Arc::new(Clamp { min: LEAST_PROBABILITY, max: f32::INFINITY }), Arc::new(Log)]
+            }
+            Loss::Bce { .. } => vec![Arc::new(Logit { eps: LEAST_PROBABILITY })],
+            _ => Vec::new(),
+        }
+    }
+
     /// What the weights of a step's labels add up to, for a loss that is divided by it; `None` for one that is a mean.
     pub(super) fn weight_of(&self, labels: &mut dyn Iterator<Item = u32>) -> Option<f64> {
         let Loss::CrossEntropy { ignore_index, class_weights, .. } = self else { return None };
         if class_weights.is_empty() && ignore_index.is_none() {
             return None;
         }
-        let counted = labels.filter(|label| Some(*label) != *ignore_index);
+        let ignored = self.ignored();
+        let counted = labels.filter(|label| Some(*label) != ignored);
         let weight = |label: u32| match class_weights.get(label as usize) {
             Some(weight) => f64::from(*weight),
             None => 1.0,
@@ -320,7 +320,9 @@ impl Loss {
     /// The labels that do not count.
     pub(super) fn ignored(&self) -> Option<u32> {
         self.terms().into_iter().find_map(|(_, loss)| match loss {
-            Loss::CrossEntropy { ignore_index, .. } | Loss::Dice { ignore_index, .. } => *ignore_index,
+            Loss::CrossEntropy { ignore_index, .. } | Loss::Dice { ignore_index, .. } => {
+                ignore_index.and_then(label_bits)
+            }
             _ => None,
         })
     }
@@ -366,11 +368,15 @@ impl Loss {
         let mut sum: Option<ValueId> = None;
         for (i, &(factor, loss)) in terms.iter().enumerate() {
             let (op, further) = loss.op();
-            let mut inputs = vec![prediction, target];
+            let named = |source| GraphError::Op { node: "loss".to_owned(), source };
+            let mut logits = prediction;
+            for op in loss.to_logits() {
+                logits = Builder::apply(graph, op, &[logits]).map_err(named)?[0];
+            }
+            let mut inputs = vec![logits, target];
             for Further { name, values } in &further {
                 inputs.push(graph.input(input_name(name, i), TensorDesc::f32([values.len().max(1)])));
             }
-            let named = |source| GraphError::Op { node: "loss".to_owned(), source };
             let value = Builder::apply(graph, op, &inputs).map_err(named)?[0];
             // What is divided by the whole step's weight counts in full.
             let share = if further.iter().any(|further| further.values.is_empty()) { 1.0 } else { share };

@@ -1,9 +1,11 @@
 //! Training: settings, the trainer, weights in files.
 
+mod advice;
 mod calibrate;
 mod diagnose;
 mod evaluate;
 mod explore;
+mod fed;
 mod groups;
 mod loss;
 mod machine;
@@ -20,6 +22,7 @@ mod trainer;
 mod tune;
 mod weights;
 
+pub use advice::warnings;
 pub use calibrate::{Calibration, Extent, OpFit, calibrate};
 pub use explore::{MOST_SAMPLES, max_batch, max_length, sweep};
 pub use groups::Group;

@@ -290,6 +290,7 @@ impl Optimizer {
         let mut settings = *self;
         non_negative("lr", *settings.lr_mut())?;
         non_negative("weight_decay", *settings.weight_decay_mut())?;
+        non_negative("lr · weight_decay", *settings.lr_mut() * *settings.weight_decay_mut())?;
         if let Some(momentum) = settings.momentum_mut() {
             below_one("momentum", *momentum)?;
         }
@@ -333,11 +334,11 @@ impl Optimizer {
                 non_negative("eps.0", eps.0)?;
                 non_negative("eps.1", eps.1)?;
                 let possible = |is_possible: bool, name: &str, value: f64, needed: &str| {
-                    let text = || format!("{name} = {value} is not possible: it must be {needed}");
+                    let text = || format!("{name} = {value:?} is not possible: it must be {needed}");
                     if is_possible { Ok(()) } else { Err(TrainError::Setting(text())) }
                 };
-                possible(beta2_decay.is_finite() && beta2_decay <= 0.0, "beta2_decay", beta2_decay, "0 or less")?;
-                possible(d.is_finite() && d >= 1.0, "d", d, "1 or more")?;
+                possible((f64::from(f32::MIN)..=0.0).contains(&beta2_decay), "beta2_decay", beta2_decay, "0 or less")?;
+                possible((1.0..=f64::from(f32::MAX)).contains(&d), "d", d, "1 or more")?;
                 Arc::new(Adafactor { lr, beta2_decay, eps, d, weight_decay })
             }
         })
@@ -345,17 +346,19 @@ impl Optimizer {
 }
 
 pub(super) fn non_negative(name: &str, value: f64) -> Result<(), TrainError> {
-    if value.is_finite() && value >= 0.0 {
+    // Kernels compute in single precision.
+    if value >= 0.0 && value <= f64::from(f32::MAX) {
         return Ok(());
     }
-    Err(TrainError::Setting(format!("{name} = {value} is not possible: it must be 0 or more")))
+    let limit = if value > 0.0 { " and at most 3.4e38, the largest number of single precision" } else { "" };
+    Err(TrainError::Setting(format!("{name} = {value:?} is not possible: it must be 0 or more{limit}")))
 }
 
 fn below_one(name: &str, value: f64) -> Result<(), TrainError> {
     if (0.0..1.0).contains(&value) {
         return Ok(());
     }
-    Err(TrainError::Setting(format!("{name} = {value} is not possible: it must be in 0..1")))
+    Err(TrainError::Setting(format!("{name} = {value:?} is not possible: it must be in 0..1")))
 }
 
 impl Default for Optimizer {

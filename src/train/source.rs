@@ -1,5 +1,6 @@
 //! The planner's graphs: a model with its loss, metrics and optimizer, at any number of samples.
 
+use super::advice::warnings;
 use super::groups::Rules;
 use super::loss::Loss;
 use super::machine::Machine;
@@ -93,7 +94,10 @@ pub fn plan(model: impl Into<Model>, config: &Config, limits: &Limits) -> Result
 /// # Errors
 /// Where a setting makes no sense, the model does not fit together, or no plan meets the budget.
 pub fn plan_for(model: impl Into<Model>, config: &Config, machine: &Machine) -> Result<Planned, TrainError> {
-    plan_with(Purpose::Training, &model.into(), config, machine)
+    let model = model.into();
+    let planned = plan_with(Purpose::Training, &model, config, machine)?;
+    warnings(&model, config)?.iter().for_each(|warning| log::warn!("{warning}"));
+    Ok(planned)
 }
 
 pub(crate) fn plan_with(

@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use bytemuck::bytes_of;
 
-use super::diagnose;
+use super::advice::warnings;
+use super::diagnose::{self, Place};
+use super::fed::Fed;
 use super::groups::Rules;
 use super::machine::Machine;
 use super::report::{FitOptions, FitReport, StepReport};
@@ -19,15 +21,14 @@ use super::source::{CORRECT, ModelSource, Purpose, input_names, plan_with};
 use super::state::Lasting;
 use super::summary::{Summary, summary};
 use crate::autodiff::{LOSS, hyper_name};
-use crate::data::{Batch, Batches, Dataset, INPUT, Order, moved_channels};
+use crate::data::{Batch, Batches, Dataset, Order};
 use crate::device::Device;
-use crate::error::{DataError, DeviceError, TrainError, nearest};
+use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::{CpuExecutor, Executor, GpuExecutor};
-use crate::graph::Role;
 use crate::nn::{Mode, Model, RUN};
 use crate::ops::UpdateRule;
 use crate::plan::{Plan, Planned, restore};
-use crate::tensor::{Shape, copied};
+use crate::tensor::copied;
 
 /// Runs a program on what was uploaded, and reads values.
 pub(super) type Launch<'a> = dyn FnMut(&mut dyn Executor, usize, &[&str]) -> Result<(), DeviceError> + 'a;
@@ -37,6 +38,7 @@ pub struct Trainer {
     pub(super) model: Model,
     pub(super) config: Config,
     rules: Rules,
+    fed: Fed,
     pub(super) planned: Planned,
     pub(super) executor: Box<dyn Executor>,
     pub(super) lasting: Lasting,
@@ -115,6 +117,7 @@ impl Trainer {
         let machine = device.as_mut().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
         let unified_memory = device.as_ref().is_none_or(|device| device.info().unified_memory);
         let planned = plan(&model, &config, &machine)?;
+        warnings(&model, &config)?.iter().for_each(|warning| log::warn!("{warning}"));
         let executor: Box<dyn Executor> = match device {
             Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
             None => Box::new(CpuExecutor::new(&planned)?),
@@ -138,10 +141,12 @@ impl Trainer {
         let model = model.into();
         let rules = ModelSource::new(&model, &config, Purpose::Training)?.rules;
         let built = model.build(1, Mode::Evaluate)?;
+        let fed = Fed::new(&model, &config.loss)?;
         let mut trainer = Trainer {
             model,
             config,
             rules,
+            fed,
             planned,
             executor,
             lasting: Lasting::of(&built),
@@ -166,6 +171,14 @@ impl Trainer {
     /// Where the device fails.
     pub fn summary(&self) -> Result<Summary, TrainError> {
         summary(&self.model, &self.config)
+    }
+
+    /// What works but is hardly meant: see [`warnings`].
+    ///
+    /// # Errors
+    /// Where the model does not fit together.
+    pub fn warnings(&self) -> Result<Vec<String>, TrainError> {
+        Ok(warnings(&self.model, &self.config)?)
     }
 
     /// The plan that every step follows.
@@ -202,7 +215,7 @@ impl Trainer {
     /// Where the data does not fit the model, the loss stops being finite, or the device fails. Parameters are then
     /// those of the last step whose loss was finite.
     pub fn fit(&mut self, data: &Dataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
-        self.check_data(data)?;
+        self.fed.check(&self.config.loss, data, 0..data.len())?;
         // What is carried from batch to batch goes on in the order of the data.
         let order = match self.carried()?.is_empty() {
             true => Order::Shuffled { seed: self.config.seed },
@@ -274,7 +287,7 @@ impl Trainer {
         if report.steps > 0
             && let Some(place) = diagnose::non_finite_parameter(&self.planned, &mut *self.executor)?
         {
-            return Err(TrainError::NonFinite { step: self.steps, loss: report.train_loss, place, kept: self.steps });
+            return Err(place.error(self.steps, self.steps, report.train_loss));
         }
         times.sort_by(f64::total_cmp);
         if !times.is_empty() {
@@ -309,6 +322,7 @@ impl Trainer {
         if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
             return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
         }
+        self.fed.check(&self.config.loss, data, indices.iter().copied())?;
         self.submit(data, indices, false, launch)?;
         self.finish(data, indices)
     }
@@ -371,7 +385,7 @@ impl Trainer {
     fn diagnose(&mut self, data: &Dataset, indices: &[usize], loss: f32) -> TrainError {
         let step = self.steps + 1;
         let uniform = self.uniform_inputs(data, indices, step);
-        let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, |i, program| {
+        let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, &self.fed, |i, program| {
             let start: usize = self.planned.plan.micro_batches[..i].iter().sum();
             let micro_batch = &indices[start..start + self.planned.plan.micro_batches[i]];
             data.gather(micro_batch, &mut self.batch)?;
@@ -382,48 +396,19 @@ impl Trainer {
                 .map(|(name, data)| Ok((name.to_owned(), copied(data).map_err(DataError::from)?)))
                 .collect()
         });
-        let place = match place {
-            Ok(place) => place,
+        match place {
+            // Within the batch, it is the place in the data that helps.
+            Ok(Place::Data { found, input, sample, at }) => {
+                let sample = indices.get(sample).copied().unwrap_or(sample);
+                Place::Data { found, input, sample, at }.error(step, step - 1, loss)
+            }
+            Ok(place) => place.error(step, step - 1, loss),
             // That training cannot go on is to be known even so.
             Err(
                 TrainError::Device(DeviceError::HostMemory(error)) | TrainError::Data(DataError::HostMemory(error)),
-            ) => {
-                format!("not known ({error})")
-            }
-            Err(error) => return error,
-        };
-        TrainError::NonFinite { step, loss, place, kept: step - 1 }
-    }
-
-    fn check_samples(&self, data: &Dataset) -> Result<(), TrainError> {
-        let built = self.model.build(1, Mode::Evaluate)?;
-        for value in built.graph.values().iter().filter(|value| value.role == Role::Input && value.name != RUN) {
-            let (name, expected) = (&*value.name, Shape::from(&value.desc.shape[1..]));
-            let Some((dtype, shape)) = data.input(name) else {
-                let text = format!("the model takes an input `{name}`, which the data lacks");
-                let advice = match nearest(name, data.input_names()).first() {
-                    Some(near) => format!("the data has `{near}`, which may be meant"),
-                    None => "add it with Dataset::with_input".to_owned(),
-                };
-                return Err(DataError::Mismatch(format!("{text}: {advice}")).into());
-            };
-            if *shape != expected {
-                return Err(DataError::Mismatch(other_shape(name, &expected, shape)).into());
-            }
-            if dtype != value.desc.dtype {
-                return Err(DataError::Mismatch(format!(
-                    "the model takes `{name}` as {}, the data has {dtype}: tokens are u32, all else is f32",
-                    value.desc.dtype
-                ))
-                .into());
-            }
+            ) => Place::Layer(format!("not known ({error})")).error(step, step - 1, loss),
+            Err(error) => error,
         }
-        Ok(())
-    }
-
-    fn check_data(&self, data: &Dataset) -> Result<(), TrainError> {
-        self.check_samples(data)?;
-        Ok(self.config.loss.check_targets(&self.model.output_shape()?, data.targets())?)
     }
 
     /// What all micro-batches of the step on these samples are given alike.
@@ -448,20 +433,6 @@ fn inputs<'a>(
         (name, other.or_else(|| batch.bytes(name)).unwrap_or_else(|| panic!("bug: nothing to upload as `{name}`")))
     };
     input_names(&planned.graphs[program]).map(named).collect()
-}
-
-/// What to say of an input of the model that the data has in another shape.
-fn other_shape(name: &str, expected: &Shape, found: &Shape) -> String {
-    if let Some(moved) = moved_channels(found, expected) {
-        return format!("the model takes images of shape {expected}: {moved}");
-    }
-    let what = if name == INPUT { "samples".to_owned() } else { format!("`{name}`") };
-    let advice = if name == INPUT && expected.numel() == found.numel() {
-        "Dataset::with_sample_shape gives the data the model's shape"
-    } else {
-        "give the model the input of the data, or the data the shape of the model"
-    };
-    format!("the model takes {what} of shape {expected}, the data has {found}: {advice}")
 }
 
 /// The contents of the input [`RUN`].

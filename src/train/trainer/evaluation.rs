@@ -26,9 +26,9 @@ impl Trainer {
         data: &Dataset,
         mut go_on: impl FnMut(usize) -> bool,
     ) -> Result<Option<Evaluation>, TrainError> {
-        self.check_data(data)?;
+        self.fed.check(&self.config.loss, data, 0..data.len())?;
         let loss = self.config.loss.clone();
-        let mut tally = Tally::new(&loss, &self.model.output_shape()?)?;
+        let mut tally = Tally::new(&loss, self.fed.output())?;
         let all = self.predictions(data, |prediction, target| tally.add(prediction, target), &mut go_on)?;
         let (loss, accuracy) = (tally.loss(), tally.accuracy());
         Ok(all.then_some(Evaluation { loss, accuracy, samples: data.len() }))
@@ -39,8 +39,8 @@ impl Trainer {
     /// # Errors
     /// Where the data does not fit the model or the device fails.
     pub fn predict(&mut self, data: &Dataset) -> Result<Vec<f32>, TrainError> {
-        self.check_samples(data)?;
-        let numel = self.model.output_shape()?.numel();
+        self.fed.check_samples(data, 0..data.len())?;
+        let numel = self.fed.output().numel();
         let mut predictions = room(data.len().saturating_mul(numel)).map_err(DataError::from)?;
         self.predictions(data, |prediction, _| predictions.extend_from_slice(prediction), &mut |_| true)?;
         Ok(predictions)

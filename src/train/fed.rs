@@ -1,0 +1,297 @@
+//! What a model is fed, checked before it goes to the device: shapes, types, and that integers are such as its ops can take.
+//! Kernels cannot complain, they make NaN of an index that is none.
+
+use super::loss::Loss;
+use crate::data::{Dataset, INPUT, TARGET, moved_channels, shown_label};
+use crate::error::{DataError, TrainError, nearest};
+use crate::graph::{Graph, Role};
+use crate::nn::{Mode, Model, RUN};
+use crate::ops::Integers;
+use crate::tensor::{DType, Shape, TensorDesc};
+
+/// What a model and its loss take of each sample.
+#[derive(Clone, Debug)]
+pub(super) struct Fed {
+    inputs: Vec<Entry>,
+    target: Entry,
+    /// What the model makes of a sample.
+    output: Shape,
+}
+
+/// An input, or the target.
+#[derive(Clone, Debug)]
+struct Entry {
+    name: String,
+    dtype: DType,
+    /// Of one sample.
+    shape: Shape,
+    integers: Option<Range>,
+}
+
+/// Which integers an entry may hold.
+#[derive(Clone, Debug)]
+struct Range {
+    least: u32,
+    most: u32,
+    besides: Option<u32>,
+    /// The layer that says so.
+    layer: String,
+}
+
+impl Range {
+    fn new(integers: Integers, layer: &str) -> Self {
+        let whole = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let (least, most, besides) = match integers {
+            Integers::Indices { count, besides } => (0, whole(count.saturating_sub(1)), besides),
+            Integers::Steps { end } => (1, whole(end), None),
+        };
+        Range { least, most, besides, layer: layer.to_owned() }
+    }
+
+    /// What two ops can take, the second of which wants this.
+    fn and(self, integers: Integers, layer: &str) -> Self {
+        let other = Range::new(integers, layer);
+        let (narrow, wide) = if self.most <= other.most { (self, other) } else { (other, self) };
+        match integers {
+            // Parts of a sequence: the longest says how long it is.
+            Integers::Steps { .. } => wide,
+            Integers::Indices { .. } => {
+                let besides = narrow.besides.filter(|label| wide.besides == Some(*label) || *label <= wide.most);
+                Range { besides, ..narrow }
+            }
+        }
+    }
+
+    fn holds(&self, value: u32) -> bool {
+        (self.least..=self.most).contains(&value) || self.besides == Some(value)
+    }
+}
+
+impl std::fmt::Display for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}` takes {} to {}", self.layer, self.least, self.most)?;
+        self.besides.map_or(Ok(()), |label| write!(f, ", and {} for what does not count", shown_label(label)))
+    }
+}
+
+impl Fed {
+    pub(super) fn new(model: &Model, loss: &Loss) -> Result<Self, TrainError> {
+        let built = model.build(1, Mode::Evaluate)?;
+        let graph = &built.graph;
+        let inputs = graph.values().iter().filter(|value| value.role == Role::Input && value.name != RUN);
+        let entry = |name: &str, desc: &TensorDesc, integers| {
+            let shape = Shape::from(desc.shape.get(1..).unwrap_or_default());
+            Entry { name: name.to_owned(), dtype: desc.dtype, shape, integers }
+        };
+        let inputs = inputs.map(|value| entry(&value.name, &value.desc, integers_of(graph, &value.name))).collect();
+        let prediction = &graph.value(built.output).desc.shape;
+        let (target, scores) = loss.shapes(prediction);
+        let descs = [TensorDesc::f32(scores), target.clone()];
+        let ranges = loss.terms().into_iter().filter_map(|(_, loss)| Some((loss.op().0.integers(1, &descs)?, loss)));
+        let integers = ranges.fold(None, |range: Option<Range>, (integers, loss)| {
+            let layer = loss.to_string();
+            Some(range.map_or_else(|| Range::new(integers, &layer), |range| range.and(integers, &layer)))
+        });
+        let target = entry(TARGET, &target, integers);
+        Ok(Fed { inputs, target, output: Shape::from(&prediction[1..]) })
+    }
+
+    /// What the model makes of a sample.
+    pub(super) fn output(&self) -> &Shape {
+        &self.output
+    }
+
+    /// Whether an input of a graph is of the samples, not of the step.
+    pub(super) fn takes(&self, name: &str) -> bool {
+        self.inputs.iter().chain([&self.target]).any(|entry| entry.name == name)
+    }
+
+    /// Whether the model can take these samples.
+    pub(super) fn check_samples(
+        &self,
+        data: &Dataset,
+        samples: impl Iterator<Item = usize> + Clone,
+    ) -> Result<(), DataError> {
+        self.inputs.iter().try_for_each(|entry| {
+            entry.check(data)?;
+            entry.check_integers(data, samples.clone())
+        })
+    }
+
+    /// Whether the model can take these samples, and the loss their targets.
+    pub(super) fn check(
+        &self,
+        loss: &Loss,
+        data: &Dataset,
+        samples: impl Iterator<Item = usize> + Clone,
+    ) -> Result<(), DataError> {
+        self.check_samples(data, samples.clone())?;
+        loss.check_targets(&self.output, data.targets())?;
+        self.target.check_integers(data, samples)
+    }
+}
+
+/// What all ops that read an input can take.
+fn integers_of(graph: &Graph, name: &str) -> Option<Range> {
+    let mut range: Option<Range> = None;
+    for node in graph.nodes() {
+        let descs: Vec<_> = node.inputs.iter().map(|&id| graph.value(id).desc.clone()).collect();
+        let read = node.inputs.iter().enumerate().filter(|(_, id)| graph.value(**id).name == name);
+        for integers in read.filter_map(|(i, _)| node.op.integers(i, &descs)) {
+            range = Some(match range {
+                None => Range::new(integers, &node.name),
+                Some(range) => range.and(integers, &node.name),
+            });
+        }
+    }
+    range
+}
+
+impl Entry {
+    /// Whether the data have it, in this shape and type.
+    fn check(&self, data: &Dataset) -> Result<(), DataError> {
+        let Entry { name, dtype, shape: expected, .. } = self;
+        let Some((found, shape)) = data.input(name) else {
+            let text = format!("the model takes an input `{name}`, which the data lacks");
+            let advice = match nearest(name, data.input_names()).first() {
+                Some(near) => format!("the data has `{near}`, which may be meant"),
+                None => "add it with Dataset::with_input".to_owned(),
+            };
+            return Err(DataError::Mismatch(format!("{text}: {advice}")));
+        };
+        if shape != expected {
+            return Err(DataError::Mismatch(other_shape(name, expected, shape)));
+        }
+        if found != *dtype {
+            return Err(DataError::Mismatch(format!(
+                "the model takes `{name}` as {dtype}, the data has {found}: tokens are u32, all else is f32"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_integers(&self, data: &Dataset, samples: impl Iterator<Item = usize>) -> Result<(), DataError> {
+        let (Some(range), Some((values, shape))) = (&self.integers, data.integers(&self.name)) else { return Ok(()) };
+        let numel = shape.numel();
+        for sample in samples {
+            // An index past the end is refused when the batch is gathered.
+            let values = values.get(sample * numel..(sample + 1) * numel).unwrap_or_default();
+            if let Some(at) = values.iter().position(|&value| !range.holds(value)) {
+                let (name, value, place) = (&self.name, shown_label(values[at]), place(shape, at));
+                return Err(DataError::Mismatch(format!(
+                    "`{name}` of sample {sample} holds {value}{place}, but {range}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What to say of an input of the model that the data has in another shape.
+fn other_shape(name: &str, expected: &Shape, found: &Shape) -> String {
+    if let Some(moved) = moved_channels(found, expected) {
+        return format!("the model takes images of shape {expected}: {moved}");
+    }
+    let what = if name == INPUT { "samples".to_owned() } else { format!("`{name}`") };
+    let advice = if name == INPUT && expected.numel() == found.numel() {
+        "Dataset::with_sample_shape gives the data the model's shape"
+    } else {
+        "give the model the input of the data, or the data the shape of the model"
+    };
+    format!("the model takes {what} of shape {expected}, the data has {found}: {advice}")
+}
+
+/// ` at [3, 5]`: where in a sample an element is; nothing where a sample is one number.
+pub(super) fn place(shape: &Shape, element: usize) -> String {
+    if shape.is_empty() {
+        return String::new();
+    }
+    let place: Vec<_> = shape.iter().zip(shape.strides()).map(|(&extent, stride)| element / stride % extent).collect();
+    format!(" at {place:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Samples, Targets};
+    use crate::nn::{Embedding, Gru, Input, Lstm, Sequential};
+    use crate::ops::gather::Gather;
+
+    fn check(model: impl Into<Model>, loss: &Loss, data: &Dataset) -> Result<(), String> {
+        let fed = Fed::new(&model.into(), loss).expect("fits together");
+        fed.check(loss, data, 0..data.len()).map_err(|error| error.to_string())
+    }
+
+    fn tokens(shape: &[usize], tokens: &[u32]) -> Dataset {
+        let samples = tokens.len() / shape.iter().product::<usize>();
+        Dataset::new(Samples::Tokens(tokens.to_vec()), shape.to_vec(), Targets::labels(vec![0; samples], 2))
+            .expect("fits")
+    }
+
+    #[test]
+    fn tokens_are_rows_of_all_tables() {
+        let model = || Sequential::new("words", Input::tokens([3])).push(Embedding::new(10, 4)).flatten().linear(2);
+        let check = |data: &[u32]| check(model(), &Loss::default(), &tokens(&[3], data));
+        assert_eq!(check(&[0, 1, 9, 9, 0, 0]), Ok(()));
+        let error = check(&[0, 1, 2, 3, 4, 10]).expect_err("10 of 10");
+        assert_eq!(error, "`input` of sample 1 holds 10 at [2], but `embedding1` takes 0 to 9");
+        assert!(check(&[u32::MAX, 1, 2]).expect_err("-1").contains("sample 0 holds -1 at [0]"));
+    }
+
+    #[test]
+    fn lengths_go_from_1_to_all_steps() {
+        // Long sequences run in chunks, each of which knows its own end only.
+        for time in [4, 200] {
+            let lstm = Sequential::new("series", [time, 1]).push(Lstm::new(2).lengths(true).num_layers(2)).linear(2);
+            let both = Gru::new(2).lengths(true).bidirectional(true);
+            for model in [lstm, Sequential::new("series", [time, 1]).push(both).linear(2)] {
+                let check = |lengths: [u32; 2]| {
+                    let data =
+                        Dataset::new(Samples::F32(vec![0.5; 2 * time]), [time, 1], Targets::labels(vec![0; 2], 2));
+                    let data = data.expect("fits").with_input("lengths", Samples::Tokens(lengths.to_vec()), []);
+                    check(model.clone(), &Loss::default(), &data.expect("fits"))
+                };
+                assert_eq!(check([1, time as u32]), Ok(()));
+                for (wrong, lengths) in [(0, [2, 0]), (time + 1, [1, time as u32 + 1])] {
+                    let error = check(lengths).expect_err("out of range");
+                    let found = format!("`lengths` of sample 1 holds {wrong}, but ");
+                    assert!(error.starts_with(&found) && error.ends_with(&format!("takes 1 to {time}")), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn labels_are_classes_or_what_every_term_of_the_loss_ignores() {
+        let check = |ignored: [Option<i64>; 2]| {
+            let mut labels = vec![0; 24];
+            labels[12 + 3 * 2 + 1] = -100;
+            let targets = Targets::signed_labels(labels, 5, [4, 3]).ignoring(-100);
+            let data = Dataset::new(Samples::F32(vec![0.5; 48]), [2, 4, 3], targets).expect("fits");
+            let dice = |ignore_index| (1.0, Loss::Dice { sigmoid: false, smooth: 1.0, ignore_index });
+            let loss = Loss::Sum { terms: ignored.map(dice).to_vec() };
+            check(Sequential::new("pixels", [2, 4, 3]).conv2d(5, 1), &loss, &data)
+        };
+        assert_eq!(check([Some(-100); 2]), Ok(()));
+        let error = check([Some(-100), None]).expect_err("one term counts it");
+        assert_eq!(error, "`target` of sample 1 holds -100 at [2, 1], but `dice` takes 0 to 4");
+    }
+
+    #[test]
+    fn indices_of_an_op_that_the_model_brings_itself() {
+        let model = Model::new("picked", [5], |x| {
+            let index = x.input("index", Input::tokens([2])).value();
+            x.with_ops("pick", |scope, x| scope.apply(Gather { axis: 1 }, &[x, index]))
+        });
+        let check = |index: Vec<u32>| {
+            let data = Dataset::new(Samples::F32(vec![0.5; 10]), [5], Targets::labels(vec![0; 2], 2)).expect("fits");
+            let data = data.with_input("index", Samples::Tokens(index), [2]).expect("fits");
+            check(model.clone(), &Loss::default(), &data)
+        };
+        assert_eq!(check(vec![4, 0, 1, 2]), Ok(()));
+        assert_eq!(
+            check(vec![0, 0, 1, 5]).expect_err("no such element"),
+            "`index` of sample 1 holds 5 at [1], but `pick` takes 0 to 4"
+        );
+    }
+}
