@@ -110,7 +110,7 @@ impl Fed {
     pub(super) fn check_samples(
         &self,
         data: &Dataset,
-        samples: impl Iterator<Item = usize> + Clone,
+        samples: &(impl Iterator<Item = usize> + Clone),
     ) -> Result<(), DataError> {
         self.inputs.iter().try_for_each(|entry| {
             entry.check(data)?;
@@ -123,11 +123,11 @@ impl Fed {
         &self,
         loss: &Loss,
         data: &Dataset,
-        samples: impl Iterator<Item = usize> + Clone,
+        samples: &(impl Iterator<Item = usize> + Clone),
     ) -> Result<(), DataError> {
-        self.check_samples(data, samples.clone())?;
+        self.check_samples(data, samples)?;
         loss.check_targets(&self.output, data.targets())?;
-        self.target.check_integers(data, samples)
+        self.target.check_integers(data, samples.clone())
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
 
     fn check(model: impl Into<Model>, loss: &Loss, data: &Dataset) -> Result<(), String> {
         let fed = Fed::new(&model.into(), loss).expect("fits together");
-        fed.check(loss, data, 0..data.len()).map_err(|error| error.to_string())
+        fed.check(loss, data, &(0..data.len())).map_err(|error| error.to_string())
     }
 
     fn tokens(shape: &[usize], tokens: &[u32]) -> Dataset {

@@ -215,7 +215,7 @@ impl Trainer {
     /// Where the data does not fit the model, the loss stops being finite, or the device fails. Parameters are then
     /// those of the last step whose loss was finite.
     pub fn fit(&mut self, data: &Dataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
-        self.fed.check(&self.config.loss, data, 0..data.len())?;
+        self.fed.check(&self.config.loss, data, &(0..data.len()))?;
         // What is carried from batch to batch goes on in the order of the data.
         let order = match self.carried()?.is_empty() {
             true => Order::Shuffled { seed: self.config.seed },
@@ -322,7 +322,7 @@ impl Trainer {
         if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
             return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
         }
-        self.fed.check(&self.config.loss, data, indices.iter().copied())?;
+        self.fed.check(&self.config.loss, data, &indices.iter().copied())?;
         self.submit(data, indices, false, launch)?;
         self.finish(data, indices)
     }

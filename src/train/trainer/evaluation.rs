@@ -26,7 +26,7 @@ impl Trainer {
         data: &Dataset,
         mut go_on: impl FnMut(usize) -> bool,
     ) -> Result<Option<Evaluation>, TrainError> {
-        self.fed.check(&self.config.loss, data, 0..data.len())?;
+        self.fed.check(&self.config.loss, data, &(0..data.len()))?;
         let loss = self.config.loss.clone();
         let mut tally = Tally::new(&loss, self.fed.output())?;
         let all = self.predictions(data, |prediction, target| tally.add(prediction, target), &mut go_on)?;
@@ -39,7 +39,7 @@ impl Trainer {
     /// # Errors
     /// Where the data does not fit the model or the device fails.
     pub fn predict(&mut self, data: &Dataset) -> Result<Vec<f32>, TrainError> {
-        self.fed.check_samples(data, 0..data.len())?;
+        self.fed.check_samples(data, &(0..data.len()))?;
         let numel = self.fed.output().numel();
         let mut predictions = room(data.len().saturating_mul(numel)).map_err(DataError::from)?;
         self.predictions(data, |prediction, _| predictions.extend_from_slice(prediction), &mut |_| true)?;
