@@ -2,13 +2,13 @@
 // values at six points along each axis. A tile of 4 by 4 outputs takes 36 multiplications for each pair of channels in place
 // of 144, and at each of the 36 points the sum over channels is a matrix product (matmul.wgsl).
 //
-//   transform_weight       u[p, row, k]        = values of the kernel of (row, k) at point p; with FLIP turned by 180 degrees
+//   transform_weight       u[p, row, k]        = values of the kernel of (row, k) at point p, whose taps may lie in reverse order
 //   transform_input        v[p, channel, tile] = values of the 6 by 6 pixels that a tile reads
 //   transform_output       output              = bias + what the products m[p, row, tile] = sum over k of u * v say of each tile;
 //                                                with RELU then max(output, 0)
 //   transform_grad_output  w[p, channel, tile] = values of the 4 by 4 pixels of a tile, as a kernel of 4 by 4
 //   transform_grad_weight  grad_weight[o, c]   = what the products sum over tiles of w[p, o, tile] * v[p, c, tile] say of 3 by 3;
-//                                                with ACCUMULATE added to what is there
+//                                                or added to what is there
 //
 // In memory the last axis of u, v, w, and of the products is cut into panels of PANEL (as in matmul.wgsl), so that the kernels
 // go through it in sequence: [p, panel, row, PANEL]. The last panel is padded: v and w with zeros, the others with anything.
@@ -49,6 +49,11 @@ struct Params {
     // Distances in the weights.
     row_stride: u32,
     channel_stride: u32,
+    // Where the first tap lies, and the distance to the next, which wraps around below zero.
+    first_tap: u32,
+    tap_stride: u32,
+    // 1 to add to what is there.
+    accumulate: u32,
 }
 var<immediate> params: Params;
 #else
@@ -115,7 +120,7 @@ fn transform_weight(
     if place.vector >= params.vectors {
         return;
     }
-    let at = (params.first + place.row) * params.row_stride + place.vector * 4u * params.channel_stride;
+    let at = (params.first + place.row) * params.row_stride + place.vector * 4u * params.channel_stride + params.first_tap;
     var half: array<Accum4, 18>;
     #for x in 0..3
     {
@@ -123,11 +128,7 @@ fn transform_weight(
             #for y in 0..3
             Accum4(
                 #for j in 0..4
-#ifdef FLIP
-                Accum(weight[at + #ju * params.channel_stride + #(8 - 3 * y - x)u]),
-#else
-                Accum(weight[at + #ju * params.channel_stride + #(3 * y + x)u]),
-#endif
+                Accum(weight[at + #ju * params.channel_stride + #(3 * y + x)u * params.tap_stride]),
                 #end
             ),
             #end
@@ -219,13 +220,13 @@ fn transform_input(
             var pairs: array<Accum2, PAIRS>;
             #for k in 0..PAIRS
             {
-                let x = tile#j.x / 2u - #((PADDING_W + 1) / 2)u + #ku;
+                let x = tile#j.x / 2u - (params.padding_w + 1u) / 2u + #ku;
                 let exists = exists#j && x < params.width / 2u;
                 pairs[#k] = select(Accum2(), Accum2(input[select(0u, row#j / 2u + x, exists)]), exists);
             }
             #end
             #for c in 0..6
-            pixels[#c][#j] = pairs[#((c + PADDING_W % 2) / 2)][#((c + PADDING_W % 2) % 2)];
+            pixels[#c][#j] = pairs[#((c + PAIRS - 3) / 2)][#((c + PAIRS - 3) % 2)];
             #end
         }
         #end
@@ -364,42 +365,44 @@ fn transform_output(
 #ifdef ROW_START
     let start = Accum4(Accum(bias[params.first + channel]));
 #endif
-    #for j in 0..4
-    let tile#j = tile_at(first + #ju, channel);
-    #end
     #for r in 0..4
-    {
-        var pixels = four_of_points(Six(
-            half[#(6 * r)], half[#(6 * r + 1)], half[#(6 * r + 2)], half[#(6 * r + 3)], half[#(6 * r + 4)], half[#(6 * r + 5)],
-        ));
+    let row#r = four_of_points(Six(
+        half[#(6 * r)], half[#(6 * r + 1)], half[#(6 * r + 2)], half[#(6 * r + 3)], half[#(6 * r + 4)], half[#(6 * r + 5)],
+    ));
+    #for c in 0..4
 #ifdef ROW_START
-        #for c in 0..4
-        pixels[#c] += start;
-        #end
+    let pixel#r_#c = row#r[#c] + start;
+#else
+    let pixel#r_#c = row#r[#c];
 #endif
-        #for j in 0..4
-        if tile#j.exists && tile#j.y + #ru < params.height {
-            let row = tile#j.plane + (tile#j.y + #ru) * params.width + tile#j.x;
+    #end
+    #end
+    // In a loop: storing is long code where drivers do it lane by lane.
+    for (var number = first; number < min(first + 4u, params.tiles); number++) {
+        let tile = tile_at(number, channel);
+        let lane = number - first;
+        #for r in 0..4
+        if tile.y + #ru < params.height {
+            let at = tile.plane + (tile.y + #ru) * params.width + tile.x;
 #ifdef BY_ELEMENT
             #for c in 0..4
-            if tile#j.x + #cu < params.width {
-                output[row + #cu] = Storage(epilogue(Accum4(pixels[#c][#j]), row + #cu).x);
+            if tile.x + #cu < params.width {
+                output[at + #cu] = Storage(epilogue(Accum4(pixel#r_#c[lane]), at + #cu).x);
             }
             #end
 #else
-            let sums = Accum4(pixels[0][#j], pixels[1][#j], pixels[2][#j], pixels[3][#j]);
-            output[row / 4u] = Storage4(epilogue(sums, row / 4u));
+            let sums = Accum4(pixel#r_0[lane], pixel#r_1[lane], pixel#r_2[lane], pixel#r_3[lane]);
+            output[at / 4u] = Storage4(epilogue(sums, at / 4u));
 #endif
         }
         #end
     }
-    #end
 }
 #endif
 
 #ifdef ENTRY_transform_grad_weight
 @group(0) @binding(0) var<storage, read> products: array<Storage4>;
-@group(0) @binding(1) var<storage, read_write> grad_weight: array<Storage>;
+@group(0) @binding(1) var<storage, read_write> grad_weight: array<Storage4>;
 
 @compute @workgroup_size(64)
 fn transform_grad_weight(
@@ -426,22 +429,23 @@ fn transform_grad_weight(
     }
     #end
     #for y in 0..3
+    let row#y = three_of_points(Six(
+        half[#(6 * y)], half[#(6 * y + 1)], half[#(6 * y + 2)], half[#(6 * y + 3)], half[#(6 * y + 4)], half[#(6 * y + 5)],
+    ));
+    #end
+    // The nine taps of four channels lie one after the other.
+    let at = ((params.first + place.row) * params.vectors + place.vector) * 9u;
+    #for k in 0..9
     {
-        let row = three_of_points(Six(
-            half[#(6 * y)], half[#(6 * y + 1)], half[#(6 * y + 2)], half[#(6 * y + 3)], half[#(6 * y + 4)], half[#(6 * y + 5)],
-        ));
-        #for x in 0..3
-        #for j in 0..4
-        {
-            let at = (((params.first + place.row) * params.vectors + place.vector) * 4u + #ju) * 9u + #(3 * y + x)u;
-#ifdef ACCUMULATE
-            grad_weight[at] = Storage(Accum(grad_weight[at]) + row[#x][#j]);
-#else
-            grad_weight[at] = Storage(row[#x][#j]);
-#endif
+        var sums = Accum4(
+            #for i in 0..4
+            row#((4 * k + i) % 9 / 3)[#((4 * k + i) % 3)][#((4 * k + i) / 9)],
+            #end
+        );
+        if params.accumulate == 1u {
+            sums += Accum4(grad_weight[at + #ku]);
         }
-        #end
-        #end
+        grad_weight[at + #ku] = Storage4(sums);
     }
     #end
 }

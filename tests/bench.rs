@@ -63,7 +63,9 @@ fn every_field_of_the_other_frameworks_is_there() {
     ] {
         assert!(!object[name].is_null(), "{name} in {object}");
     }
-    for name in ["peak_mb", "base_mb", "cold_s", "other_cores", "own_cores"] {
+    for name in
+        ["peak_mb", "base_mb", "host_tier_mb", "data_mb", "kernels_mb", "rest_mb", "cold_s", "other_cores", "own_cores"]
+    {
         assert_eq!(object[name].is_null(), !cfg!(target_os = "linux"), "{name} in {object}");
     }
     assert!(object["acc"].is_null());
@@ -111,7 +113,7 @@ fn profiling_a_step_changes_nothing_but_its_time() {
     let data = Dataset::new(Samples::U8(pixels), [1, 28, 28], labels).expect("fits");
     let indices: Vec<usize> = (0..16).collect();
     let config = Config::default().batch(16).micro_batches(2);
-    let machine = Machine::of(&mut device).expect("a device");
+    let machine = Machine::of(&mut device);
     let planned = plan_for(models::mnist_cnn(), &config, &machine).expect("a plan");
     let executor: Box<dyn Executor> = Box::new(GpuExecutor::new(device, &planned).expect("an executor"));
     let mut profiled =

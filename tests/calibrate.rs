@@ -42,6 +42,16 @@ fn refused(folder: &Path, args: &[&str]) -> String {
     (*message).to_owned()
 }
 
+/// The one warning with which a command does what it was asked for.
+fn warned(folder: &Path, args: &[&str]) -> String {
+    let output = tightfit(folder, args);
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
+    let warnings: Vec<_> = stderr.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{args:?}: {stderr}");
+    warnings[0].to_owned()
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
@@ -86,15 +96,23 @@ fn a_measured_device_is_planned_for_by_itself_and_by_its_file() {
     let error = trained["prediction_error"].as_f64().expect("a number");
     assert!((error - (predicted / step - 1.0)).abs() < 1e-9, "{trained}");
 
-    // A file that is not right is said to be so, wherever it is used.
-    fs::write(&file, b"{\"format\": 1, \"adapter\": ").expect("writes");
-    for command in [&plan[..], &train] {
-        let message = refused(&profiles, command);
-        assert!(message.contains(text(&file)) && message.contains("tightfit calibrate"), "{message}");
+    // A kept file that is not right is said to be so once, and default costs are used; who names the file is refused.
+    let right = fs::read_to_string(&copy).expect("reads");
+    for (wrong, words) in [
+        ("{\"format\": 1, \"adapter\": ".to_owned(), "not a device profile"),
+        (right.replacen("\"adapter\": \"", "\"adapter\": \"Not ", 1), "measured on \"Not "),
+        (right.replacen("\"run_ns\": ", "\"run_ns\": -", 1), "run_ns = -"),
+        (right.replacen("\"launch_ns\": ", "\"launch_ns\": 1e12, \"was\": ", 1), "unknown field"),
+    ] {
+        fs::write(&file, wrong).expect("writes");
+        for command in [&plan[..], &train] {
+            let warning = warned(&profiles, command);
+            assert!(warning.contains(text(&file)) && warning.contains(words), "{warning}");
+            assert!(warning.contains("default costs") && warning.contains("tightfit calibrate"), "{warning}");
+        }
     }
-    let foreign = fs::read_to_string(&copy).expect("reads").replacen("\"adapter\": \"", "\"adapter\": \"Not ", 1);
-    fs::write(&file, foreign).expect("writes");
-    assert!(refused(&profiles, &plan).contains("it was measured on `Not "));
+    let named = ["plan", "mnist-mlp", "--device", text(&file)];
+    assert!(refused(&profiles, &named).contains("tightfit calibrate"));
 }
 
 #[test]

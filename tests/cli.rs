@@ -243,10 +243,22 @@ fn training_on_the_interpreter_learns_saves_and_repeats() {
     assert_eq!(lines.iter().filter(|line| line["event"] == "epoch").count(), 20);
     assert!(lines.iter().filter(|line| line["event"] == "step").count() >= 20);
     let summary = last(&output);
-    for name in ["model", "device", "step_ms_median", "train_loss", "parameters_sha256"] {
+    for name in ["model", "device", "step_ms_median", "first_step_ms", "compile_ms", "train_loss", "parameters_sha256"]
+    {
         assert!(!summary[name].is_null(), "{name} in {summary}");
     }
     assert_eq!(summary["steps"], 120);
+    assert_eq!(summary["kernels"], 0, "the interpreter compiles nothing");
+    let process = &summary["process"];
+    if cfg!(target_os = "linux") {
+        let bytes = |name: &str| process[format!("{name}_bytes")].as_u64().expect(name);
+        assert_eq!(bytes("device"), summary["measured_peak_bytes"].as_u64().expect("bytes"));
+        let parts: u64 = ["base", "device", "host_tier", "data", "kernels", "rest"].map(bytes).iter().sum();
+        // What is left is not below 0, where the parts were counted at different moments.
+        assert!(parts >= bytes("peak") && bytes("base") > 0, "{process}");
+    } else {
+        assert!(process.is_null());
+    }
     assert_eq!(summary["micro_batches"], 1);
     assert_eq!(summary["interrupted"], false);
     assert_eq!(summary["measured_peak_bytes"], summary["planned_peak_bytes"]);

@@ -115,15 +115,19 @@ fn gemm(tile: Tile, steps: Steps, lane: u32) {
         }
         #end
     }
-    #for p in 0..PANELS
-    #for lane in 0..ROW_LANES
-    #for r in 0..4
-    if tile.row + (#p * ROW_LANES + #lane) * 4 + #r < tile.rows {
-        store_c(tile.row + (#p * ROW_LANES + #lane) * 4 + #r, columns, acc[(#p * ROW_LANES + #lane) * 4 + #r]);
+    // STORED rows at a time, whose registers the next rows then take, the SHIFTED ones behind them: storing is long code where
+    // drivers do it lane by lane, and takes them long to compile.
+    let end = min(tile.rows, tile.row + TILE_M);
+    for (var row = tile.row; row < end; row += STORED) {
+        #for r in 0..STORED
+        if row + #ru < end {
+            store_c(row + #ru, columns, acc[#r]);
+        }
+        #end
+        #for r in 0..SHIFTED
+        acc[#r] = acc[#(r + STORED)];
+        #end
     }
-    #end
-    #end
-    #end
 }
 #else
 #ifdef COOPERATIVE

@@ -10,6 +10,7 @@ mod eval;
 mod explore;
 mod failure;
 mod interrupt;
+mod memory;
 mod model_file;
 mod output;
 mod plan;
@@ -81,6 +82,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let output = Output::new(cli.json);
+    progress::show_compilation(&output);
     let result = match &cli.command {
         Command::Devices => devices::run(&output),
         Command::Calibrate(args) => calibrate::run(args, &output),

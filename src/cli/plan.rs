@@ -98,7 +98,7 @@ impl Target {
         } else if is_json || (path.exists() && !path.is_dir()) {
             Machine::from_profile(path)?
         } else {
-            Machine::of(&mut Device::open(Some(&device.to_string_lossy()))?)?
+            Machine::of(&mut Device::open(Some(&device.to_string_lossy()))?)
         };
         Ok(Target { machine, known: true })
     }

@@ -1,10 +1,12 @@
 //! How far training is: a bar on a terminal, otherwise a line now and then.
 
 use std::io::{self, IsTerminal as _};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use tightfit::device::{Compilation, watch_compilation};
 use tightfit::train::StepReport;
 
 use super::output::Output;
@@ -28,14 +30,22 @@ struct Mean {
     steps: u64,
     loss: f64,
     accuracy: Option<f64>,
+    /// Steps whose times count: not the first of a training, in which drivers make ready what they need.
+    timed: u64,
     step_ms: f64,
+    first_ms: Option<f64>,
 }
 
 impl Mean {
     fn add(&mut self, step: &StepReport) {
         self.steps += 1;
         self.loss += f64::from(step.loss);
-        self.step_ms += step.step_ms;
+        if step.step == 1 {
+            self.first_ms = Some(step.step_ms);
+        } else {
+            self.timed += 1;
+            self.step_ms += step.step_ms;
+        }
         if let Some(accuracy) = step.accuracy {
             self.accuracy = Some(self.accuracy.unwrap_or(0.0) + f64::from(accuracy));
         }
@@ -43,12 +53,8 @@ impl Mean {
 
     fn per_step(self) -> Self {
         let n = self.steps.max(1) as f64;
-        Mean {
-            steps: self.steps,
-            loss: self.loss / n,
-            accuracy: self.accuracy.map(|sum| sum / n),
-            step_ms: self.step_ms / n,
-        }
+        let step_ms = if self.timed > 0 { self.step_ms / self.timed as f64 } else { self.first_ms.unwrap_or(0.0) };
+        Mean { loss: self.loss / n, accuracy: self.accuracy.map(|sum| sum / n), step_ms, ..self }
     }
 
     fn show(self) -> String {
@@ -122,6 +128,32 @@ impl Drop for Progress<'_> {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Silence that needs no explanation.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Says that kernels are compiled: with a bar on a terminal, otherwise in a line where it takes longer than a second.
+pub(crate) fn show_compilation(output: &Output) {
+    let output = output.clone();
+    let state: Mutex<(Option<Instant>, Option<ProgressBar>)> = Mutex::default();
+    watch_compilation(move |Compilation { done, total }| {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, shown) = &mut *state;
+        if done == 0 {
+            *start = Some(Instant::now());
+            *shown = has_bar(&output).then(|| bar(total as u64, "{bar:30} compiling kernels {pos}/{len}"));
+        }
+        if let Some(bar) = shown {
+            bar.set_position(done as u64);
+            if done >= total {
+                bar.finish_and_clear();
+            }
+        } else if done < total && start.is_some_and(|start| start.elapsed() > SHORT) {
+            output.text(format_args!("compiling kernels {done}/{total}"));
+            *start = None;
+        }
+    });
 }
 
 fn has_bar(output: &Output) -> bool {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use serde_json::json;
 use tightfit::data::{Dataset, mnist};
+use tightfit::device::resident_bytes;
 use tightfit::error::{PlanError, TrainError};
 use tightfit::plan::format_bytes;
 use tightfit::train::{Evaluation, FitOptions, FitReport, Loaded, PlanFile, StepReport, Trainer};
@@ -13,6 +14,7 @@ use tightfit::train::{Evaluation, FitOptions, FitReport, Loaded, PlanFile, StepR
 use super::data::folder;
 use super::failure::{Failure, INTERRUPTED, keep};
 use super::interrupt::{evaluate, stop_on_ctrl_c};
+use super::memory::Memory;
 use super::output::{Output, shown, shown_if_any};
 use super::plan::announce;
 use super::progress::{Progress, finite, percent};
@@ -80,7 +82,9 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }
     let data = folder(args.data.as_deref());
+    let before = resident_bytes();
     let (train, test) = mnist::open_as(&data, model.input_shape().clone())?;
+    let data_bytes = before.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
     let device = args.device.device.as_deref();
     let mut trainer = match plan {
         Some(plan) => {
@@ -122,7 +126,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         _ => (path, None),
     };
     let report = fitted.map_err(|error| after_saving(error.into(), saved, unsaved.as_ref()))?;
-    let concluded = conclude(&mut trainer, &report, &test, &stop, saved, output);
+    let concluded = conclude(&mut trainer, &report, &test, &stop, Kept { saved, data_bytes }, output);
     // Where the parameters are matters more than whatever went wrong after that.
     unsaved.map_or(concluded, Err)
 }
@@ -161,17 +165,24 @@ fn load(args: &TrainArgs, trainer: &mut Trainer, output: &Output) -> Result<(), 
     Ok(())
 }
 
+/// What the summary tells beside the training.
+#[derive(Clone, Copy, Debug)]
+struct Kept<'a> {
+    saved: Option<&'a Path>,
+    data_bytes: Option<u64>,
+}
+
 /// Tests the model, and says how it went.
 fn conclude(
     trainer: &mut Trainer,
     report: &FitReport,
     test: &Dataset,
     stop: &AtomicBool,
-    saved: Option<&Path>,
+    kept: Kept<'_>,
     output: &Output,
 ) -> Result<u8, Failure> {
     let evaluation = if report.interrupted { None } else { evaluate(trainer, test, stop, output)? };
-    summarize(trainer, report, evaluation, saved, output)?;
+    summarize(trainer, report, evaluation, kept, output)?;
     Ok(if evaluation.is_none() { INTERRUPTED } else { 0 })
 }
 
@@ -179,9 +190,12 @@ fn summarize(
     trainer: &mut Trainer,
     report: &FitReport,
     evaluation: Option<Evaluation>,
-    saved: Option<&Path>,
+    Kept { saved, data_bytes }: Kept<'_>,
     output: &Output,
 ) -> Result<(), Failure> {
+    let base_bytes = trainer.base_bytes().zip(data_bytes).map(|(base, data)| base.saturating_sub(data));
+    let memory = Memory::of(trainer, base_bytes, data_bytes);
+    let compiled = trainer.compiled();
     let sha256 = trainer.parameters_sha256()?;
     let plan = trainer.plan();
     let (planned, measured) = (plan.peak_bytes, trainer.measured_peak_bytes());
@@ -203,6 +217,13 @@ fn summarize(
         report.train_loss,
         percent(report.train_accuracy)
     ));
+    if report.steps > 0 {
+        let kernels = match compiled.kernels {
+            0 => String::new(),
+            kernels => format!("; compiled {kernels} kernels in {:.1} s before it", compiled.time.as_secs_f64()),
+        };
+        output.text(format_args!("the first step, not in the median, took {:.1} ms{kernels}", report.first_step_ms));
+    }
     let predicted_ms = plan.predicted_step_ns as f64 / 1e6;
     let prediction_error = predicted_ms / report.step_ms_median - 1.0;
     if report.steps > 0 {
@@ -222,6 +243,9 @@ fn summarize(
         "measured peak = planned peak = {planned} bytes ({}){relation}{limit}",
         format_bytes(planned)
     ));
+    if let Some(memory) = memory {
+        output.text(format_args!("process {}", memory.text()));
+    }
     output.text(format_args!("parameters {sha256}"));
     if let Some(path) = saved {
         output.text(format_args!("saved to {}", path.display()));
@@ -237,6 +261,10 @@ fn summarize(
         "steps": report.steps,
         "epochs": report.epochs,
         "step_ms_median": finite(report.step_ms_median),
+        "first_step_ms": finite(report.first_step_ms),
+        "kernels": compiled.kernels,
+        "compile_ms": compiled.time.as_secs_f64() * 1e3,
+        "process": memory.map(Memory::to_json),
         "predicted_step_ms": predicted_ms,
         "measured_step_ms": finite(report.step_ms_median),
         "prediction_error": finite(prediction_error),

@@ -2,9 +2,11 @@
 
 mod adapter;
 mod buffer;
+mod compile;
 mod health;
 mod ledger;
 mod pipelines;
+mod process;
 mod staging;
 #[doc(hidden)]
 pub mod testing;
@@ -16,10 +18,14 @@ use std::time::Duration;
 
 pub use adapter::{AdapterInfo, list};
 pub use buffer::{ALIGNMENT_BYTES, Buffer};
+pub(crate) use compile::Count;
+pub use compile::{Compilation, Compiled, watch_compilation};
 use health::Health;
 pub use ledger::{Charge, Ledger};
 pub use pipelines::Pipeline;
 use pipelines::Pipelines;
+pub(crate) use process::return_freed_memory;
+pub use process::{peak_resident_bytes, resident_bytes};
 pub use staging::{Range, Readback, UploadRing};
 pub(crate) use timestamps::Timestamps;
 
@@ -39,6 +45,7 @@ const SUBALLOCATION_BLOCK_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub struct Device {
     info: AdapterInfo,
+    adapter: wgpu::Adapter,
     raw: wgpu::Device,
     queue: wgpu::Queue,
     family: Family,
@@ -49,6 +56,7 @@ pub struct Device {
     _baseline: Charge,
     health: Arc<Health>,
     pipelines: Pipelines,
+    compiled: Mutex<Compiled>,
     in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
 }
 
@@ -60,6 +68,15 @@ impl Device {
     /// Where there is no such adapter, it lacks something, or its driver refuses.
     pub fn open(selector: Option<&str>) -> Result<Self, DeviceError> {
         let adapter::Candidate { info, adapter } = adapter::choose(selector)?;
+        Device::request(info, adapter)
+    }
+
+    /// Opens the same device once more: it has a queue and an account of memory of its own.
+    pub(crate) fn sibling(&self) -> Result<Self, DeviceError> {
+        Device::request(self.info.clone(), self.adapter.clone())
+    }
+
+    fn request(info: AdapterInfo, adapter: wgpu::Adapter) -> Result<Self, DeviceError> {
         let optional = wgpu::Features::SUBGROUP
             | wgpu::Features::SHADER_F16
             | wgpu::Features::SHADER_INT64
@@ -91,6 +108,7 @@ impl Device {
             family: Family::Workgroup,
             tiles: Tiles::NONE,
             info,
+            adapter,
             raw,
             queue,
             timeout: DEFAULT_TIMEOUT,
@@ -99,6 +117,7 @@ impl Device {
             _baseline: baseline,
             health,
             pipelines: Pipelines::default(),
+            compiled: Mutex::default(),
             in_flight: Mutex::default(),
         };
         device.family = device.default_family();

@@ -43,7 +43,8 @@ impl Device {
         Ok(pipeline)
     }
 
-    fn compile(&self, kernel: Kernel, variant: &Variant) -> Result<Pipeline, DeviceError> {
+    /// A pipeline that is not kept.
+    pub(super) fn compile(&self, kernel: Kernel, variant: &Variant) -> Result<Pipeline, DeviceError> {
         let unsupported =
             |missing: &str| DeviceError::Unsupported { adapter: self.info.name.clone(), missing: missing.to_owned() };
         if variant.storage == StorageType::F16 && !self.raw.features().contains(wgpu::Features::SHADER_F16) {

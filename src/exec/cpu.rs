@@ -275,6 +275,10 @@ impl Executor for CpuExecutor {
         Clock::Host
     }
 
+    fn is_in_process(&self) -> bool {
+        true
+    }
+
     fn peak_bytes(&self) -> u64 {
         let device = self.arenas.iter().zip(&self.plan.arenas).filter(|(_, arena)| arena.role != ArenaRole::Host);
         let arenas: usize = device.map(|(words, _)| size_of_val(words.as_slice())).sum();

@@ -1,19 +1,20 @@
 //! The executor for devices: creates what the plan names, binds every launch once, and replays the programs.
 
 mod arenas;
+mod compile;
 mod profile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 pub(super) use arenas::{Arena, buffer};
-use arenas::{create_arenas, host_bytes};
+use arenas::{clear, create_arenas, host_bytes};
 
-use super::prepared::{Prepared, Step};
+use super::prepared::{Draft, Prepared, Step};
 use super::{Clock, Executor, NodeTime};
-use crate::device::{ALIGNMENT_BYTES, Device, Range as BufferRange, Readback, UploadRing};
+use crate::device::{ALIGNMENT_BYTES, Compiled, Device, Range as BufferRange, Readback, UploadRing};
 use crate::error::DeviceError;
-use crate::graph::{Graph, Phase, Role};
+use crate::graph::{Graph, Pass, Phase, Role};
 use crate::plan::{Limits, Place, Planned};
 use crate::tensor::ValueId;
 
@@ -43,6 +44,8 @@ pub struct GpuExecutor {
     readback: Readback,
     persistent: BTreeMap<String, Tensor>,
     programs: Vec<Prepared>,
+    /// Of which programs all kernels are compiled.
+    compiled: Vec<bool>,
     /// The persistent values that the last launch was to read.
     wanted: Vec<String>,
     /// The first part of the program that was uploaded to last, if it is to be launched next.
@@ -82,18 +85,32 @@ impl GpuExecutor {
         let staging = plan.staging;
         let upload = UploadRing::new(&device, staging.upload_slots as usize, staging.upload_slot_bytes)?;
         let readback = Readback::new(&device, staging.readback_bytes)?;
-        let programs = plan
-            .programs
-            .iter()
-            .zip(&planned.graphs)
-            .map(|(program, graph)| Prepared::new(&device, &arenas, program, graph))
-            .collect::<Result<Vec<_>, _>>()?;
+        let drafts = plan.programs.iter().zip(&planned.graphs);
+        let drafts = drafts.map(|(program, graph)| Draft::new(&arenas, program, graph));
+        let programs = compile::bind(&device, &arenas, drafts.collect::<Result<_, _>>()?)?;
         let persistent = plan
             .persistent
             .iter()
             .map(|value| (value.name.clone(), Tensor { place: value.place, size_bytes: value.desc.size_bytes() }));
         let persistent = persistent.collect();
-        Ok(GpuExecutor { arenas, upload, readback, persistent, programs, wanted: Vec::new(), recorded: None, device })
+        let mut executor = GpuExecutor {
+            compiled: vec![false; programs.len()],
+            arenas,
+            upload,
+            readback,
+            persistent,
+            programs,
+            wanted: Vec::new(),
+            recorded: None,
+            device,
+        };
+        // Evaluation has few kernels of its own, which can wait until it is asked for.
+        let trains = plan.programs.iter().any(|program| program.pass != Pass::Evaluate);
+        let first = |&i: &usize| !trains || plan.programs[i].pass != Pass::Evaluate;
+        executor.compile(&(0..plan.programs.len()).filter(first).collect::<Vec<_>>())?;
+        // After compiling, whose memory is free again by now.
+        clear(&executor.device, &executor.arenas)?;
+        Ok(executor)
     }
 
     /// The device.
@@ -244,6 +261,9 @@ impl Executor for GpuExecutor {
     }
 
     fn upload(&mut self, program: usize, inputs: &[(&str, &[u8])]) -> Result<(), DeviceError> {
+        if self.compiled.get(program) == Some(&false) {
+            self.compile(&[program])?;
+        }
         self.stage_inputs(program, inputs)?;
         // While the device is still at work, so that it need not wait for this afterwards.
         let steps = self.programs[program].parts[0].clone();
@@ -338,6 +358,14 @@ impl Executor for GpuExecutor {
 
     fn peak_bytes(&self) -> u64 {
         self.device.ledger().peak_bytes()
+    }
+
+    fn is_in_process(&self) -> bool {
+        self.device.info().device_type == "cpu"
+    }
+
+    fn compiled(&self) -> Compiled {
+        self.device.compiled()
     }
 }
 

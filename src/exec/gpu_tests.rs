@@ -95,7 +95,9 @@ fn a_plan_runs_and_its_peak_is_the_ledgers() {
     let planned = planned();
     let mut executor = GpuExecutor::new(device, &planned).expect("fits");
     assert_eq!(executor.peak_bytes(), baseline + planned.plan.peak_bytes);
-    assert_eq!(executor.read("w").expect("reads"), vec![0; LEN * 4]);
+    assert_eq!(executor.read("w").expect("reads"), vec![0; LEN * 4], "compiling changes nothing");
+    // Those of ReLU, of ReLU in place, and of the sum.
+    assert!((3..=4).contains(&executor.compiled().kernels), "{:?}", executor.compiled());
 
     let (x, w) = (data(300.0), data(700.0));
     executor.write("w", bytemuck::cast_slice(&w)).expect("writes");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::{Buffer, Device, Pipeline};
 use crate::error::DeviceError;
 use crate::ops::{Dispatch, Op, Slot};
-use crate::shader::{Access, Kernel, StorageType};
+use crate::shader::{Access, Kernel, StorageType, Variant};
 use crate::tensor::{DType, TensorDesc};
 
 /// Where the data of one binding lies.
@@ -21,6 +21,7 @@ pub(super) struct Location<'a> {
 #[derive(Debug)]
 pub(super) struct Launch {
     kernel: Kernel,
+    variant: Variant,
     pipeline: Arc<Pipeline>,
     bindings: wgpu::BindGroup,
     params: Vec<u8>,
@@ -67,7 +68,8 @@ impl Launch {
         locate: &dyn Fn(Slot) -> Location<'a>,
     ) -> Result<Self, DeviceError> {
         let kernel = dispatch.kernel;
-        let pipeline = device.pipeline(kernel, &dispatch.variant(storage, access, in_place))?;
+        let variant = dispatch.variant(storage, access, in_place);
+        let pipeline = device.pipeline(kernel, &variant)?;
         let mismatch = |reason: String| DeviceError::Validation { label: kernel.to_string(), reason };
         let reflection = &pipeline.reflection;
         if reflection.params_bytes as usize != dispatch.params.len() {
@@ -90,7 +92,7 @@ impl Launch {
             })
             .collect::<Result<Vec<_>, DeviceError>>()?;
         let bindings = device.create_bind_group(&pipeline, &kernel.to_string(), &entries)?;
-        Ok(Launch { kernel, pipeline, bindings, params: dispatch.params, grid: dispatch.grid })
+        Ok(Launch { kernel, variant, pipeline, bindings, params: dispatch.params, grid: dispatch.grid })
     }
 
     /// What it launches.
@@ -98,14 +100,27 @@ impl Launch {
         self.kernel
     }
 
+    /// What is compiled for it.
+    pub(super) fn compiled(&self) -> (Kernel, &Variant) {
+        (self.kernel, &self.variant)
+    }
+
     /// Records the launch.
     pub(super) fn record(&self, pass: &mut wgpu::ComputePass<'_>) {
+        self.record_grid(pass, self.grid);
+    }
+
+    /// Records a launch of no workgroups: it does nothing, but drivers that compile at the first launch do so.
+    pub(super) fn record_empty(&self, pass: &mut wgpu::ComputePass<'_>) {
+        self.record_grid(pass, [0; 3]);
+    }
+
+    fn record_grid(&self, pass: &mut wgpu::ComputePass<'_>, [x, y, z]: [u32; 3]) {
         pass.set_pipeline(&self.pipeline.raw);
         pass.set_bind_group(0, &self.bindings, &[]);
         if !self.params.is_empty() {
             pass.set_immediates(0, &self.params);
         }
-        let [x, y, z] = self.grid;
         pass.dispatch_workgroups(x, y, z);
     }
 }

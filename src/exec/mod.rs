@@ -15,6 +15,7 @@ pub use gpu::GpuExecutor;
 pub use profile::{Clock, NodeTime};
 pub use single::{RunOptions, run_op};
 
+use crate::device::Compiled;
 use crate::error::{DeviceError, HostMemory};
 use crate::graph::Graph;
 use crate::tensor::ValueId;
@@ -105,6 +106,14 @@ pub trait Executor {
 
     /// Where the times of [`profile`](Self::profile) come from.
     fn clock(&self) -> Clock;
+
+    /// Whether the plan's arenas are memory of this process.
+    fn is_in_process(&self) -> bool;
+
+    /// What was compiled before it was needed.
+    fn compiled(&self) -> Compiled {
+        Compiled::default()
+    }
 
     /// The most bytes that were on the device at once so far, by the ledger: baseline, arenas and staging.
     fn peak_bytes(&self) -> u64;

@@ -1,6 +1,6 @@
 //! A program of a plan with every launch bound to its buffers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -10,8 +10,9 @@ use super::launch::{Launch, Location, access, storage_type};
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::graph::{Graph, Role};
-use crate::ops::{Cost, Slot};
+use crate::ops::{Cost, Dispatch, Op, Slot};
 use crate::plan::{Command, Place, Program};
+use crate::shader::{Access, Kernel, StorageType, Variant};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Work of one submission: an operating system resets a GPU that is busy for seconds with one. Far more than a step of
@@ -57,13 +58,16 @@ enum Placed<'a> {
     Step(Step),
 }
 
-impl Prepared {
-    pub(super) fn new(
-        device: &Device,
-        arenas: &[Arena],
-        program: &Program,
-        graph: &Graph,
-    ) -> Result<Self, DeviceError> {
+/// A program whose values have their places, before its kernels are compiled.
+pub(super) struct Draft<'a> {
+    graph: &'a Graph,
+    commands: Vec<Placed<'a>>,
+    inputs: BTreeMap<String, Tensor>,
+    outputs: Vec<Tensor>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(arenas: &[Arena], program: &'a Program, graph: &'a Graph) -> Result<Self, DeviceError> {
         if program.graph_hash != graph.hash() {
             return Err(invalid("it was made for another graph"));
         }
@@ -108,13 +112,46 @@ impl Prepared {
             }
         }
         let outputs = with_role(Role::Output).map(|id| tensor(&places, id)).collect::<Result<_, _>>()?;
-        // Drivers compile kernels when launches are made: as many at a time as there are cores.
+        Ok(Draft { graph, commands, inputs, outputs })
+    }
+
+    /// The kernels that it launches, each in each variant.
+    pub(super) fn kernels(
+        &self,
+        device: &Device,
+        arenas: &[Arena],
+    ) -> Result<BTreeSet<(Kernel, Variant)>, DeviceError> {
+        let mut kernels = BTreeSet::new();
+        for placed in &self.commands {
+            if let Placed::Dispatch { command, inputs } = placed {
+                let node = Node::new(device, arenas, self.graph, command, inputs)?;
+                kernels.extend(node.dispatches(device).into_iter().map(|(dispatch, access)| {
+                    (dispatch.kernel, dispatch.variant(node.storage, access, node.in_place))
+                }));
+            }
+        }
+        Ok(kernels)
+    }
+
+    /// Binds its launches; kernels that are not compiled are.
+    pub(super) fn bind(self, device: &Device, arenas: &[Arena]) -> Result<Prepared, DeviceError> {
+        let Draft { graph, commands, inputs, outputs } = self;
         let steps = commands.into_par_iter().map(|placed| match placed {
-            Placed::Dispatch { command, inputs } => prepare_dispatch(device, arenas, graph, command, &inputs),
+            Placed::Dispatch { command, inputs } => Node::new(device, arenas, graph, command, &inputs)?.bind(device),
             Placed::Step(step) => Ok(step),
         });
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         Ok(Prepared { graph: graph.clone(), parts: parts(&steps), steps, inputs, outputs })
+    }
+}
+
+impl Prepared {
+    /// Its launches in their order.
+    pub(super) fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.steps.iter().flat_map(|step| match step {
+            Step::Dispatch { launches, .. } => &launches[..],
+            Step::Offload { .. } | Step::Prefetch { .. } => &[],
+        })
     }
 }
 
@@ -157,47 +194,73 @@ fn input_places(graph: &Graph, node: NodeId, places: &BTreeMap<ValueId, Place>) 
     node.inputs.iter().map(place_of).collect()
 }
 
-/// Binds the launches of a `Dispatch` whose inputs lie there.
-fn prepare_dispatch(
-    device: &Device,
-    arenas: &[Arena],
-    graph: &Graph,
-    command: &Command,
-    input_places: &[Place],
-) -> Result<Step, DeviceError> {
-    let Command::Dispatch { node: id, outputs: output_places, workspaces, in_place } = command else {
-        return Err(invalid("it dispatches what is not a node"));
-    };
-    let node = graph.node(*id);
-    let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
-    let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-    let counts = (output_places.len(), workspaces.len());
-    if counts != (outputs.len(), node.op.workspaces(&inputs, &outputs).len()) {
-        return Err(invalid(format!("{} has another number of outputs or workspaces", node.name)));
-    }
-    let bound = input_places.iter().chain(output_places).chain(workspaces);
-    bound.clone().try_for_each(|&place| buffer(arenas, place).map(drop))?;
-    let locate = |slot: Slot| {
-        let place = match slot {
-            Slot::Input(i) => input_places[i],
-            Slot::Output(i) => output_places[i],
-            Slot::Workspace(i) => workspaces[i],
+/// The node of a `Dispatch`, with where its data lies.
+struct Node<'a> {
+    id: NodeId,
+    op: &'a dyn Op,
+    inputs: Vec<TensorDesc>,
+    outputs: Vec<TensorDesc>,
+    arenas: &'a [Arena],
+    input_places: &'a [Place],
+    output_places: &'a [Place],
+    workspaces: &'a [Place],
+    in_place: Option<(usize, usize)>,
+    storage: StorageType,
+}
+
+impl<'a> Node<'a> {
+    fn new(
+        device: &Device,
+        arenas: &'a [Arena],
+        graph: &'a Graph,
+        command: &'a Command,
+        input_places: &'a [Place],
+    ) -> Result<Self, DeviceError> {
+        let Command::Dispatch { node: id, outputs: output_places, workspaces, in_place } = command else {
+            return Err(invalid("it dispatches what is not a node"));
         };
-        let buffer = buffer(arenas, place).expect("bug: a place was not looked at");
+        let node = graph.node(*id);
+        let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
+        let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
+        let counts = (output_places.len(), workspaces.len());
+        if counts != (outputs.len(), node.op.workspaces(&inputs, &outputs).len()) {
+            return Err(invalid(format!("{} has another number of outputs or workspaces", node.name)));
+        }
+        let bound = input_places.iter().chain(output_places).chain(workspaces);
+        bound.clone().try_for_each(|&place| buffer(arenas, place).map(drop))?;
+        let storage = storage_type(device, inputs.iter().chain(&outputs));
+        let in_place = in_place.map(|input| (input, 0));
+        let op = node.op.as_ref();
+        Ok(Node { id: *id, op, inputs, outputs, arenas, input_places, output_places, workspaces, in_place, storage })
+    }
+
+    fn locate(&self, slot: Slot) -> Location<'a> {
+        let place = match slot {
+            Slot::Input(i) => self.input_places[i],
+            Slot::Output(i) => self.output_places[i],
+            Slot::Workspace(i) => self.workspaces[i],
+        };
+        let buffer = buffer(self.arenas, place).expect("bug: a place was not looked at");
         Location { buffer, offset_bytes: place.offset_bytes, size_bytes: place.size_bytes }
-    };
-    let in_place = in_place.map(|input| (input, 0));
-    let storage = storage_type(device, inputs.iter().chain(&outputs));
-    let launches = node
-        .op
-        .dispatches(&inputs, &outputs, &device.target())
-        .into_iter()
-        .map(|dispatch| {
-            let access = access(node.op.as_ref(), &dispatch, in_place, &locate);
-            Launch::new(device, dispatch, storage, access, in_place, &locate)
-        })
-        .collect::<Result<_, _>>()?;
-    let tensor = |(&place, desc): (&Place, &TensorDesc)| Tensor { place, size_bytes: desc.size_bytes() };
-    let made = output_places.iter().zip(&outputs).map(tensor).collect();
-    Ok(Step::Dispatch { node: *id, launches, cost: node.op.cost(&inputs, &outputs), outputs: made })
+    }
+
+    /// Its dispatches, and how the inputs of each are bound.
+    fn dispatches(&self, device: &Device) -> Vec<(Dispatch, Access)> {
+        let dispatches = self.op.dispatches(&self.inputs, &self.outputs, &device.target());
+        let with_access = dispatches.into_iter().map(|dispatch| {
+            let access = access(self.op, &dispatch, self.in_place, &|slot| self.locate(slot));
+            (dispatch, access)
+        });
+        with_access.collect()
+    }
+
+    fn bind(&self, device: &Device) -> Result<Step, DeviceError> {
+        let launches = self.dispatches(device).into_iter().map(|(dispatch, access)| {
+            Launch::new(device, dispatch, self.storage, access, self.in_place, &|slot| self.locate(slot))
+        });
+        let launches = launches.collect::<Result<_, _>>()?;
+        let tensor = |(&place, desc): (&Place, &TensorDesc)| Tensor { place, size_bytes: desc.size_bytes() };
+        let outputs = self.output_places.iter().zip(&self.outputs).map(tensor).collect();
+        Ok(Step::Dispatch { node: self.id, launches, cost: self.op.cost(&self.inputs, &self.outputs), outputs })
+    }
 }

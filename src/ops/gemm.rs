@@ -29,6 +29,9 @@ const PART: u32 = 32;
 /// Terms of a sum that workgroups load at a time.
 const BLOCK_TERMS: u32 = 16;
 
+/// Rows of a subgroup's tile that are stored by the same code.
+const STORED_ROWS: usize = 16;
+
 /// From here on a product is worth the larger tile.
 const LARGE_FLOPS: u64 = 4_000_000;
 
@@ -128,6 +131,8 @@ impl Tiling {
         let [first, second] = self.vectors;
         match self.family {
             Family::Subgroup { size } => dispatch
+                .constant("STORED", self.tile_m.min(STORED_ROWS) as u32)
+                .constant("SHIFTED", self.tile_m.saturating_sub(STORED_ROWS) as u32)
                 .constant("PANELS", first as u32)
                 .constant("STEP_LANES", second as u32)
                 .constant("ROW_LANES", size / second as u32)

@@ -98,6 +98,11 @@ impl CopyRates {
         CopyRates { fixed_ns, byte_ns }
     }
 
+    /// Names and values.
+    fn figures(&self) -> [(&'static str, f64); 2] {
+        [("fixed_ns", self.fixed_ns), ("byte_ns", self.byte_ns)]
+    }
+
     /// The time of a copy.
     pub fn ns(&self, size_bytes: u64) -> f64 {
         self.fixed_ns + size_bytes as f64 * self.byte_ns
@@ -168,34 +173,69 @@ impl CostModel {
         self.ops = by_op.into_iter().map(|(op, times)| (op.to_owned(), OpRates::fit(&times))).collect();
     }
 
-    /// Whether every figure is a time: a number, not below zero.
+    /// Whether every figure is a time that a device can take: a number, not below zero, not of centuries, and not nothing for
+    /// all that an op or a copy does.
     ///
     /// # Errors
     /// The name of the first that is not.
     pub fn check(&self) -> Result<(), String> {
-        let rates = |name: &str, rates: &OpRates| rates.figures().map(|(figure, ns)| (format!("{name}.{figure}"), ns));
-        let copies = |name: &str, CopyRates { fixed_ns, byte_ns }: CopyRates| {
-            [("fixed_ns", fixed_ns), ("byte_ns", byte_ns)].map(|(figure, value)| (format!("{name}.{figure}"), value))
-        };
-        let mut figures = vec![("run_ns".to_owned(), self.run_ns)];
-        figures.extend(self.ops.iter().flat_map(|(op, of)| rates(&format!("ops.{op}"), of)));
-        figures.extend(rates("other_ops", &self.other_ops));
-        figures.extend(copies("offload", self.offload));
-        figures.extend(copies("prefetch", self.prefetch));
-        let is_of_unit =
-            |name: &str| ["flop_ns", "read_ns", "write_ns", "byte_ns"].iter().any(|unit| name.ends_with(unit));
-        let most = |name: &str| if is_of_unit(name) { MAX_UNIT_NS } else { MAX_LAUNCH_NS };
-        match figures.into_iter().find(|(name, value)| !(0.0..=most(name)).contains(value)) {
-            Some((name, value)) => Err(format!("{name} = {value} is not a time")),
-            None => Ok(()),
-        }
+        self.clone().repair().into_iter().next().map_or(Ok(()), Err)
     }
+
+    /// Puts default costs in the place of those that no device has: of a whole op or copy where one of its figures makes no sense.
+    /// Returns what was wrong, in words.
+    pub fn repair(&mut self) -> Vec<String> {
+        let usual = CostModel::default();
+        let mut wrong = Vec::new();
+        let run_ns = self.run_ns;
+        wrong.extend(repair(&mut self.run_ns, usual.run_ns, "", [("run_ns", run_ns)], run_ns));
+        for (op, rates) in &mut self.ops {
+            let (figures, least) = (rates.figures(), rates.ns(LITTLE_WORK));
+            wrong.extend(repair(rates, *usual.op_rates(op), &format!("ops.{op}."), figures, least));
+        }
+        let (figures, least) = (self.other_ops.figures(), self.other_ops.ns(LITTLE_WORK));
+        wrong.extend(repair(&mut self.other_ops, usual.other_ops, "other_ops.", figures, least));
+        for (copy, usual, name) in
+            [(&mut self.offload, usual.offload, "offload."), (&mut self.prefetch, usual.prefetch, "prefetch.")]
+        {
+            let (figures, least) = (copy.figures(), copy.byte_ns * LITTLE_WORK.read_bytes as f64);
+            wrong.extend(repair(copy, usual, name, figures, least));
+        }
+        wrong
+    }
+}
+
+/// Replaces costs whose figures are not all times, or which are next to nothing for a little work.
+fn repair<T, const N: usize>(
+    costs: &mut T,
+    usual: T,
+    name: &str,
+    figures: [(&'static str, f64); N],
+    little_work_ns: f64,
+) -> Option<String> {
+    let is_of_unit = |figure: &str| ["flop_ns", "read_ns", "write_ns", "byte_ns"].contains(&figure);
+    let most = |figure: &str| if is_of_unit(figure) { MAX_UNIT_NS } else { MAX_LAUNCH_NS };
+    let wrong = figures.into_iter().find(|(figure, value)| !(0.0..=most(figure)).contains(value));
+    let wrong = match wrong {
+        Some((figure, value)) => format!("{name}{figure} = {value} is not a time"),
+        None if little_work_ns < LEAST_NS => {
+            let figures = figures.map(|(figure, value)| format!("{name}{figure} = {value}"));
+            format!("{}: less time than any device takes", figures.join(", "))
+        }
+        None => return None,
+    };
+    *costs = usual;
+    Some(wrong)
 }
 
 /// A second for one launch or copy, a microsecond for one flop or byte: no device is that slow, and a step ends within centuries, which is
 /// as long as nanoseconds can be counted.
 const MAX_LAUNCH_NS: f64 = 1e9;
 const MAX_UNIT_NS: f64 = 1e3;
+
+/// What takes any device longer than [`LEAST_NS`]: at a thousand times the speed of today's it would be that long.
+const LITTLE_WORK: Work = Work { launches: 1, flops: 1 << 20, read_bytes: 1 << 20, written_bytes: 1 << 20 };
+const LEAST_NS: f64 = 1.0;
 
 #[cfg(test)]
 mod tests {
@@ -267,11 +307,28 @@ mod tests {
         for bad in [-1.0, f64::NAN, f64::INFINITY, 1e30] {
             let mut costs = CostModel::default();
             costs.ops.insert("relu".to_owned(), OpRates { read_ns: bad, ..RATES });
+            costs.ops.insert("conv2d".to_owned(), RATES);
             assert!(costs.check().expect_err("must be refused").starts_with("ops.relu.read_ns"));
+            let wrong = costs.repair();
+            assert!(wrong.len() == 1 && wrong[0].starts_with("ops.relu.read_ns"), "{wrong:?}");
+            assert_eq!(costs.op_rates("relu"), CostModel::default().op_rates("relu"));
+            assert_eq!(*costs.op_rates("conv2d"), RATES, "what is right stays");
+            assert_eq!(costs.check(), Ok(()));
             assert!(CostModel { run_ns: bad, ..CostModel::default() }.check().is_err());
             let prefetch = CopyRates { fixed_ns: bad, byte_ns: 0.0 };
             assert!(CostModel { prefetch, ..CostModel::default() }.check().is_err());
         }
+        // Each figure may be 0, not all of them together, and no copy is free however long.
+        let mut costs = CostModel::default();
+        costs.ops.insert("relu".to_owned(), OpRates { launch_ns: 0.0, flop_ns: 0.0, read_ns: 0.1, write_ns: 0.0 });
+        assert_eq!(costs.check(), Ok(()));
+        costs.ops.insert("relu".to_owned(), OpRates::default());
+        assert!(costs.check().expect_err("must be refused").contains("ops.relu.launch_ns = 0, ops.relu.flop_ns = 0"));
+        assert!(CostModel { run_ns: 0.0, ..CostModel::default() }.check().is_err());
+        let free = CopyRates { fixed_ns: 1e3, byte_ns: 0.0 };
+        let mut costs = CostModel { offload: free, ..CostModel::default() };
+        assert_eq!(costs.repair().len(), 1);
+        assert_eq!(costs, CostModel::default());
         // What may be the time of a launch is not that of a byte.
         let slow = CopyRates { fixed_ns: 1e8, byte_ns: 1e2 };
         assert_eq!(CostModel { prefetch: slow, ..CostModel::default() }.check(), Ok(()));

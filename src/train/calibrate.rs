@@ -108,6 +108,10 @@ pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainEr
         ..CostModel::default()
     };
     costs.fit_ops(&nodes);
+    // On a machine with much else to do, measuring may fail; a file with such figures would be of no use to anyone.
+    for wrong in costs.repair() {
+        log::warn!("measured {wrong}: default costs are used in its place; measure again when the machine is idle");
+    }
     let errors = |nodes: &[&(&'static str, Work, f64)]| {
         let mut errors: Vec<_> =
             nodes.iter().map(|(op, work, ns)| (costs.op_rates(op).ns(*work) / ns - 1.0).abs()).collect();

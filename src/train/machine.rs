@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::device::{AdapterInfo, Device};
 use crate::error::DataError;
 use crate::files;
 use crate::plan::{CostModel, Limits};
-use crate::shader::Family;
+use crate::shader::{Family, Target};
 
 /// Version of the files. A file of another version is refused.
 const FORMAT: u32 = 1;
@@ -71,12 +72,7 @@ impl Profile {
             .costs
             .check()
             .map_err(|reason| format!("a device profile with a figure that makes no sense ({reason}): {again}"))?;
-        let has_such_family = match profile.costs.target.family {
-            Family::Workgroup => true,
-            Family::Subgroup { size } => size.is_power_of_two() && size <= 128,
-            Family::Cooperative { size } => matches!(size, 8 | 16),
-        };
-        if !has_such_family {
+        if !has_such_family(profile.costs.target.family) {
             return Err(format!("a device profile with a family of kernels that there is not: {again}"));
         }
         let Limits { max_buffer_bytes, max_binding_bytes, alignment_bytes, baseline_bytes } = profile.limits;
@@ -111,25 +107,109 @@ impl Profile {
         Some(folder.join(file_name(adapter)))
     }
 
-    /// The profile kept for an adapter, with its file; `None` where the adapter was not measured.
-    ///
-    /// # Errors
-    /// Where there is a file that is no profile, or that of another adapter.
-    pub fn find(adapter: &AdapterInfo) -> Result<Option<(Profile, PathBuf)>, DataError> {
-        let Some(path) = Profile::path_for(adapter).filter(|path| path.exists()) else { return Ok(None) };
-        let profile = Profile::load(&path)?;
-        if (&profile.adapter, &profile.backend) != (&adapter.name, &adapter.backend) {
-            let reason = format!(
-                "it was measured on `{}` ({}), not on `{}` ({}): measure again with `tightfit calibrate`, or delete it",
-                profile.adapter, profile.backend, adapter.name, adapter.backend
-            );
-            return Err(DataError::Corrupt { path, reason });
+    /// The profile kept for an adapter, with its file; `None` where the adapter was not measured, or where its file is of no use.
+    /// Costs that make no sense are replaced by default ones. What is wrong is a warning in the log: it makes plans predict
+    /// worse, and is no reason to refuse a command.
+    pub fn find(adapter: &AdapterInfo) -> Option<(Profile, PathBuf)> {
+        let path = Profile::path_for(adapter).filter(|path| fs::symlink_metadata(path).is_ok())?;
+        let again = "measure again with `tightfit calibrate`, or delete it";
+        match Profile::read(&path).and_then(|text| Profile::parse_for(adapter, &text)) {
+            Ok((profile, wrong)) => {
+                for wrong in wrong {
+                    log::warn!("{}: {wrong}: default costs are used in its place; {again}", path.display());
+                }
+                if profile.driver != adapter.driver {
+                    let (then, now) = (&profile.driver, &adapter.driver);
+                    log::warn!("{}: measured with driver {then}, now it is {now}", path.display());
+                }
+                Some((profile, path))
+            }
+            Err(reason) => {
+                log::warn!("{}: {reason}: default costs are used; {again}", path.display());
+                None
+            }
         }
-        if profile.driver != adapter.driver {
-            let (then, now) = (&profile.driver, &adapter.driver);
-            log::warn!("{}: measured with driver {then}, now it is {now}", path.display());
+    }
+
+    fn read(path: &Path) -> Result<Vec<u8>, String> {
+        let length = fs::metadata(path).map(|metadata| metadata.is_file().then_some(metadata.len()));
+        match length.map_err(|error| error.to_string())? {
+            Some(length) if length <= MAX_FILE_BYTES => fs::read(path).map_err(|error| error.to_string()),
+            _ => Err("not a device profile".to_owned()),
         }
-        Ok(Some((profile, path)))
+    }
+
+    /// What can be used of a file for this adapter, and what was wrong with the rest. Limits are the adapter's own.
+    fn parse_for(adapter: &AdapterInfo, text: &[u8]) -> Result<(Self, Vec<String>), String> {
+        let no_profile = |error: serde_json::Error| format!("not a device profile ({error})");
+        let mut value: Value = serde_json::from_slice(text).map_err(no_profile)?;
+        if value["format"] != FORMAT {
+            return Err(format!("a device profile of format {}, this tightfit reads {FORMAT}", value["format"]));
+        }
+        if value["adapter"] != adapter.name || value["backend"] != adapter.backend {
+            let AdapterInfo { name, backend, .. } = adapter;
+            return Err(format!("measured on {} ({}), not on {name} ({backend})", value["adapter"], value["backend"]));
+        }
+        let mut wrong = Vec::new();
+        value["limits"] = to_value(Limits::default());
+        complete_costs(&mut value["costs"], &mut wrong);
+        let mut profile: Profile = serde_json::from_value(value).map_err(no_profile)?;
+        wrong.extend(profile.costs.repair());
+        Ok((profile, wrong))
+    }
+}
+
+fn has_such_family(family: Family) -> bool {
+    match family {
+        Family::Workgroup => true,
+        Family::Subgroup { size } => size.is_power_of_two() && size <= 128,
+        Family::Cooperative { size } => matches!(size, 8 | 16),
+    }
+}
+
+fn to_value(from: impl Serialize) -> Value {
+    serde_json::to_value(from).expect("bug: a part of a profile that JSON cannot hold")
+}
+
+/// Puts default costs in the place of those that are missing or of another type, which is then in `wrong`.
+fn complete_costs(costs: &mut Value, wrong: &mut Vec<String>) {
+    let usual = CostModel::default();
+    if let Some(target) = costs.get_mut("target")
+        && !serde_json::from_value::<Target>(target.clone()).is_ok_and(|target| has_such_family(target.family))
+    {
+        wrong.push(format!("target = {target} is no kind of device"));
+        *target = to_value(usual.target);
+    }
+    complete("", costs, &to_value(&usual), wrong);
+    if let Some(ops) = costs["ops"].as_object_mut() {
+        for (op, rates) in ops {
+            complete(&format!("ops.{op}"), rates, &to_value(usual.op_rates(op)), wrong);
+        }
+    }
+}
+
+fn complete(name: &str, value: &mut Value, usual: &Value, wrong: &mut Vec<String>) {
+    match (value, usual) {
+        (Value::Object(entries), Value::Object(usual)) => {
+            for (key, usual) in usual {
+                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                match entries.get_mut(key) {
+                    // Each op has its own default. A target is right as a whole.
+                    Some(Value::Object(_)) if name == "ops" || name == "target" => {}
+                    Some(value) => complete(&name, value, usual, wrong),
+                    None => {
+                        wrong.push(format!("{name} is missing"));
+                        entries.insert(key.clone(), usual.clone());
+                    }
+                }
+            }
+        }
+        (value, usual) if std::mem::discriminant(&*value) != std::mem::discriminant(usual) => {
+            let kind = if usual.is_number() { "a number" } else { "what it should be" };
+            wrong.push(format!("{name} = {value} is not {kind}"));
+            *value = usual.clone();
+        }
+        _ => {}
     }
 }
 
@@ -171,13 +251,10 @@ impl Machine {
     }
 
     /// An open device, with the costs that were measured on it where there is a profile; the device then takes the tiles that
-    /// were found to be the quickest.
-    ///
-    /// # Errors
-    /// As [`Profile::find`].
-    pub fn of(device: &mut Device) -> Result<Self, DataError> {
+    /// were found to be the quickest. A profile that is of no use is a warning, as [`Profile::find`] says.
+    pub fn of(device: &mut Device) -> Self {
         let mut machine = Machine::with_limits(device.limits());
-        if let Some((profile, path)) = Profile::find(device.info())? {
+        if let Some((profile, path)) = Profile::find(device.info()) {
             machine.costs = profile.costs;
             // Those of another family say nothing of this one.
             if machine.costs.target.family == device.target().family {
@@ -188,7 +265,7 @@ impl Machine {
         // What the device says itself is right in any case.
         machine.costs.target = device.target();
         machine.costs.unified_memory = device.info().unified_memory;
-        Ok(machine)
+        machine
     }
 
     /// A device that need not be here, from its profile.
@@ -273,6 +350,55 @@ mod tests {
             assert!(!message.contains('\n'), "{message}");
         }
         assert!(Profile::parse(&good.as_bytes()[..good.len() / 2]).is_err(), "cut short");
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_kept_file_is_replaced_and_named() {
+        let adapter = adapter("Some GPU");
+        let good = serde_json::to_string(&profile()).expect("writes");
+        let (found, wrong) = Profile::parse_for(&adapter, good.as_bytes()).expect("reads");
+        assert_eq!((found.costs, wrong), (CostModel::default(), Vec::new()));
+        let run = format!("\"run_ns\":{}", serde_json::to_string(&CostModel::default().run_ns).expect("a number"));
+        for (from, to, word) in [
+            (run.as_str(), "\"run_ns\":null", "run_ns = null is not a number"),
+            (&run, "\"run_ns\":\"fast\"", "run_ns = \"fast\" is not a number"),
+            (&run, "\"run_ns\":-7.5", "run_ns = -7.5 is not a time"),
+            (&run, "\"run_ns\":0", "run_ns = 0: less time than any device takes"),
+            (&run, "\"run_ns\":1e300", "is not a time"),
+            (&format!("{run},"), "", "run_ns is missing"),
+            ("\"relu\":{", "\"relu\":{\"launch_ns\":null},\"relu6\":{", "ops.relu.launch_ns = null is not a number"),
+            ("\"relu\":{", "\"relu\":3,\"relu6\":{", "ops.relu = 3"),
+            ("\"relu\":{", "\"other\":{\"launch_ns\":-1},\"relu\":{", "ops.other.launch_ns = -1 is not a time"),
+            ("\"prefetch\":{", "\"prefetch\":[],\"was\":{", "unknown field"),
+            ("\"offload\":{\"fixed_ns\":", "\"offload\":{\"fixed_ns\":-", "offload.fixed_ns"),
+            ("{\"Subgroup\":{\"size\":8}}", "{\"Subgroup\":{\"size\":5}}", "is no kind of device"),
+            ("\"unified_memory\":", "\"unified_memory\":null,\"was\":", "unknown field"),
+        ] {
+            let text = good.replacen(from, to, 1);
+            assert_ne!(text, good, "{from}");
+            match Profile::parse_for(&adapter, text.as_bytes()) {
+                Ok((found, wrong)) => {
+                    assert!(wrong.iter().any(|wrong| wrong.contains(word)), "{to}: {wrong:?}");
+                    assert_eq!(found.costs.check(), Ok(()), "{to}");
+                    assert_eq!(found.costs.op_rates("conv2d"), CostModel::default().op_rates("conv2d"), "{to}");
+                }
+                Err(reason) => assert!(reason.contains(word), "{to}: {reason}"),
+            }
+        }
+        for (from, to, word) in [
+            (good.as_str(), "", "not a device profile"),
+            (&good, "[1, 2]", "format null"),
+            (&good[good.len() / 2..], "", "not a device profile"),
+            ("\"format\":1", "\"format\":99", "format 99"),
+            ("Some GPU", "Another", "measured on \"Another\""),
+            ("\"run_ns\":", "\"run_ns\":1e999,\"was\":", "not a device profile"),
+        ] {
+            let reason = Profile::parse_for(&adapter, good.replacen(from, to, 1).as_bytes()).expect_err(to);
+            assert!(reason.contains(word) && !reason.contains('\n'), "{to}: {reason}");
+        }
+        // The limits are those of the device itself.
+        let text = good.replacen("\"alignment_bytes\":256", "\"alignment_bytes\":\"x\"", 1);
+        assert!(Profile::parse_for(&adapter, text.as_bytes()).expect("reads").1.is_empty());
     }
 
     #[test]

@@ -32,8 +32,10 @@ pub struct FitReport {
     pub train_loss: f32,
     /// Share of samples predicted right over the last epoch's steps so far; only with cross-entropy.
     pub train_accuracy: Option<f32>,
-    /// Median time of a step in milliseconds.
+    /// Median time of a step in milliseconds, without the first where there are others.
     pub step_ms_median: f64,
+    /// Time of the first step in milliseconds: drivers make ready in it what was not before.
+    pub first_step_ms: f64,
     /// Stopped through [`FitOptions::stop`].
     pub interrupted: bool,
 }

@@ -22,7 +22,7 @@ use super::state::Lasting;
 use super::summary::{Summary, summary};
 use crate::autodiff::{LOSS, hyper_name};
 use crate::data::{Batch, Batches, Dataset, Order};
-use crate::device::Device;
+use crate::device::{Compiled, Device, resident_bytes};
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::{CpuExecutor, Executor, GpuExecutor};
 use crate::nn::{Mode, Model, RUN};
@@ -52,6 +52,8 @@ pub struct Trainer {
     unified_memory: bool,
     /// Where the costs come from that the plan reckons with.
     profile: Option<PathBuf>,
+    /// Of the process, before anything that the plan names existed.
+    base_bytes: Option<u64>,
 }
 
 impl fmt::Debug for Trainer {
@@ -114,10 +116,11 @@ impl Trainer {
             Some("cpu") => None,
             selector => Some(Device::open(selector)?),
         };
-        let machine = device.as_mut().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
+        let machine = device.as_mut().map_or_else(Machine::interpreter, Machine::of);
         let unified_memory = device.as_ref().is_none_or(|device| device.info().unified_memory);
         let planned = plan(&model, &config, &machine)?;
         warnings(&model, &config)?.iter().for_each(|warning| log::warn!("{warning}"));
+        let base_bytes = resident_bytes();
         let executor: Box<dyn Executor> = match device {
             Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
             None => Box::new(CpuExecutor::new(&planned)?),
@@ -125,6 +128,7 @@ impl Trainer {
         let mut trainer = Trainer::with_executor(model, config, planned, executor)?;
         trainer.unified_memory = unified_memory;
         trainer.profile = machine.profile;
+        trainer.base_bytes = base_bytes;
         Ok(trainer)
     }
 
@@ -155,6 +159,7 @@ impl Trainer {
             batch: Batch::default(),
             unified_memory: false,
             profile: None,
+            base_bytes: None,
         };
         trainer.initialise(built)?;
         Ok(trainer)
@@ -196,6 +201,22 @@ impl Trainer {
         self.unified_memory
     }
 
+    /// Bytes of this process in memory just before the plan's buffers were created, with the device open. `None` where the operating
+    /// system is not Linux, or the executor was made elsewhere.
+    pub fn base_bytes(&self) -> Option<u64> {
+        self.base_bytes
+    }
+
+    /// Whether what the plan has on the device is memory of this process: on software devices and in the interpreter.
+    pub fn is_in_process(&self) -> bool {
+        self.executor.is_in_process()
+    }
+
+    /// What was compiled before it was needed: kernels, time, and memory that they take.
+    pub fn compiled(&self) -> Compiled {
+        self.executor.compiled()
+    }
+
     /// The file with the costs that were measured on this device, where there is one: the plan's times come from it.
     pub fn profile(&self) -> Option<&Path> {
         self.profile.as_deref()
@@ -230,6 +251,7 @@ impl Trainer {
             train_loss: f32::NAN,
             train_accuracy: None,
             step_ms_median: f64::NAN,
+            first_step_ms: f64::NAN,
             interrupted: false,
         };
         'epochs: for epoch in 0..options.epochs {
@@ -289,9 +311,11 @@ impl Trainer {
         {
             return Err(place.error(self.steps, self.steps, report.train_loss));
         }
-        times.sort_by(f64::total_cmp);
-        if !times.is_empty() {
-            report.step_ms_median = times[times.len() / 2];
+        if let Some(&first) = times.first() {
+            report.first_step_ms = first;
+            let others = if times.len() > 1 { &mut times[1..] } else { &mut times[..] };
+            others.sort_by(f64::total_cmp);
+            report.step_ms_median = others[others.len() / 2];
         }
         Ok(report)
     }

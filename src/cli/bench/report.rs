@@ -39,11 +39,11 @@ fn text(measured: &Measured, output: &Output) {
     row("first step done", told(measured.cold_s.map(|cold_s| format!("{cold_s:.2} s after the process began"))));
     row("warm-up", format!("{warm_s:.2} s"));
     row("loss", format!("{:.4} at first, {:.4} at last", losses[0], losses[1]));
-    let process = measured.peak_mb.zip(measured.base_mb);
-    row(
-        "process",
-        told(process.map(|(peak, base)| format!("{peak:.1} MB at most, {base:.1} MB before the model existed"))),
-    );
+    let compiled = measured.compiled;
+    if compiled.kernels > 0 {
+        row("kernels", format!("{} compiled in {:.2} s", compiled.kernels, compiled.time.as_secs_f64()));
+    }
+    row("process", told(measured.memory.map(|memory| memory.text())));
     let planned = if measured.device_bytes == measured.planned_bytes {
         "as planned".to_owned()
     } else {
@@ -66,6 +66,7 @@ fn text(measured: &Measured, output: &Output) {
 
 fn object(measured: &Measured) -> Value {
     let mb = |bytes: u64| bytes as f64 / BYTES_PER_MB;
+    let part = |name: &str| measured.memory.map(|memory| memory.mb(name));
     let adapter = |part: fn(&AdapterInfo) -> &str| measured.adapter.as_ref().map(part);
     json!({
         "workload": measured.workload.name(),
@@ -81,8 +82,14 @@ fn object(measured: &Measured) -> Value {
         "min_ms": measured.step_ms[0],
         "p90_ms": measured.quantile_ms(0.9),
         "sps": measured.samples_per_s(),
-        "peak_mb": measured.peak_mb,
-        "base_mb": measured.base_mb,
+        "peak_mb": part("peak"),
+        "base_mb": part("base"),
+        "host_tier_mb": part("host tier"),
+        "data_mb": part("data"),
+        "kernels_mb": part("kernels"),
+        "rest_mb": part("rest"),
+        "kernels": measured.compiled.kernels,
+        "compile_s": measured.compiled.time.as_secs_f64(),
         "dev_mb": mb(measured.device_bytes),
         "planned_mb": mb(measured.planned_bytes),
         "budget_mb": measured.budget_bytes.map(mb),

@@ -5,11 +5,12 @@
 
 use std::time::Instant;
 
-use tightfit::device::{AdapterInfo, Device};
+use tightfit::device::{AdapterInfo, Compiled, Device, resident_bytes};
 use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::train::{Config, Machine, Trainer, plan_for};
 
 use super::super::failure::Failure;
+use super::super::memory::Memory;
 use super::super::settings::levers_without;
 use super::kernels::{self, Profile};
 use super::workload::Workload;
@@ -38,9 +39,10 @@ pub(super) struct Measured {
     pub(super) total_s: f64,
     /// Loss of the first and of the last step.
     pub(super) losses: [f32; 2],
-    /// Of the process before the model exists, and at most while it trains.
-    pub(super) base_mb: Option<f64>,
-    pub(super) peak_mb: Option<f64>,
+    /// Of the process, from the moment when its data is there.
+    pub(super) memory: Option<Memory>,
+    /// Kernels that were compiled before the first step.
+    pub(super) compiled: Compiled,
     /// On the device, counted and planned.
     pub(super) device_bytes: u64,
     pub(super) planned_bytes: u64,
@@ -74,10 +76,12 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
         Some("cpu") => None,
         selector => Some(Device::open(selector)?),
     };
-    let base_mb = process::resident_mb();
+    let base = resident_bytes();
     let adapter = device.as_ref().map(|device| device.info().clone());
+    let data = workload.data(&workload.model(), batch, args.data.as_deref())?;
+    let data_bytes = base.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
+    process::forget_peak();
     let mut trainer = trainer(workload, config, device)?;
-    let data = workload.data(trainer.model(), batch, args.data.as_deref())?;
     let indices: Vec<usize> = (0..data.len()).collect();
     let mut batches = indices.chunks(batch).cycle();
     let mut step = |trainer: &mut Trainer| {
@@ -86,7 +90,6 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
         Ok::<_, Failure>((start.elapsed().as_secs_f64() * 1e3, loss))
     };
 
-    process::forget_peak();
     let start = Instant::now();
     let (mut step_ms, mut losses, mut cold_s) = (Vec::new(), Vec::new(), None);
     for _ in 0..args.warmup {
@@ -108,7 +111,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     let total_s = start.elapsed().as_secs_f64();
     step_ms.sort_by(f64::total_cmp);
     // Profiling takes memory of its own: the peaks come first.
-    let (peak_mb, device_bytes) = (process::peak_mb(), trainer.measured_peak_bytes());
+    let (memory, device_bytes) = (Memory::of(&trainer, base, data_bytes), trainer.measured_peak_bytes());
     let count = args.steps.min(kernels::MOST_STEPS);
     let profile = args.profile.then(|| kernels::profile(&mut trainer, &data, &indices[..batch], count)).transpose()?;
     Ok(Measured {
@@ -123,8 +126,8 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
         warm_s,
         total_s,
         losses: [losses[0], losses[losses.len() - 1]],
-        base_mb,
-        peak_mb,
+        memory,
+        compiled: trainer.compiled(),
         device_bytes,
         planned_bytes: trainer.plan().peak_bytes,
         budget_bytes: trainer.plan().budget_bytes,
@@ -135,7 +138,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
 
 /// A trainer on a device that is open already, or on the interpreter.
 fn trainer(workload: Workload, config: Config, mut device: Option<Device>) -> Result<Trainer, Failure> {
-    let machine = device.as_mut().map_or_else(|| Ok(Machine::interpreter()), Machine::of)?;
+    let machine = device.as_mut().map_or_else(Machine::interpreter, Machine::of);
     let model = workload.model();
     let planned = plan_for(model.clone(), &config, &machine)?;
     let executor: Box<dyn Executor> = match device {

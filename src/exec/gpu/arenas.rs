@@ -37,16 +37,20 @@ pub(super) fn create_arenas(device: &Device, plan: &Plan) -> Result<Vec<Arena>, 
             Arena::Device(device.create_storage(label(arena.role), arena.size_bytes)?)
         });
     }
-    // Memory is first touched here, not in the first step: that is slow, and it is when a driver that overcommits fails.
+    Ok(arenas)
+}
+
+/// Fills the arenas with zeros. Memory is first touched here, not in the first step: that is slow, and it is when a driver that
+/// overcommits fails.
+pub(super) fn clear(device: &Device, arenas: &[Arena]) -> Result<(), DeviceError> {
     let mut encoder = device.encoder();
-    for arena in &arenas {
+    for arena in arenas {
         if let Arena::Device(buffer) = arena {
             encoder.clear_buffer(buffer.raw(), 0, None);
         }
     }
     device.submit(encoder)?;
-    device.synchronize()?;
-    Ok(arenas)
+    device.synchronize()
 }
 
 /// The buffer of a place on the device.

@@ -31,6 +31,9 @@ struct WeightParams {
     padded_vectors: u32,
     row_stride: u32,
     channel_stride: u32,
+    first_tap: u32,
+    tap_stride: u32,
+    accumulate: u32,
 }
 
 #[repr(C)]
@@ -179,7 +182,8 @@ impl Winograd {
             .flops((12 * 14 * chunk.tiles * channels.count) as u64)
             .constant("PANEL", panel as u32)
             .linear((vectors * channels.count).div_ceil(64));
-        dispatch.flags([("BY_ELEMENT", !extent.1.is_multiple_of(4))])
+        // What reads the input has its own ways of reading pixels together.
+        dispatch.flags([("BY_ELEMENT", entry != "transform_input" && !extent.1.is_multiple_of(4))])
     }
 
     fn transform_input(&self, source: Slot, chunk: (Chunk, usize)) -> Dispatch {
@@ -190,16 +194,24 @@ impl Winograd {
             dispatch.constant("ROW", 1).constant("PADDING_W", padding)
         } else if self.source.1.is_multiple_of(2) {
             // Six pixels lie in three pairs, or reach into four.
-            dispatch.constant("PAIRS", 3 + padding % 2).constant("PADDING_W", padding)
+            dispatch.constant("PAIRS", 3 + padding % 2)
         } else {
             dispatch
         }
     }
 
-    fn weight(&self, entry: &'static str, bindings: Vec<Slot>, block: Block, panel: usize) -> Dispatch {
-        let (row_stride, channel_stride) = match self.gather {
-            Gather::Forward => (self.channels * 9, 9),
-            Gather::GradInput => (9, self.rows * 9),
+    fn weight(
+        &self,
+        entry: &'static str,
+        bindings: Vec<Slot>,
+        block: Block,
+        panel: usize,
+        accumulate: bool,
+    ) -> Dispatch {
+        // The kernel of grad_input is turned by 180 degrees.
+        let (row_stride, channel_stride, first_tap, tap_stride) = match self.gather {
+            Gather::Forward => (self.channels * 9, 9, 0, 1),
+            Gather::GradInput => (9, self.rows * 9, 8, u32::MAX),
         };
         let padded = self.channels.next_multiple_of(panel);
         let params = WeightParams {
@@ -209,6 +221,9 @@ impl Winograd {
             padded_vectors: (padded / 4) as u32,
             row_stride: row_stride as u32,
             channel_stride: channel_stride as u32,
+            first_tap,
+            tap_stride,
+            accumulate: u32::from(accumulate),
         };
         Dispatch::new("conv2d_winograd", entry, bindings)
             .params(&params)
@@ -231,8 +246,7 @@ impl Winograd {
             for block in self.blocks() {
                 // A single block stays for all chunks.
                 if chunk.first == 0 || block.count < block.all {
-                    let transform = self.weight("transform_weight", vec![weight, u], block, panel);
-                    dispatches.push(transform.flags([("FLIP", self.gather == Gather::GradInput)]));
+                    dispatches.push(self.weight("transform_weight", vec![weight, u], block, panel, false));
                 }
                 let tiles = chunk.tiles.next_multiple_of(4);
                 let product = Gemm { batch: POINTS, ..Gemm::new(block.count, tiles, self.channels) };
@@ -261,8 +275,8 @@ impl Winograd {
                 let matrix = |slot, rows, columns| Matrix::in_panels(slot, rows, columns, panel);
                 let (a, b) = (matrix(w, block.count, tiles), matrix(v, self.channels, tiles));
                 dispatches.push(sum.single(target, a, b, matrix(products, block.count, self.channels)));
-                let transform = self.weight("transform_grad_weight", vec![products, Slot::Output(0)], block, panel);
-                dispatches.push(transform.flags([("ACCUMULATE", chunk.first > 0)]));
+                let bindings = vec![products, Slot::Output(0)];
+                dispatches.push(self.weight("transform_grad_weight", bindings, block, panel, chunk.first > 0));
             }
         }
         dispatches
