@@ -220,9 +220,9 @@ fn summarize(
     if report.steps > 0 {
         let kernels = match compiled.kernels {
             0 => String::new(),
-            kernels => format!("; compiled {kernels} kernels in {:.1} s before it", compiled.time.as_secs_f64()),
+            kernels => format!("compiled {kernels} kernels in {:.1} s, ", compiled.time.as_secs_f64()),
         };
-        output.text(format_args!("the first step, not in the median, took {:.1} ms{kernels}", report.first_step_ms));
+        output.text(format_args!("{kernels}first step {:.1} ms (not in the median)", report.first_step_ms));
     }
     let predicted_ms = plan.predicted_step_ns as f64 / 1e6;
     let prediction_error = predicted_ms / report.step_ms_median - 1.0;
