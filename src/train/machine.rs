@@ -111,9 +111,18 @@ impl Profile {
     /// Costs that make no sense are replaced by default ones. What is wrong is a warning in the log: it makes plans predict
     /// worse, and is no reason to refuse a command.
     pub fn find(adapter: &AdapterInfo) -> Option<(Profile, PathBuf)> {
-        let path = Profile::path_for(adapter).filter(|path| fs::symlink_metadata(path).is_ok())?;
+        let path = Profile::path_for(adapter)?;
         let again = "measure again with `tightfit calibrate`, or delete it";
-        match Profile::read(&path).and_then(|text| Profile::parse_for(adapter, &text)) {
+        let text = match files::read(&path, MAX_FILE_BYTES, again) {
+            Ok(text) => text,
+            // A dangling link is a file that is wrong.
+            Err(DataError::Missing { .. }) if !path.is_symlink() => return None,
+            Err(error) => {
+                log::warn!("{error}: default costs are used");
+                return None;
+            }
+        };
+        match Profile::parse_for(adapter, &text) {
             Ok((profile, wrong)) => {
                 for wrong in wrong {
                     log::warn!("{}: {wrong}: default costs are used in its place; {again}", path.display());
@@ -128,14 +137,6 @@ impl Profile {
                 log::warn!("{}: {reason}: default costs are used; {again}", path.display());
                 None
             }
-        }
-    }
-
-    fn read(path: &Path) -> Result<Vec<u8>, String> {
-        let length = fs::metadata(path).map(|metadata| metadata.is_file().then_some(metadata.len()));
-        match length.map_err(|error| error.to_string())? {
-            Some(length) if length <= MAX_FILE_BYTES => fs::read(path).map_err(|error| error.to_string()),
-            _ => Err("not a device profile".to_owned()),
         }
     }
 
