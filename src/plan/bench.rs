@@ -3,13 +3,16 @@
 
 use serde::Deserialize;
 
-use super::placement::{Interval, pack};
+use super::placement::{Interval, pack_with};
 use super::schedule::{Effort, Entry, OperationSpec, Problem, Solution, Transfer, Value, solve_from};
 
 /// Bytes are counted in units of this where an instance is in the accounting of Checkmate.
 const UNIT_BYTES: f64 = 1024.0;
 /// Units of cost in a nanojoule, for instances of POET, whose costs are energies.
 const PER_JOULE: f64 = 1e9;
+/// Steps of work that the branch and bound may take for one packing: a second or so, where a plan, which packs many times, is
+/// given less.
+const PLACE_WORK: u64 = 1_000_000_000;
 
 /// What was found for an instance at a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -332,6 +335,6 @@ pub fn place(rows: &[(usize, usize, u64)], capacity_bytes: Option<u64>) -> Packe
         floor = floor.max(live);
     }
     let floor_bytes = floor as u64;
-    let packing = pack(&intervals, 1 << 60, capacity_bytes.unwrap_or(floor_bytes));
+    let packing = pack_with(&intervals, 1 << 60, capacity_bytes.unwrap_or(floor_bytes), PLACE_WORK);
     Packed { bytes: packing.total_bytes(), floor_bytes }
 }

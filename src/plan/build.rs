@@ -150,16 +150,17 @@ impl Draft {
         let mut arenas = Vec::new();
         let persistent =
             place_persistent(&self.parts, &choice.hosted, &mut arenas, self.alignment_bytes, self.chunk_bytes)?;
-        let packings = scheduled.iter().map(|part| {
-            let intervals: Vec<Interval> = part.lifetimes.blocks.iter().map(Interval::from).collect();
-            placement::pack(&intervals, self.chunk_bytes, part.lifetimes.peak_bytes)
+        let blocks = scheduled.iter().map(|part| {
+            let intervals = part.lifetimes.blocks.iter().map(Interval::from).collect();
+            (intervals, part.lifetimes.peak_bytes)
         });
-        let transient = Tier::new(packings.collect(), ArenaRole::Transient, &mut arenas, self.chunk_bytes);
+        let packings = placement::pack_programs(&blocks.collect::<Vec<_>>(), self.chunk_bytes);
+        let transient = Tier::new(packings, ArenaRole::Transient, &mut arenas);
         let packings = scheduled.iter().map(|part| {
             let intervals: Vec<Interval> = part.moved.iter().map(|&(_, interval)| interval).collect();
             placement::pack_loosely(&intervals, self.chunk_bytes)
         });
-        let host = Tier::new(packings.collect(), ArenaRole::Host, &mut arenas, self.chunk_bytes);
+        let host = Tier::new(packings.collect(), ArenaRole::Host, &mut arenas);
         let mut programs = Vec::with_capacity(self.parts.len());
         for (number, part) in scheduled.iter().enumerate() {
             let place = |block: usize| transient.place(number, block, part.lifetimes.blocks[block].size_bytes);
@@ -210,9 +211,7 @@ impl Part {
     ) -> Result<Part, PlanError> {
         let storage = Storage::of(&graph, alignment_bytes)?;
         let (order, lifetimes) = order::best(&graph, &storage);
-        let node_ns =
-            graph.node_ids().map(|id| if graph.node(id).op.is_view() { 0.0 } else { costs.node_ns(&graph, id) });
-        let (node_ns, hash) = (node_ns.collect(), graph.hash());
+        let (node_ns, hash) = (costs.all_ns(&graph), graph.hash());
         let live_bytes = lifetimes.peak_bytes;
         Ok(Part { pass, samples, graph, storage, order, live_bytes, node_ns, hash })
     }
@@ -299,27 +298,21 @@ impl<'a> Scheduled<'a> {
 struct Tier {
     packings: Vec<Packing>,
     first_arena: u32,
-    chunk_bytes: u64,
 }
 
 impl Tier {
-    fn new(packings: Vec<Packing>, role: ArenaRole, arenas: &mut Vec<Arena>, chunk_bytes: u64) -> Self {
-        let mut chunks: Vec<u64> = Vec::new();
-        for packing in &packings {
-            chunks.resize(chunks.len().max(packing.chunks.len()), 0);
-            for (chunk, &used_bytes) in chunks.iter_mut().zip(&packing.chunks) {
-                *chunk = (*chunk).max(used_bytes);
-            }
-        }
+    fn new(packings: Vec<Packing>, role: ArenaRole, arenas: &mut Vec<Arena>) -> Self {
         let first_arena = arenas.len() as u32;
-        arenas.extend(chunks.into_iter().map(|used_bytes| Arena { role, size_bytes: arena_bytes(used_bytes) }));
-        Tier { packings, first_arena, chunk_bytes }
+        let chunks = placement::largest_chunks(&packings).into_iter();
+        arenas.extend(chunks.map(|used_bytes| Arena { role, size_bytes: arena_bytes(used_bytes) }));
+        Tier { packings, first_arena }
     }
 
     fn place(&self, program: usize, interval: usize, size_bytes: u64) -> Place {
-        let offset = self.packings[program].offsets[interval];
-        let arena = self.first_arena + (offset / self.chunk_bytes) as u32;
-        Place { arena, offset_bytes: offset % self.chunk_bytes, size_bytes }
+        let packing = &self.packings[program];
+        let offset = packing.offsets[interval];
+        let arena = self.first_arena + (offset / packing.chunk_bytes) as u32;
+        Place { arena, offset_bytes: offset % packing.chunk_bytes, size_bytes }
     }
 }
 

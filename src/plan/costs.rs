@@ -1,6 +1,6 @@
 //! What commands cost in time, as the planner reckons.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +140,20 @@ impl CostModel {
     /// One run of a node's kernels.
     pub fn node_ns(&self, graph: &Graph, node: NodeId) -> f64 {
         self.op_rates(graph.node(node).op.name()).ns(Work::of(graph, node, &self.target))
+    }
+
+    /// One run of each node of a graph. Nodes of one op and the same shapes, of which deep models have many, take the same.
+    pub(super) fn all_ns(&self, graph: &Graph) -> Vec<f64> {
+        let mut known: HashMap<(String, Vec<&TensorDesc>), f64> = HashMap::new();
+        let of_node = |id: NodeId| {
+            let node = graph.node(id);
+            if node.op.is_view() {
+                return 0.0;
+            }
+            let descs = node.inputs.iter().chain(&node.outputs).map(|&id| &graph.value(id).desc).collect();
+            *known.entry((format!("{:?}", node.op), descs)).or_insert_with(|| self.node_ns(graph, id))
+        };
+        graph.node_ids().map(of_node).collect()
     }
 
     /// The rates of an op.
@@ -299,6 +313,11 @@ mod tests {
         assert_eq!(relu, Work { launches: 1, flops: 640, read_bytes: 2560, written_bytes: 2560 });
         let costs = CostModel::default();
         assert_eq!(costs.node_ns(&graph, NodeId(1)), costs.op_rates("relu").ns(relu));
+        graph.apply(Relu, &[output]).expect("fits");
+        let small = graph.input("small", TensorDesc::f32([3]));
+        graph.apply(Relu, &[small]).expect("fits");
+        let one_by_one: Vec<_> = graph.node_ids().map(|id| costs.node_ns(&graph, id)).collect();
+        assert_eq!(costs.all_ns(&graph), one_by_one);
     }
 
     #[test]

@@ -51,39 +51,58 @@ impl Dependencies {
         Dependencies { before: before.into_iter().map(|set| set.into_iter().collect()).collect(), after, runs }
     }
 
-    /// Nodes in an order in which each follows all it depends on; `pick` chooses among those that could be next.
-    fn list(&self, mut pick: impl FnMut(&BTreeSet<usize>) -> usize) -> Vec<NodeId> {
-        self.walk(&self.before, &self.after, &mut pick)
+    /// Nodes in an order in which each follows all it depends on; `next` chooses among those that are ready.
+    fn list(&self, next: impl Next) -> Vec<NodeId> {
+        self.walk(&self.before, &self.after, next)
     }
 
     /// As `list`, from the last node to the first.
-    fn list_reversed(&self, mut pick: impl FnMut(&BTreeSet<usize>) -> usize) -> Vec<NodeId> {
-        let mut order = self.walk(&self.after, &self.before, &mut pick);
+    fn list_reversed(&self, next: impl Next) -> Vec<NodeId> {
+        let mut order = self.walk(&self.after, &self.before, next);
         order.reverse();
         order
     }
 
-    fn walk(
-        &self,
-        before: &[Vec<usize>],
-        after: &[Vec<usize>],
-        pick: &mut dyn FnMut(&BTreeSet<usize>) -> usize,
-    ) -> Vec<NodeId> {
+    fn walk(&self, before: &[Vec<usize>], after: &[Vec<usize>], mut next: impl Next) -> Vec<NodeId> {
         let mut missing: Vec<_> = before.iter().map(Vec::len).collect();
-        let mut ready: BTreeSet<_> = (0..before.len()).filter(|&n| self.runs[n] && missing[n] == 0).collect();
+        (0..before.len()).filter(|&n| self.runs[n] && missing[n] == 0).for_each(|n| next.ready(n));
         let mut order = Vec::with_capacity(before.len());
-        while !ready.is_empty() {
-            let next = pick(&ready);
-            ready.remove(&next);
-            order.push(NodeId(next as u32));
-            for &follower in &after[next] {
+        while let Some(node) = next.take() {
+            order.push(NodeId(node as u32));
+            for &follower in &after[node] {
                 missing[follower] -= 1;
                 if missing[follower] == 0 {
-                    ready.insert(follower);
+                    next.ready(follower);
                 }
             }
         }
         order
+    }
+}
+
+/// Chooses which node comes next.
+trait Next {
+    /// This node could be next from here on.
+    fn ready(&mut self, node: usize);
+    /// The next node, which is ready no more; `None` where none is.
+    fn take(&mut self) -> Option<usize>;
+}
+
+/// The given order, but updates as soon as they can be where that is asked for.
+#[derive(Default)]
+struct Given<'a> {
+    updates_first: Option<&'a Graph>,
+    ready: BTreeSet<(bool, usize)>,
+}
+
+impl Next for Given<'_> {
+    fn ready(&mut self, node: usize) {
+        let waits = self.updates_first.is_some_and(|graph| graph.nodes()[node].phase != Phase::Update);
+        self.ready.insert((waits, node));
+    }
+
+    fn take(&mut self) -> Option<usize> {
+        self.ready.pop_first().map(|(_, node)| node)
     }
 }
 
@@ -130,10 +149,12 @@ impl<'a> Uses<'a> {
             - freed.map(|&root| i128::from(self.storage.transient_bytes(root))).sum::<i128>()
     }
 
-    fn run(&mut self, node: usize) {
+    /// Runs a node; returns roots of which one node is left to read them.
+    fn run(&mut self, node: usize) -> Vec<ValueId> {
         for root in &self.reads[node] {
             self.left[root.index()] -= 1;
         }
+        self.reads[node].iter().copied().filter(|root| self.left[root.index()] == 1).collect()
     }
 
     /// Bytes in memory before the node less those after it, when what follows is settled.
@@ -143,51 +164,114 @@ impl<'a> Uses<'a> {
             - self.outputs_bytes(node, |id| self.live[id.index()])
     }
 
-    fn run_reversed(&mut self, node: usize) {
+    /// As `run`; returns roots that were not in memory.
+    fn run_reversed(&mut self, node: usize) -> Vec<ValueId> {
         for output in &self.graph.nodes()[node].outputs {
             self.live[output.index()] = false;
         }
-        for root in &self.reads[node] {
-            self.live[root.index()] = true;
+        let reads = self.reads[node].iter().copied();
+        reads.filter(|root| !std::mem::replace(&mut self.live[root.index()], true)).collect()
+    }
+}
+
+/// Which of the nodes that are ready a greedy choice takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Greed {
+    /// The one that takes least.
+    Least,
+    /// The same where that frees at least what it takes, else the first in the given order.
+    Freeing,
+    /// The one that takes least, from the last node to the first: each value is made as late as possible.
+    Reversed,
+}
+
+/// Greedy choices. What the nodes that are ready take is kept, and found again only where it changes.
+struct Greedy<'a> {
+    uses: Uses<'a>,
+    greed: Greed,
+    /// Nodes that read each root.
+    readers: Vec<Vec<usize>>,
+    /// What each node that is ready takes.
+    growth: Vec<Option<i128>>,
+    /// The same in the order of choice: of equal ones the first in the order of the walk.
+    by_growth: BTreeSet<(i128, isize)>,
+    in_order: BTreeSet<usize>,
+}
+
+impl<'a> Greedy<'a> {
+    fn of(graph: &'a Graph, storage: &'a Storage, greed: Greed) -> Self {
+        let uses = Uses::of(graph, storage);
+        let mut readers = vec![Vec::new(); graph.values().len()];
+        for (n, roots) in uses.reads.iter().enumerate() {
+            roots.iter().for_each(|root| readers[root.index()].push(n));
         }
+        let growth = vec![None; graph.nodes().len()];
+        Greedy { uses, greed, readers, growth, by_growth: BTreeSet::new(), in_order: BTreeSet::new() }
+    }
+
+    fn rank(&self, node: usize) -> isize {
+        if self.greed == Greed::Reversed { -(node as isize) } else { node as isize }
+    }
+
+    fn set(&mut self, node: usize, growth: Option<i128>) {
+        let rank = self.rank(node);
+        if let Some(before) = std::mem::replace(&mut self.growth[node], growth) {
+            self.by_growth.remove(&(before, rank));
+        }
+        self.by_growth.extend(growth.map(|growth| (growth, rank)));
+    }
+
+    fn weigh(&mut self, node: usize) {
+        let growth = match self.greed {
+            Greed::Reversed => self.uses.growth_reversed(node),
+            Greed::Least | Greed::Freeing => self.uses.growth(node),
+        };
+        self.set(node, Some(growth));
+    }
+}
+
+impl Next for Greedy<'_> {
+    fn ready(&mut self, node: usize) {
+        self.in_order.insert(node);
+        self.weigh(node);
+    }
+
+    fn take(&mut self) -> Option<usize> {
+        let &(growth, rank) = self.by_growth.first()?;
+        let next = match self.greed {
+            Greed::Freeing if growth > 0 => *self.in_order.first()?,
+            _ => rank.unsigned_abs(),
+        };
+        self.in_order.remove(&next);
+        self.set(next, None);
+        let changed = match self.greed {
+            Greed::Reversed => self.uses.run_reversed(next),
+            Greed::Least | Greed::Freeing => self.uses.run(next),
+        };
+        for root in changed {
+            for at in 0..self.readers[root.index()].len() {
+                let reader = self.readers[root.index()][at];
+                if self.growth[reader].is_some() {
+                    self.weigh(reader);
+                }
+            }
+        }
+        Some(next)
     }
 }
 
 /// The best order found, and its lifetimes.
 pub(super) fn best(graph: &Graph, storage: &Storage) -> (Vec<NodeId>, Lifetimes) {
     let dependencies = Dependencies::of(graph, storage);
-    let first = |ready: &BTreeSet<usize>| *ready.first().expect("bug: nothing is ready");
-    let mut candidates = Vec::new();
-
-    // As soon as a gradient is there, its update: the gradient is then free.
-    candidates.push(dependencies.list(|ready| {
-        let update = ready.iter().find(|&&n| graph.nodes()[n].phase == Phase::Update);
-        update.copied().unwrap_or_else(|| first(ready))
-    }));
-    candidates.push(dependencies.list(first));
-    // Whatever frees at least what it takes, else the given order.
-    let mut uses = Uses::of(graph, storage);
-    candidates.push(dependencies.list(|ready| {
-        let (growth, least) = ready.iter().map(|&n| (uses.growth(n), n)).min().expect("bug: nothing is ready");
-        let next = if growth <= 0 { least } else { first(ready) };
-        uses.run(next);
-        next
-    }));
-    // Whatever takes least.
-    let mut uses = Uses::of(graph, storage);
-    candidates.push(dependencies.list(|ready| {
-        let (_, next) = ready.iter().map(|&n| (uses.growth(n), n)).min().expect("bug: nothing is ready");
-        uses.run(next);
-        next
-    }));
-    // The same from the end: each value is made as late as possible.
-    let mut uses = Uses::of(graph, storage);
-    candidates.push(dependencies.list_reversed(|ready| {
-        let least = ready.iter().map(|&n| (uses.growth_reversed(n), std::cmp::Reverse(n))).min();
-        let (_, std::cmp::Reverse(next)) = least.expect("bug: nothing is ready");
-        uses.run_reversed(next);
-        next
-    }));
+    let greedy = |greed: Greed| Greedy::of(graph, storage, greed);
+    let candidates = [
+        // As soon as a gradient is there, its update: the gradient is then free.
+        dependencies.list(Given { updates_first: Some(graph), ..Given::default() }),
+        dependencies.list(Given::default()),
+        dependencies.list(greedy(Greed::Freeing)),
+        dependencies.list(greedy(Greed::Least)),
+        dependencies.list_reversed(greedy(Greed::Reversed)),
+    ];
 
     let mut best: Option<(Vec<NodeId>, Lifetimes)> = None;
     let mut seen = BTreeSet::new();

@@ -1,6 +1,7 @@
 //! Branch and bound for offsets in a space of given size.
 //!
-//! Any packing can be pushed down until each interval lies on the bottom or on another interval. So intervals are
+//! Any packing can be pushed down until each interval lies on the bottom, on another interval, or at a cut below which there is
+//! too little room for it. So intervals are
 //! placed from the bottom up, each on top of what is placed below it, and the choice at a node is which interval comes
 //! next in one section of time: one that can lie at the section's floor, or none, which leaves a gap there.
 //!
@@ -75,8 +76,8 @@ pub(super) struct Fitter {
 
 impl Fitter {
     /// `None` if the intervals cross more than `most_crossings` sections in total.
-    pub(super) fn new(intervals: &[Interval], most_crossings: usize) -> Option<Self> {
-        let state = State::new(intervals, most_crossings)?;
+    pub(super) fn new(intervals: &[Interval], chunk_bytes: u64, most_crossings: usize) -> Option<Self> {
+        let state = State::new(intervals, chunk_bytes, most_crossings)?;
         Some(Fitter {
             durations: intervals.iter().map(|interval| (interval.end - interval.start) as u64).collect(),
             branching: Branching::Fewest,

@@ -1,6 +1,6 @@
 //! Packing by placing one interval after another where it fits, in several orders.
 
-use super::{Interval, Packing};
+use super::{Interval, Packing, clear_of_cut};
 
 /// Steps that the search for a better order may take.
 const IMPROVE_WORK: u64 = 4_000_000;
@@ -116,7 +116,7 @@ impl<'a> Packer<'a> {
             }
             chunks[chunk] = chunks[chunk].max(offset % self.chunk_bytes + interval.size_bytes);
         }
-        Packing { offsets, chunks }
+        Packing { offsets, chunks, chunk_bytes: self.chunk_bytes }
     }
 
     fn insert(&mut self, placed: Placed) {
@@ -205,10 +205,4 @@ impl<'a> Packer<'a> {
         let ends = |&i: &usize| packing.offsets[i] + self.intervals[i].size_bytes == top;
         (0..self.intervals.len()).filter(ends).collect()
     }
-}
-
-/// The lowest offset from `bottom` at which an interval does not cross a cut.
-fn clear_of_cut(chunk_bytes: u64, bottom: u64, size_bytes: u64) -> u64 {
-    let left_bytes = chunk_bytes - bottom % chunk_bytes;
-    if size_bytes <= left_bytes { bottom } else { bottom + left_bytes }
 }

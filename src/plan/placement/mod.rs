@@ -40,28 +40,79 @@ pub(super) struct Packing {
     pub(super) offsets: Vec<u64>,
     /// Bytes used of each chunk.
     pub(super) chunks: Vec<u64>,
+    /// Where the space is cut.
+    pub(super) chunk_bytes: u64,
 }
 
 impl Packing {
+    fn new(intervals: &[Interval], offsets: Vec<u64>, chunk_bytes: u64) -> Packing {
+        let mut chunks = vec![0; height(intervals, &offsets).div_ceil(chunk_bytes) as usize];
+        for (interval, offset) in intervals.iter().zip(&offsets) {
+            let used_bytes = &mut chunks[(offset / chunk_bytes) as usize];
+            *used_bytes = (offset % chunk_bytes + interval.size_bytes).max(*used_bytes);
+        }
+        Packing { offsets, chunks, chunk_bytes }
+    }
+
     /// Bytes of all chunks.
     pub(super) fn total_bytes(&self) -> u64 {
         self.chunks.iter().sum()
     }
 }
 
+/// Packs the intervals of several programs, each with the most bytes that it needs at one time. They use the same chunks, one
+/// after the other.
+///
+/// Where one chunk is not enough, chunks that hold so many of the largest interval and nothing more often waste less: sizes
+/// within a model are mostly fractions of one another.
+pub(super) fn pack_programs(programs: &[(Vec<Interval>, u64)], chunk_bytes: u64) -> Vec<Packing> {
+    let pack_into = |chunk_bytes: u64| -> Vec<Packing> {
+        programs.iter().map(|(intervals, peak_bytes)| pack(intervals, chunk_bytes, *peak_bytes)).collect()
+    };
+    let peak_bytes = programs.iter().map(|&(_, peak_bytes)| peak_bytes).max().unwrap_or(0);
+    let largest = programs.iter().flat_map(|(intervals, _)| intervals).map(|interval| interval.size_bytes).max();
+    let whole = largest.map_or(chunk_bytes, |largest| chunk_bytes / largest * largest);
+    if peak_bytes <= chunk_bytes || whole == chunk_bytes {
+        return pack_into(chunk_bytes);
+    }
+    let total = |packings: &[Packing]| largest_chunks(packings).iter().sum::<u64>();
+    let of_largest = pack_into(whole);
+    if total(&of_largest) <= peak_bytes {
+        return of_largest;
+    }
+    let others = pack_into(chunk_bytes);
+    if total(&others) < total(&of_largest) { others } else { of_largest }
+}
+
+/// Bytes of the chunks that are large enough for all of these.
+pub(super) fn largest_chunks(packings: &[Packing]) -> Vec<u64> {
+    let mut chunks: Vec<u64> = Vec::new();
+    for packing in packings {
+        chunks.resize(chunks.len().max(packing.chunks.len()), 0);
+        for (chunk, &used_bytes) in chunks.iter_mut().zip(&packing.chunks) {
+            *chunk = used_bytes.max(*chunk);
+        }
+    }
+    chunks
+}
+
 /// Packs intervals into a space of at most `target_bytes` or, where none is found, into the smallest that is. The
 /// target is a budget, or the most bytes needed at one time where the smallest space is wanted. Each interval fits a
 /// chunk.
 pub(super) fn pack(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64) -> Packing {
+    let work = (FIT_WORK_EACH * intervals.len() as u64).min(FIT_WORK);
+    pack_with(intervals, chunk_bytes, target_bytes, work)
+}
+
+/// As [`pack`], with so many steps of work for the branch and bound.
+pub(super) fn pack_with(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64, work: u64) -> Packing {
     let mut packing = Packer::new(intervals, chunk_bytes).pack(target_bytes);
     let most_bytes = packing.total_bytes();
     if most_bytes <= target_bytes {
         return packing;
     }
-    // The branch and bound knows no cuts, so all that it places must lie in one chunk.
-    if let Some(offsets) = tighten(intervals, &packing, target_bytes, chunk_bytes.min(most_bytes - 1)) {
-        let height = height(intervals, &offsets);
-        packing = Packing { offsets, chunks: vec![height] };
+    if let Some(offsets) = tighten(intervals, &packing, (target_bytes, most_bytes - 1), work) {
+        packing = Packing::new(intervals, offsets, chunk_bytes);
     }
     packing
 }
@@ -83,9 +134,13 @@ pub(super) fn pack_loosely(intervals: &[Interval], chunk_bytes: u64) -> Packing 
 }
 
 /// Offsets in the smallest space found of at most `most_bytes`; `None` if that is too small.
-fn tighten(intervals: &[Interval], packing: &Packing, target_bytes: u64, most_bytes: u64) -> Option<Vec<u64>> {
+fn tighten(
+    intervals: &[Interval],
+    packing: &Packing,
+    (target_bytes, most_bytes): (u64, u64),
+    mut work: u64,
+) -> Option<Vec<u64>> {
     let mut offsets = packing.offsets.clone();
-    let mut work = (FIT_WORK_EACH * intervals.len() as u64).min(FIT_WORK);
     let mut good_enough_bytes = target_bytes.min(most_bytes);
     let mut parts = independent(intervals);
     // The most demanding first: no other part needs to be smaller than what it takes.
@@ -97,7 +152,8 @@ fn tighten(intervals: &[Interval], packing: &Packing, target_bytes: u64, most_by
         if placed_bytes <= good_enough_bytes {
             continue;
         }
-        let found = smallest(&own, good_enough_bytes, most_bytes.min(placed_bytes - 1), &mut work);
+        let most_bytes_here = most_bytes.min(placed_bytes - 1);
+        let found = smallest(&own, packing.chunk_bytes, (good_enough_bytes, most_bytes_here), &mut work);
         if found.is_none() && placed_bytes > most_bytes {
             return None;
         }
@@ -111,10 +167,16 @@ fn tighten(intervals: &[Interval], packing: &Packing, target_bytes: u64, most_by
 }
 
 /// Offsets in the smallest space found between a space that is good enough and the largest that is of use.
-fn smallest(intervals: &[Interval], good_enough_bytes: u64, most_bytes: u64, work: &mut u64) -> Option<Vec<u64>> {
-    let mut fitter = Fitter::new(intervals, FIT_CROSSINGS)?;
-    // Every height is a sum of sizes.
-    let grain = intervals.iter().fold(0, |grain, interval| gcd(grain, interval.size_bytes));
+fn smallest(
+    intervals: &[Interval],
+    chunk_bytes: u64,
+    (good_enough_bytes, most_bytes): (u64, u64),
+    work: &mut u64,
+) -> Option<Vec<u64>> {
+    let mut fitter = Fitter::new(intervals, chunk_bytes, FIT_CROSSINGS)?;
+    // Every height is a sum of sizes, above a cut.
+    let cut = if most_bytes > chunk_bytes { chunk_bytes } else { 0 };
+    let grain = intervals.iter().fold(cut, |grain, interval| gcd(grain, interval.size_bytes));
     let mut least = (good_enough_bytes / grain * grain).max(fitter.floor_bytes());
     let mut most = most_bytes / grain * grain;
     let (mut best, mut capacity) = (None, least);
@@ -163,4 +225,10 @@ fn height(intervals: &[Interval], offsets: &[u64]) -> u64 {
 
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The lowest offset from `bottom` at which an interval does not cross a cut.
+fn clear_of_cut(chunk_bytes: u64, bottom: u64, size_bytes: u64) -> u64 {
+    let left_bytes = chunk_bytes - bottom % chunk_bytes;
+    if size_bytes <= left_bytes { bottom } else { bottom + left_bytes }
 }

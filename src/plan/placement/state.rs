@@ -1,7 +1,7 @@
 //! Partly placed intervals: what is known of those that remain, kept up to date as choices are made and undone.
 
-use super::Interval;
 use super::sections::Sections;
+use super::{Interval, clear_of_cut};
 
 /// Not placed.
 const NOWHERE: u64 = u64::MAX;
@@ -36,10 +36,12 @@ pub(super) struct State {
     joining: Vec<Vec<u32>>,
     /// Size of the space.
     pub(super) capacity: u64,
+    /// It is cut every so many bytes: no interval lies across a cut.
+    chunk_bytes: u64,
     // Per interval:
     /// Where it lies, if it is placed.
     pub(super) offsets: Vec<u64>,
-    /// Top of what is placed below.
+    /// Top of what is placed below, or the next cut where there is too little room before that.
     touch: Vec<u64>,
     /// Least offset: `touch`, or more by a choice to leave a gap.
     least: Vec<u64>,
@@ -65,7 +67,7 @@ pub(super) struct State {
 
 impl State {
     /// Nothing is placed yet. `None` if the intervals cross more than `most_crossings` sections in total.
-    pub(super) fn new(intervals: &[Interval], most_crossings: usize) -> Option<Self> {
+    pub(super) fn new(intervals: &[Interval], chunk_bytes: u64, most_crossings: usize) -> Option<Self> {
         let sections = Sections::of(intervals, most_crossings)?;
         let sizes: Vec<_> = intervals.iter().map(|interval| interval.size_bytes).collect();
         let mut neighbors = vec![Vec::new(); intervals.len()];
@@ -94,6 +96,7 @@ impl State {
             neighbors,
             joining,
             capacity: 0,
+            chunk_bytes,
             offsets: vec![NOWHERE; n],
             touch: vec![0; n],
             least: vec![0; n],
@@ -182,7 +185,7 @@ impl State {
                 for at in 0..self.sections.members[section].len() {
                     let i = self.sections.members[section][at] as usize;
                     if self.offsets[i] == NOWHERE && self.least[i] < offset {
-                        self.set(Slot::Least, i, offset);
+                        self.set(Slot::Least, i, clear_of_cut(self.chunk_bytes, offset, self.sizes[i]));
                         self.unsettle(i);
                     }
                 }
@@ -208,10 +211,10 @@ impl State {
                 continue;
             }
             if self.touch[j] < top {
-                self.set(Slot::Touch, j, top);
+                self.set(Slot::Touch, j, clear_of_cut(self.chunk_bytes, top, self.sizes[j]));
             }
-            if self.least[j] < top {
-                self.set(Slot::Least, j, top);
+            if self.least[j] < self.touch[j] {
+                self.set(Slot::Least, j, self.touch[j]);
                 self.unsettle(j);
             }
         }

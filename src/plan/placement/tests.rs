@@ -69,7 +69,13 @@ fn best_greedy(intervals: &[Interval]) -> u64 {
 }
 
 /// The least height below `best`, else `best`: from the bottom up, each interval lies right on those that came before.
-fn optimum(intervals: &[Interval], placed: &mut Vec<(usize, u64)>, height: u64, mut best: u64) -> u64 {
+fn optimum(
+    intervals: &[Interval],
+    chunk_bytes: u64,
+    placed: &mut Vec<(usize, u64)>,
+    height: u64,
+    mut best: u64,
+) -> u64 {
     if placed.len() == intervals.len() {
         return height;
     }
@@ -77,12 +83,14 @@ fn optimum(intervals: &[Interval], placed: &mut Vec<(usize, u64)>, height: u64, 
         if placed.iter().any(|&(j, _)| j == i) {
             continue;
         }
+        let size_bytes = intervals[i].size_bytes;
         let below = placed.iter().filter(|&&(j, _)| together(&intervals[i], &intervals[j]));
-        let offset = below.map(|&(j, offset)| offset + intervals[j].size_bytes).max().unwrap_or(0);
-        let top = offset + intervals[i].size_bytes;
+        let below = below.map(|&(j, offset)| offset + intervals[j].size_bytes).max().unwrap_or(0);
+        let offset = clear_of_cut(chunk_bytes, below, size_bytes);
+        let top = offset + size_bytes;
         if top < best && placed.last().is_none_or(|&(_, last)| last <= offset) {
             placed.push((i, offset));
-            best = optimum(intervals, placed, height.max(top), best);
+            best = optimum(intervals, chunk_bytes, placed, height.max(top), best);
             placed.pop();
         }
     }
@@ -132,20 +140,42 @@ fn two_chunks_become_one_where_everything_fits_it() {
     assert_eq!(packing.chunks, [chunk_bytes]);
 }
 
+/// Halves and quarters of the largest interval leave no room below cuts at its multiples.
+#[test]
+fn programs_that_need_several_chunks_waste_little() {
+    let mut intervals = training_step(60);
+    for (i, interval) in intervals.iter_mut().enumerate() {
+        interval.size_bytes = 256 * (160 >> (i % 4));
+    }
+    let (floor_bytes, chunk_bytes) = (floor(&intervals), 256 * 290);
+    let programs = [(intervals.clone(), floor_bytes), (intervals[..9].to_vec(), floor(&intervals[..9]))];
+    let packings = pack_programs(&programs, chunk_bytes);
+    for ((intervals, _), packing) in programs.iter().zip(&packings) {
+        assert_valid(intervals, packing, packing.chunk_bytes);
+    }
+    let total = |chunks: &[u64]| chunks.iter().sum::<u64>();
+    let at_the_limit = pack(&intervals, chunk_bytes, floor_bytes);
+    assert_valid(&intervals, &at_the_limit, chunk_bytes);
+    let total_bytes = total(&largest_chunks(&packings));
+    println!("{total_bytes} of {floor_bytes}; in the largest chunks {}", at_the_limit.total_bytes());
+    assert!(total_bytes <= floor_bytes + floor_bytes / 50, "{total_bytes} of {floor_bytes}");
+    assert!(packings.iter().all(|packing| packing.chunk_bytes <= chunk_bytes));
+}
+
 /// The intervals need 5 units at most times, yet do not fit 5.
 #[test]
 fn a_search_without_a_solution_says_so() {
     let units = [(0, 1, 2), (0, 2, 3), (1, 3, 1), (1, 5, 1), (2, 3, 2), (2, 4, 1), (3, 6, 3), (4, 5, 1), (5, 6, 2)];
     let intervals = in_units(units);
     assert_eq!(floor(&intervals), 5 * 256);
-    assert_eq!(optimum(&intervals, &mut Vec::new(), 0, u64::MAX), 6 * 256);
+    assert_eq!(optimum(&intervals, ONE_SPACE, &mut Vec::new(), 0, u64::MAX), 6 * 256);
     let mut work = 1_000_000;
-    let mut fitter = Fitter::new(&intervals, 100).expect("few sections");
+    let mut fitter = Fitter::new(&intervals, 1 << 60, 100).expect("few sections");
     assert_eq!(fitter.fit(5 * 256, 1_000_000, &mut work), Outcome::Never);
     assert!(matches!(fitter.fit(6 * 256, 1_000_000, &mut work), Outcome::Fits(_)));
     assert_eq!(fitter.fit(5 * 256, 1, &mut work), Outcome::GaveUp);
     assert_eq!(pack(&intervals, ONE_SPACE, 0).total_bytes(), 6 * 256);
-    assert!(Fitter::new(&intervals, 3).is_none());
+    assert!(Fitter::new(&intervals, 1 << 60, 3).is_none());
 }
 
 /// Published instances, if they are at hand.
@@ -247,6 +277,19 @@ proptest! {
             intervals.iter().map(|i| interval(i.start / 3, i.end.div_ceil(3), i.size_bytes)).collect();
         let packing = pack(&intervals, ONE_SPACE, floor(&intervals));
         assert_valid(&intervals, &packing, ONE_SPACE);
-        prop_assert_eq!(packing.total_bytes(), optimum(&intervals, &mut Vec::new(), 0, u64::MAX));
+        prop_assert_eq!(packing.total_bytes(), optimum(&intervals, ONE_SPACE, &mut Vec::new(), 0, u64::MAX));
+    }
+
+    #[test]
+    fn a_search_in_chunks_finds_the_least_height(intervals in intervals(6, 6), chunk_units in 6..14u64) {
+        let intervals: Vec<_> =
+            intervals.iter().map(|i| interval(i.start / 3, i.end.div_ceil(3), i.size_bytes)).collect();
+        let chunk_bytes = 256 * chunk_units;
+        let least_bytes = optimum(&intervals, chunk_bytes, &mut Vec::new(), 0, u64::MAX);
+        let mut fitter = Fitter::new(&intervals, chunk_bytes, 1000).expect("few sections");
+        let mut fit = |capacity: u64| fitter.fit(capacity, 10_000_000, &mut 10_000_000);
+        prop_assert_eq!(fit(least_bytes - 256), Outcome::Never);
+        let Outcome::Fits(offsets) = fit(least_bytes) else { panic!("not found: {least_bytes}") };
+        assert_valid(&intervals, &Packing::new(&intervals, offsets, chunk_bytes), chunk_bytes);
     }
 }
