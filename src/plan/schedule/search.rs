@@ -47,7 +47,13 @@ pub(crate) struct Annealer<'a> {
     pub(crate) evaluations: u64,
 }
 
-/// What a byte beyond the budget costs, at the peak and summed over entries.
+/// Evaluations between adjustments of the penalty, by how much it changes, and its limits.
+const ADJUSTMENT: u64 = 32;
+const GROWTH: f64 = 1.1;
+const LEAST_FACTOR: f64 = 0.02;
+const MOST_FACTOR: f64 = 64.0;
+
+/// What a byte beyond the budget costs at first, at the peak and summed over entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Penalty {
     pub(crate) peak: f64,
@@ -244,26 +250,38 @@ impl<'a> Annealer<'a> {
         }
     }
 
-    fn energy(&self, penalty: Penalty) -> f64 {
+    fn energy(&self, penalty: Penalty, factor: f64) -> f64 {
         let over = self.tracker.peak_bytes().saturating_sub(self.budget_bytes);
         let mut energy = self.tracker.cost() as f64;
         if over > 0 {
-            energy += penalty.peak * over as f64 + penalty.sum * self.tracker.excess_bytes(self.budget_bytes) as f64;
+            let mut excess = penalty.peak * over as f64;
+            if penalty.sum > 0.0 {
+                excess += penalty.sum * self.tracker.excess_bytes(self.budget_bytes) as f64;
+            }
+            energy += factor * excess;
         }
         energy
     }
 
-    /// Anneals from `hot` to `cold` over so many evaluations.
+    /// Anneals from `hot` to `cold` over so many evaluations. The penalty grows while the sequence is beyond the budget, and
+    /// shrinks while it is not.
     pub(crate) fn anneal(&mut self, evaluations: u64, hot: f64, cold: f64, penalty: Penalty) {
-        let mut energy = self.energy(penalty);
+        let mut factor: f64 = 1.0;
+        let mut energy = self.energy(penalty, factor);
         for i in 0..evaluations {
+            // A penalty that lets the sequence go back and forth across the budget: the best ones are close to it.
+            if i % ADJUSTMENT == ADJUSTMENT - 1 {
+                let over = self.tracker.peak_bytes() > self.budget_bytes;
+                factor = if over { factor * GROWTH } else { factor / GROWTH }.clamp(LEAST_FACTOR, MOST_FACTOR);
+                energy = self.energy(penalty, factor);
+            }
             let temperature = hot * (cold / hot).powf(i as f64 / evaluations as f64);
             self.propose();
             if !self.tracker.has_changed() {
                 continue;
             }
             self.evaluations += 1;
-            let proposed = self.energy(penalty);
+            let proposed = self.energy(penalty, factor);
             if proposed <= energy || self.numbers.unit() < ((energy - proposed) / temperature).exp() {
                 energy = proposed;
                 self.tracker.commit();
