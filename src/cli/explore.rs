@@ -10,12 +10,13 @@ use super::describe::describe;
 use super::failure::{Failure, INFEASIBLE};
 use super::output::{Output, table};
 use super::plan::Target;
+use super::progress::planning;
 
 /// Budgets of a sweep besides the smallest.
 const POINTS: usize = 9;
 
 pub(crate) fn sweep(model: &Model, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
-    let plans = train::sweep(model, config, &target.machine, POINTS)?;
+    let plans = planning(output, || train::sweep(model, config, &target.machine, POINTS))?;
     let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
     output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
     let heading = ["budget", "peak", "a step", "overhead", "micro-batches", "recomputed", "offloaded"];
@@ -62,13 +63,14 @@ pub(crate) fn max_batch(model: &Model, config: &Config, target: &Target, output:
         Some(count) if count > 1 => format!("no batch of {count}, one sample in each micro-batch,"),
         _ => "not even a batch of 1".to_owned(),
     };
-    let batch =
-        train::max_batch(model, config, machine).map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
+    let of = |config: &Config| train::max_batch(model, config, machine);
+    let batch = planning(output, || of(config)).map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
     let whole = match config.micro_batches {
         Some(_) => None,
-        None => fitting(train::max_batch(model, &config.clone().micro_batches(1), machine))?,
+        None if batch.plan.micro_batches.len() == 1 => Some(batch.clone()),
+        None => fitting(planning(output, || of(&config.clone().micro_batches(1))))?,
     };
-    let length = fitting(train::max_length(model, config, machine))?.flatten();
+    let length = fitting(planning(output, || train::max_length(model, config, machine)))?.flatten();
 
     output.text(format_args!("{} in {budget}\n", model.name()));
     row(output, "largest batch", Some(&batch));

@@ -15,6 +15,7 @@ use super::describe::describe;
 use super::explore;
 use super::failure::{Failure, keep};
 use super::output::{Output, shown_if_any};
+use super::progress::planning;
 use super::settings::TrainingArgs;
 
 #[derive(Args, Debug)]
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
             files::check_writable(path, 1).map_err(|error| Failure::bad_input(format!("{option} {error}")))?;
         }
     }
-    let planned = train::plan_for(&model, &config, &target.machine)?;
+    let planned = planning(output, || train::plan_for(&model, &config, &target.machine))?;
     output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
     output.text(planned.plan.table().unified_memory(target.unified_memory() == Some(true)));
     output.text(target.costs_line());

@@ -1,7 +1,9 @@
 //! How far training is: a bar on a terminal, otherwise a line now and then.
 
 use std::io::{self, IsTerminal as _};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,6 +15,8 @@ use super::output::Output;
 
 /// Lines over a whole training where the user does not say how often.
 const LINES: u64 = 20;
+/// Silence that needs no explanation.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Follows the steps of a training.
 pub(crate) struct Progress<'a> {
@@ -130,9 +134,6 @@ impl Drop for Progress<'_> {
     }
 }
 
-/// Silence that needs no explanation.
-const SHORT: Duration = Duration::from_secs(1);
-
 /// Says that kernels are compiled: with a bar on a terminal, otherwise in a line where it takes longer than a second.
 pub(crate) fn show_compilation(output: &Output) {
     let output = output.clone();
@@ -149,7 +150,7 @@ pub(crate) fn show_compilation(output: &Output) {
             if done >= total {
                 bar.finish_and_clear();
             }
-        } else if done < total && start.is_some_and(|start| start.elapsed() > SHORT) {
+        } else if done < total && start.is_some_and(|start| start.elapsed() > PATIENCE) {
             output.text(format_args!("compiling kernels {done}/{total}"));
             *start = None;
         }
@@ -165,6 +166,31 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     bar.set_style(ProgressStyle::with_template(template).expect("bug: the bar's template is wrong"));
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
+}
+
+/// Makes plans, with a sign that this goes on where it takes long and someone is watching.
+pub(crate) fn planning<T>(output: &Output, make: impl FnOnce() -> T) -> T {
+    if !has_bar(output) {
+        return make();
+    }
+    let (done, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let style = ProgressStyle::with_template("{spinner} planning, {elapsed}");
+            let style = style.expect("bug: the spinner's template is wrong");
+            let spinner = ProgressBar::new_spinner().with_style(style).with_elapsed(PATIENCE);
+            spinner.enable_steady_tick(Duration::from_millis(125));
+            // The other end goes away when the plans are made.
+            let _ = ended.recv();
+            spinner.finish_and_clear();
+        });
+        let made = make();
+        drop(done);
+        made
+    })
 }
 
 /// Follows samples that are tested; hidden where this is no terminal.

@@ -17,7 +17,7 @@ use super::interrupt::{evaluate, stop_on_ctrl_c};
 use super::memory::Memory;
 use super::output::{Output, shown, shown_if_any};
 use super::plan::announce;
-use super::progress::{Progress, finite, percent};
+use super::progress::{Progress, finite, percent, planning};
 use super::settings::{DeviceArgs, TrainingArgs, count};
 
 #[derive(Args, Debug)]
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         Some(plan) => {
             Trainer::with_plan(model, config.clone(), plan, device).map_err(|error| args.not_usable(error))?
         }
-        None => Trainer::new(model, config.clone(), device)?,
+        None => planning(output, || Trainer::new(model, config.clone(), device))?,
     };
     load(args, &mut trainer, output)?;
     let data = format!("{} and {} samples, from {}", train.len(), test.len(), data.display());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::build::{Built, Choice, Draft, Part};
 use super::recompute::{Scheduling, hostable};
-use super::schedule::{Effort, Entry, Lasting, LowerBound, certificate, least_peak, solve_from};
+use super::schedule::{Effort, Entry, Lasting, LowerBound, certificate, least_peak, low_peak, solve_from};
 use super::{Bound, Levers, Request};
 use crate::error::PlanError;
 use crate::graph::Role;
@@ -260,6 +260,59 @@ pub(super) fn squeezed(draft: &Draft, request: &Request, fit: Fit) -> Result<Fit
         }
     }
     Ok(fit)
+}
+
+/// Whether any plan of these programs keeps the budget: the first that is found, be it slow, is enough.
+pub(super) fn is_possible(draft: &Draft, request: &Request, budget_bytes: u64) -> Result<bool, PlanError> {
+    let hosted_sets = if request.levers.offload { hosted_sets(draft) } else { Vec::new() };
+    // With all in the host tier, nothing needs less, but for the staging for that.
+    let fewest = if is_large(draft) { 1 } else { hosted_sets.len() };
+    let hosting = hosted_sets.into_iter().rev().take(fewest).map(|hosted| (hosted, true));
+    for (hosted, moves) in std::iter::once((BTreeSet::new(), false)).chain(hosting) {
+        let fixed_bytes = draft.fixed_bytes(request, &hosted, moves)?;
+        let Some(room_bytes) = Draft::room_bytes(budget_bytes, fixed_bytes) else { continue };
+        if keeps(draft, request, (hosted, moves), (room_bytes, budget_bytes))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the programs fit a room with these values in the host tier, and are packed within the budget.
+fn keeps(
+    draft: &Draft,
+    request: &Request,
+    (hosted, moves): (BTreeSet<String>, bool),
+    (room_bytes, budget_bytes): (u64, u64),
+) -> Result<bool, PlanError> {
+    let levers = Levers { offload: moves, ..request.levers };
+    let of_part = |part: &Part| {
+        let storage = part.storage.hosting(&part.graph, &hosted);
+        Scheduling::of(part, &storage, &request.costs, levers)
+    };
+    let problems: Vec<_> = draft.parts.iter().map(of_part).collect();
+    if problems.iter().any(|scheduling| scheduling.problem.floor_bytes() > room_bytes) {
+        return Ok(false);
+    }
+    let mut enough_bytes = room_bytes;
+    for _ in 0..PACKING_TRIES {
+        let mut events = Vec::new();
+        for scheduling in &problems {
+            let work = effort(scheduling.problem.len(), QUICK);
+            let (entries, peak_bytes) = low_peak(&scheduling.problem, work, enough_bytes);
+            if peak_bytes > room_bytes {
+                return Ok(false);
+            }
+            events.push(scheduling.events(&entries));
+        }
+        let choice = Choice { hosted: hosted.clone(), moves, events };
+        let peak_bytes = draft.build(request, &choice)?.planned.plan.peak_bytes;
+        if peak_bytes <= budget_bytes {
+            return Ok(true);
+        }
+        enough_bytes = enough_bytes.saturating_sub(peak_bytes - budget_bytes);
+    }
+    Ok(false)
 }
 
 /// What no plan of these programs in this order can avoid under the budget.

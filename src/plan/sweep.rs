@@ -4,7 +4,7 @@ use super::search::Search;
 use super::{Plan, Planned, Request, Source};
 use crate::error::PlanError;
 
-/// Sizes above the largest that fits which are planned too, in case a larger one fits again.
+/// Sizes above the largest that seems to fit which are looked at too, in case a larger one fits again.
 const BEYOND: usize = 4;
 
 /// Plans at budgets from the smallest that works to what is needed without one, in `points` equal steps and without
@@ -41,67 +41,90 @@ pub struct Largest {
     pub beyond: Option<PlanError>,
 }
 
-/// The largest size of `least..=most` for which `plan_at` finds a plan: by doubling and bisection, then over a few sizes
-/// above, since a plan for a larger size may exist where one for a smaller was not found.
+/// The largest size of `least..=most` for which `plan_at` finds a plan: by doubling and bisection with `is_possible`, which says
+/// with less work whether there is one, then with plans from there.
 ///
 /// # Errors
 /// Where there is no plan for the least size.
 pub fn largest(
     least: usize,
     most: usize,
+    is_possible: &mut dyn FnMut(usize) -> Result<bool, PlanError>,
     plan_at: &mut dyn FnMut(usize) -> Result<Planned, PlanError>,
 ) -> Result<Largest, PlanError> {
-    let mut found = Largest { size: least, plan: plan_at(least)?.plan, beyond: None };
+    let mut possible = |size| attempt(is_possible(size)).map(|found| found == Ok(true));
+    let mut size = climb(least, most, (least.max(1), BEYOND), &mut possible)?;
+    // A quick look can be wrong.
+    let mut plan = loop {
+        match attempt(plan_at(size))? {
+            Ok(planned) => break planned.plan,
+            Err(error) if size == least => return Err(error),
+            Err(_) => size = (size - (size / 64).max(1)).max(least),
+        }
+    };
+    // The least size without a plan, and why.
+    let mut beyond: Option<(usize, PlanError)> = None;
+    let size = climb(size, most, (1, 0), &mut |size| match attempt(plan_at(size))? {
+        Ok(planned) => {
+            plan = planned.plan;
+            Ok(true)
+        }
+        Err(error) => {
+            if beyond.as_ref().is_none_or(|&(refused, _)| size < refused) {
+                beyond = Some((size, error));
+            }
+            Ok(false)
+        }
+    })?;
+    Ok(Largest { size, plan, beyond: beyond.map(|(_, error)| error) })
+}
+
+/// The largest size from `found` on to `most` that fits, where `found` does: by steps that double, first by `stride`, and
+/// bisection; then `beyond` sizes above are tried, since a larger one may fit where a smaller does not.
+fn climb(
+    mut found: usize,
+    most: usize,
+    (mut stride, beyond): (usize, usize),
+    fits: &mut dyn FnMut(usize) -> Result<bool, PlanError>,
+) -> Result<usize, PlanError> {
     // The least size that does not fit, or that is not asked about.
     let mut high = most.saturating_add(1);
-    // By how much more to try next; 0 once a size did not fit.
-    let mut stride = least.max(1);
-    while found.size.saturating_add(1) < high {
+    while found.saturating_add(1) < high {
+        // No more steps once a size did not fit.
         let size = match stride {
-            0 => found.size.midpoint(high),
-            _ => found.size.saturating_add(stride).min(high - 1),
+            0 => found.midpoint(high),
+            _ => found.saturating_add(stride).min(high - 1),
         };
-        match attempt(plan_at, size)? {
-            Ok(plan) => {
-                (found.size, found.plan) = (size, plan);
-                stride = stride.saturating_mul(2);
-            }
-            Err(error) => {
-                (high, stride) = (size, 0);
-                found.beyond = Some(error);
-            }
+        if fits(size)? {
+            found = size;
+            stride = stride.saturating_mul(2);
+        } else {
+            (high, stride) = (size, 0);
         }
-        if found.size + 1 == high && high <= most {
-            for size in (high + 1..=high.saturating_add(BEYOND)).take_while(|&size| size <= most) {
-                if let Ok(plan) = attempt(plan_at, size)? {
-                    (found.size, found.plan) = (size, plan);
+        if found + 1 == high && high <= most {
+            for size in (high + 1..=high.saturating_add(beyond)).take_while(|&size| size <= most) {
+                if fits(size)? {
+                    found = size;
                     (high, stride) = (most.saturating_add(1), 1);
                 }
             }
         }
     }
-    if found.size >= most {
-        found.beyond = None;
-    }
     Ok(found)
 }
 
-/// A plan, or why there is none at this size.
-fn attempt(
-    plan_at: &mut dyn FnMut(usize) -> Result<Planned, PlanError>,
-    size: usize,
-) -> Result<Result<Plan, PlanError>, PlanError> {
-    match plan_at(size) {
-        Ok(planned) => Ok(Ok(planned.plan)),
+/// A result, or why there is none at this size.
+fn attempt<T>(result: Result<T, PlanError>) -> Result<Result<T, PlanError>, PlanError> {
+    match result {
         Err(error @ PlanError::Invalid(_)) => Err(error),
-        Err(error) => Ok(Err(error)),
+        result => Ok(result),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::toy::Chain;
-    use super::super::{CostModel, Levers, Limits, plan};
+    use super::super::{CostModel, Levers, Limits, is_possible, plan};
     use super::*;
 
     const CHAIN: Chain = Chain { layers: 6, width: 100, mixes_samples: false };
@@ -129,11 +152,17 @@ mod tests {
     fn search(least: usize, most: usize, fits: impl Fn(usize) -> bool) -> (Option<usize>, usize) {
         let planned = plan(&CHAIN, &request(1)).expect("a plan");
         let mut tries = 0;
-        let result = largest(least, most, &mut |size| {
+        let mut plans = 0;
+        let mut is_possible = |size| {
             tries += 1;
             assert!((least..=most).contains(&size));
+            Ok(fits(size))
+        };
+        let result = largest(least, most, &mut is_possible, &mut |size| {
+            plans += 1;
             if fits(size) { Ok(planned.clone()) } else { Err(PlanError::Request(size.to_string())) }
         });
+        assert!(plans <= 2, "{plans} plans");
         (result.ok().map(|found| found.size), tries)
     }
 
@@ -154,14 +183,28 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_look_that_is_wrong_is_put_right() {
+        let planned = plan(&CHAIN, &request(1)).expect("a plan");
+        let at = |looks: usize, fits: usize| {
+            largest(1, 1000, &mut |size| Ok(size <= looks), &mut |size| {
+                if size <= fits { Ok(planned.clone()) } else { Err(PlanError::Request(size.to_string())) }
+            })
+        };
+        for (looks, fits) in [(40, 40), (40, 42), (40, 38), (700, 650)] {
+            let found = at(looks, fits).expect("a size");
+            assert_eq!((found.size, found.beyond), (fits, Some(PlanError::Request((fits + 1).to_string()))));
+        }
+        assert_eq!(at(0, 0).map(|found| found.size), Err(PlanError::Request("1".into())));
+    }
+
+    #[test]
     fn any_batch_fits_in_micro_batches() {
         let budget_bytes = plan(&CHAIN, &request(8)).expect("a plan").plan.peak_bytes;
         let levers = Levers { recompute: false, offload: false, compact: false, chains: false };
         let at = |micro_batches| {
-            largest(1, 1000, &mut |batch| {
-                let budget_bytes = Some(budget_bytes);
-                plan(&CHAIN, &Request { batch, micro_batches, budget_bytes, levers, ..request(1) })
-            })
+            let at = |batch| Request { batch, micro_batches, budget_bytes: Some(budget_bytes), levers, ..request(1) };
+            let mut possible = |batch| is_possible(&CHAIN, &at(batch));
+            largest(1, 1000, &mut possible, &mut |batch| plan(&CHAIN, &at(batch)))
         };
         let split = at(None).expect("fits");
         assert_eq!((split.size, split.beyond), (1000, None));

@@ -3,7 +3,7 @@
 use super::machine::Machine;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose, request};
-use crate::error::TrainError;
+use crate::error::{PlanError, TrainError};
 use crate::nn::Model;
 use crate::plan::{self, Largest, Plan, Request};
 
@@ -36,14 +36,17 @@ pub fn max_batch(model: impl Into<Model>, config: &Config, machine: &Machine) ->
     let request = request(config, machine);
     let least = config.micro_batches.unwrap_or(1);
     let most = MOST_SAMPLES.max(least);
-    let mut plan_at = |batch| plan::plan(&source, &Request { batch, ..request.clone() });
+    let at = |batch| Request { batch, ..request.clone() };
+    let mut is_possible = |batch| plan::is_possible(&source, &at(batch));
+    let mut plan_at = |batch| plan::plan(&source, &at(batch));
     // Where micro-batches may be as small as they need to be, one look is enough.
     if config.micro_batches.is_none()
+        && is_possible(most) == Ok(true)
         && let Ok(planned) = plan_at(most)
     {
         return Ok(Largest { size: most, plan: planned.plan, beyond: None });
     }
-    Ok(plan::largest(least, most, &mut plan_at)?)
+    Ok(plan::largest(least, most, &mut is_possible, &mut plan_at)?)
 }
 
 /// The longest sequences, up to [`MOST_SAMPLES`], for which a plan keeps to the budget at the batch of `config`; `None`
@@ -59,12 +62,14 @@ pub fn max_length(model: impl Into<Model>, config: &Config, machine: &Machine) -
     let request = request(config, machine);
     // Settings are looked at before lengths are.
     ModelSource::new(&model, config, Purpose::Training)?;
-    let found = plan::largest(1, MOST_SAMPLES, &mut |length| {
-        let Some(model) = model.with_length(length) else {
-            return Err(crate::error::PlanError::Request(format!("the model takes no sequences of length {length}")));
-        };
-        let source = ModelSource::new(&model, config, Purpose::Training).expect("bug: settings depend on the length");
-        plan::plan(&source, &request)
-    })?;
-    Ok(Some(found))
+    let of_length = |length| {
+        let no_such_length = || PlanError::Request(format!("the model takes no sequences of length {length}"));
+        model.with_length(length).ok_or_else(no_such_length)
+    };
+    fn source<'a>(model: &'a Model, config: &Config) -> ModelSource<'a> {
+        ModelSource::new(model, config, Purpose::Training).expect("bug: settings depend on the length")
+    }
+    let mut is_possible = |length| plan::is_possible(&source(&of_length(length)?, config), &request);
+    let mut plan_at = |length| plan::plan(&source(&of_length(length)?, config), &request);
+    Ok(Some(plan::largest(1, MOST_SAMPLES, &mut is_possible, &mut plan_at)?))
 }

@@ -226,6 +226,11 @@ impl Problem {
         operands.map(|&value| bytes(value)).sum::<u64>() + self.workspace_bytes(operation) - shared
     }
 
+    /// The most of that: no schedule has a lower peak.
+    pub(crate) fn floor_bytes(&self) -> u64 {
+        (0..self.len()).map(|operation| self.operand_bytes(operation)).max().unwrap_or(0)
+    }
+
     /// What all operations cost once.
     pub(crate) fn plain_cost(&self) -> u64 {
         self.operations.iter().map(|operation| operation.cost).sum()

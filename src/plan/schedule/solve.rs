@@ -120,8 +120,10 @@ fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: S
         let last = start == STARTS;
         let mut annealer = Annealer::new(problem, budget_bytes, &seed, start + 1);
         annealer.early = if start > 0 && best.is_none() { EARLY } else { 0.0 };
-        let (hot, share) = if last { (mean / 20.0, 2) } else { (mean * 0.4, 1) };
-        annealer.anneal(evaluations * share, hot, mean / 400.0, Penalty { peak: 8.0 * price, sum: 0.8 * price });
+        let (hot, share) = if last { (mean / 20.0, 2) } else { (mean * 0.3, 1) };
+        // Where nothing was found yet, many moments may be too full.
+        let sum = if best.is_none() { 0.2 * price } else { 0.0 };
+        annealer.anneal(evaluations * share, hot, mean / 400.0, Penalty { peak: 2.0 * price, sum });
         pool.evaluations += annealer.evaluations;
         pool.least_peak = pool.least_peak.min(annealer.tracker().peak_bytes());
         note(annealer.best, &mut best);
@@ -170,9 +172,14 @@ impl Pool<'_> {
 
 /// A sequence with a low peak, and the peak. Where values can move to the host, none is lower.
 pub(crate) fn least_peak(problem: &Problem, effort: Effort) -> (Vec<Entry>, u64) {
+    low_peak(problem, effort, 0)
+}
+
+/// As [`least_peak`], but a peak of `enough_bytes` ends the search.
+pub(crate) fn low_peak(problem: &Problem, effort: Effort, enough_bytes: u64) -> (Vec<Entry>, u64) {
     let mut simulator = Simulator::new(problem);
     let base = seeds::plain(problem);
-    let floor = (0..problem.len()).map(|operation| problem.operand_bytes(operation)).max().unwrap_or(0);
+    let floor = problem.floor_bytes().max(enough_bytes);
     let mut best = (simulator.run(&base, 0).peak_bytes, base.clone());
     let mut look = |entries: Vec<Entry>, best: &mut (u64, Vec<Entry>)| {
         let peak_bytes = simulator.run(&entries, 0).peak_bytes;
