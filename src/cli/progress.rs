@@ -1,7 +1,7 @@
 //! How far training is: a bar on a terminal, otherwise a line now and then.
 
 use std::io::{self, IsTerminal as _};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -142,6 +142,7 @@ pub(crate) fn show_compilation(output: &Output) {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, shown) = &mut *state;
         if done == 0 {
+            drop(EndPlanning);
             *start = Some(Instant::now());
             *shown = has_bar(&output).then(|| bar(total as u64, "{bar:30} compiling kernels {pos}/{len}"));
         }
@@ -168,12 +169,25 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     bar
 }
 
-/// Makes plans, with a sign that this goes on where it takes long and someone is watching.
+/// While plans are made and that may be shown: dropping it ends that.
+static PLANNING: Mutex<Option<Sender<()>>> = Mutex::new(None);
+
+struct EndPlanning;
+
+impl Drop for EndPlanning {
+    fn drop(&mut self) {
+        PLANNING.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// Makes plans, with a sign that this goes on where it takes long and someone is watching. What `make` does after them, from the
+/// first kernel that it compiles on, is not planning any more.
 pub(crate) fn planning<T>(output: &Output, make: impl FnOnce() -> T) -> T {
     if !has_bar(output) {
         return make();
     }
-    let (done, ended) = mpsc::channel::<()>();
+    let (planning, ended) = mpsc::channel();
+    *PLANNING.lock().unwrap_or_else(PoisonError::into_inner) = Some(planning);
     thread::scope(|scope| {
         scope.spawn(move || {
             if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
@@ -183,13 +197,12 @@ pub(crate) fn planning<T>(output: &Output, make: impl FnOnce() -> T) -> T {
             let style = style.expect("bug: the spinner's template is wrong");
             let spinner = ProgressBar::new_spinner().with_style(style).with_elapsed(PATIENCE);
             spinner.enable_steady_tick(Duration::from_millis(125));
-            // The other end goes away when the plans are made.
+            // The other end goes away then.
             let _ = ended.recv();
             spinner.finish_and_clear();
         });
-        let made = make();
-        drop(done);
-        made
+        let _ended = EndPlanning;
+        make()
     })
 }
 
