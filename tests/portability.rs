@@ -1,6 +1,9 @@
 //! Every kernel, in every variant that the engine can ask for, validates with naga, declares what its op binds, and
 //! translates to SPIR-V, MSL, HLSL and GLSL. Needs no GPU.
 
+#[path = "common/access_order.rs"]
+mod access_order;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::Command;
@@ -264,6 +267,31 @@ fn every_kernel_translates_to_every_language() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// Workgroup memory is not zeroed where the family says that it need not be.
+#[test]
+fn workgroup_memory_is_written_before_it_is_read() {
+    let (mut writes_first, mut needs_zeros) = (0, 0);
+    for ((kernel, variant), (checked, reflection)) in &COMPILED.modules {
+        if reflection.workgroup_bytes == 0 {
+            continue;
+        }
+        let entry = checked.module.entry_points.iter().find(|entry| entry.name == kernel.entry).expect("it is checked");
+        let read_first = access_order::read_first(&checked.module, entry);
+        if read_first.is_empty() {
+            writes_first += 1;
+        } else {
+            let family = variant.family;
+            assert!(
+                family.needs_zeroed_workgroup_memory(),
+                "{kernel} {variant:?} reads {read_first:?} before it writes them"
+            );
+            needs_zeros += 1;
+        }
+    }
+    // The second shows that such reads are found.
+    assert!(writes_first > 0 && needs_zeros > 0, "{writes_first} {needs_zeros}");
+}
+
 /// A kernel in one variant, and what it became.
 type CheckedModule<'a> = (&'a (Kernel, Variant), &'a (Checked, Reflection));
 
@@ -323,9 +351,15 @@ fn translate(backend: Backend, checked: &Checked, entry: &str, variant: &Variant
     )
     .map_err(|e| e.to_string())?;
     let entry_point = Some((stage, entry.to_owned()));
+    let is_zeroed = variant.family.needs_zeroed_workgroup_memory();
     match backend {
         Backend::SpirV => {
-            let options = spv::Options { lang_version: (1, 3), ..Default::default() };
+            let zero_initialize_workgroup_memory = if is_zeroed {
+                spv::ZeroInitializeWorkgroupMemoryMode::Polyfill
+            } else {
+                spv::ZeroInitializeWorkgroupMemoryMode::None
+            };
+            let options = spv::Options { lang_version: (1, 3), zero_initialize_workgroup_memory, ..Default::default() };
             let pipeline = spv::PipelineOptions { shader_stage: stage, entry_point: entry.to_owned() };
             let words = spv::write_vec(&module, &info, &options, Some(&pipeline)).map_err(|e| e.to_string())?;
             Ok(bytemuck::cast_slice(&words).to_vec())
@@ -335,6 +369,7 @@ fn translate(backend: Backend, checked: &Checked, entry: &str, variant: &Variant
                 lang_version: (2, 4),
                 per_entry_point_map: [(entry.to_owned(), msl_resources(&module))].into(),
                 fake_missing_bindings: false,
+                zero_initialize_workgroup_memory: is_zeroed,
                 ..Default::default()
             };
             let pipeline = msl::PipelineOptions { entry_point, ..Default::default() };
@@ -354,6 +389,8 @@ fn translate(backend: Backend, checked: &Checked, entry: &str, variant: &Variant
                 shader_model,
                 immediates_target: Some(hlsl::BindTarget { space: 1, ..Default::default() }),
                 special_constants_binding: Some(hlsl::BindTarget { space: 2, ..Default::default() }),
+                zero_initialize_workgroup_memory: is_zeroed,
+                force_loop_bounding: false,
                 ..Default::default()
             };
             let pipeline = hlsl::PipelineOptions { entry_point };
@@ -362,14 +399,20 @@ fn translate(backend: Backend, checked: &Checked, entry: &str, variant: &Variant
                 .write(&module, &info, None)
                 .map_err(|e| e.to_string())?;
             written.entry_point_names.into_iter().collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-            Ok(text.into_bytes())
+            // FXC compiles `shared_a = (float4[256])0` as a thousand stores.
+            let mut shared =
+                text.lines().filter_map(|line| line.strip_prefix("groupshared ")?.split([' ', '[']).nth(1));
+            match shared.find(|name| text.contains(&format!(" {name} = ("))) {
+                Some(name) => Err(format!("workgroup memory `{name}` is zeroed")),
+                None => Ok(text.into_bytes()),
+            }
         }
         Backend::Glsl => {
             let options = glsl::Options {
                 version: glsl::Version::new_gles(310),
                 writer_flags: glsl::WriterFlags::empty(),
                 binding_map: glsl_bindings(&module),
-                ..Default::default()
+                zero_initialize_workgroup_memory: is_zeroed,
             };
             let pipeline =
                 glsl::PipelineOptions { shader_stage: stage, entry_point: entry.to_owned(), multiview: None };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::Device;
 use crate::error::DeviceError;
@@ -38,7 +39,9 @@ impl Device {
         if let Some(pipeline) = own.as_ref() {
             return Ok(pipeline.clone());
         }
+        let start = Instant::now();
         let pipeline = Arc::new(self.compile(kernel, variant)?);
+        log::debug!("compiled {kernel} in {:.3} s", start.elapsed().as_secs_f64());
         *own = Some(pipeline.clone());
         Ok(pipeline)
     }
@@ -60,8 +63,8 @@ impl Device {
         let checked = shader::module(kernel, variant)?;
         let reflection = checked.reflect(kernel)?;
         let label = kernel.to_string();
-        let (raw, layout) =
-            self.scoped(&label, 0, |device| build(device, kernel, &label, &checked.source, &reflection))?;
+        let (raw, layout) = self
+            .scoped(&label, 0, |device| build(device, kernel, &label, variant.family, &checked.source, &reflection))?;
         self.check()?;
         Ok(Pipeline { raw, layout, reflection })
     }
@@ -84,6 +87,7 @@ fn build(
     device: &wgpu::Device,
     kernel: Kernel,
     label: &str,
+    family: Family,
     source: &str,
     reflection: &Reflection,
 ) -> (wgpu::ComputePipeline, wgpu::BindGroupLayout) {
@@ -114,7 +118,10 @@ fn build(
         layout: Some(&pipeline_layout),
         module: &module,
         entry_point: Some(kernel.entry),
-        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            zero_initialize_workgroup_memory: family.needs_zeroed_workgroup_memory(),
+            ..wgpu::PipelineCompilationOptions::default()
+        },
         cache: None,
     });
     (raw, layout)

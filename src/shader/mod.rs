@@ -51,6 +51,14 @@ pub enum Family {
     },
 }
 
+impl Family {
+    /// Whether kernels count on workgroup memory that begins as zeros. Others write it before they read it, because zeroing is
+    /// not for nothing: in HLSL one invocation does it element by element, which takes FXC half a minute to compile.
+    pub fn needs_zeroed_workgroup_memory(self) -> bool {
+        matches!(self, Family::Cooperative { .. })
+    }
+}
+
 /// What an op may know of the device when it describes its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Target {
