@@ -27,7 +27,11 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
             adapter.device_type,
             format_bytes(adapter.max_buffer_bytes)
         ));
+        if let Some(note) = adapter.compiler_note() {
+            output.text(format_args!("       {note}"));
+        }
         let mut object = json!(adapter);
+        object["compiler_note"] = json!(adapter.compiler_note());
         object["usable"] = json!(adapter.missing.is_empty());
         output.object(&object);
     }

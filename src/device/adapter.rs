@@ -13,6 +13,16 @@ pub(super) const MIN_PARAMS_BYTES: u32 = 128;
 /// Inputs, outputs and workspaces of the largest op.
 const MIN_BINDINGS: u32 = 8;
 
+/// What compiles kernels for DX12.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShaderCompiler {
+    /// The DirectX Shader Compiler: quick, but Windows comes without its `dxcompiler.dll`.
+    Dxc,
+    /// The one that Windows comes with.
+    Fxc,
+}
+
 /// One adapter of this machine. A GPU that two drivers reach is listed once for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AdapterInfo {
@@ -26,6 +36,8 @@ pub struct AdapterInfo {
     pub driver: String,
     /// `discrete`, `integrated`, `virtual`, `cpu` or `other`.
     pub device_type: String,
+    /// What compiles its kernels, where that is not the driver alone: on DX12.
+    pub shader_compiler: Option<ShaderCompiler>,
     /// Fewest invocations of a subgroup; 0 without subgroups.
     pub subgroup_min_size: u32,
     /// Most invocations of a subgroup; 0 without subgroups.
@@ -44,6 +56,19 @@ pub struct AdapterInfo {
     pub missing: Vec<String>,
 }
 
+impl AdapterInfo {
+    /// What compiles its kernels, and how they would compile quicker; `None` where that is the driver's affair.
+    pub fn compiler_note(&self) -> Option<&'static str> {
+        Some(match self.shader_compiler? {
+            ShaderCompiler::Dxc => "kernels are compiled by DXC",
+            ShaderCompiler::Fxc => {
+                "kernels are compiled by FXC; DXC is quicker: put dxcompiler.dll (1.8.2502 or later, from the releases of \
+                 Microsoft's DirectXShaderCompiler) beside the program or on PATH"
+            }
+        })
+    }
+}
+
 /// An adapter with its description.
 pub(super) struct Candidate {
     pub(super) info: AdapterInfo,
@@ -58,30 +83,58 @@ pub fn list() -> Result<Vec<AdapterInfo>, DeviceError> {
     Ok(candidates(true).into_iter().map(|candidate| candidate.info).collect())
 }
 
+/// What an instance of wgpu looks at.
+#[derive(Clone, Copy)]
+enum Api {
+    /// Vulkan and Metal.
+    Native,
+    Dx12(ShaderCompiler),
+    Gl,
+}
+
 /// The instances of this process, so that drivers are loaded once. OpenGL has its own, made only where it is looked at:
-/// its loader writes warnings to the terminal of a machine without a display.
-fn instance(gl: bool) -> &'static wgpu::Instance {
-    static INSTANCES: [OnceLock<wgpu::Instance>; 2] = [OnceLock::new(), OnceLock::new()];
-    INSTANCES[usize::from(gl)].get_or_init(|| {
+/// its loader writes warnings to the terminal of a machine without a display. DX12 has one for each compiler, because wgpu
+/// does not tell which it took.
+fn instance(api: Api) -> &'static wgpu::Instance {
+    static INSTANCES: [OnceLock<wgpu::Instance>; 4] = [const { OnceLock::new() }; 4];
+    let (slot, backends) = match api {
+        Api::Native => (0, wgpu::Backends::PRIMARY.difference(wgpu::Backends::DX12)),
+        Api::Dx12(ShaderCompiler::Dxc) => (1, wgpu::Backends::DX12),
+        Api::Dx12(ShaderCompiler::Fxc) => (2, wgpu::Backends::DX12),
+        Api::Gl => (3, wgpu::Backends::GL),
+    };
+    INSTANCES[slot].get_or_init(|| {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-        descriptor.backends = if gl { wgpu::Backends::GL } else { wgpu::Backends::PRIMARY };
+        descriptor.backends = backends;
+        descriptor.backend_options.dx12.shader_compiler = match api {
+            Api::Dx12(ShaderCompiler::Dxc) => wgpu::Dx12Compiler::default_dynamic_dxc(),
+            _ => wgpu::Dx12Compiler::Fxc,
+        };
         // wgpu's own validation stays on; driver validation layers and debug labels cost time and are for debugging.
         descriptor.flags = wgpu::InstanceFlags::empty();
         wgpu::Instance::new(descriptor)
     })
 }
 
-fn candidates(with_gl: bool) -> Vec<Candidate> {
-    let enumerate = |gl| pollster::block_on(instance(gl).enumerate_adapters(wgpu::Backends::all()));
-    let mut adapters = enumerate(false);
-    if with_gl {
-        adapters.extend(enumerate(true));
-    }
-    let candidates = adapters.into_iter().enumerate();
-    candidates.map(|(index, adapter)| Candidate { info: describe(index, &adapter), adapter }).collect()
+fn enumerate(api: Api) -> Vec<(Api, wgpu::Adapter)> {
+    let adapters = pollster::block_on(instance(api).enumerate_adapters(wgpu::Backends::all()));
+    adapters.into_iter().map(|adapter| (api, adapter)).collect()
 }
 
-fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterInfo {
+fn candidates(with_gl: bool) -> Vec<Candidate> {
+    let mut adapters = enumerate(Api::Native);
+    // DXC has none where its library is missing or too old, or where no adapter takes its code.
+    let compilers = [ShaderCompiler::Dxc, ShaderCompiler::Fxc];
+    let mut of_dx12 = compilers.into_iter().map(|compiler| enumerate(Api::Dx12(compiler)));
+    adapters.extend(of_dx12.find(|found| !found.is_empty()).unwrap_or_default());
+    if with_gl {
+        adapters.extend(enumerate(Api::Gl));
+    }
+    let candidates = adapters.into_iter().enumerate();
+    candidates.map(|(index, (api, adapter))| Candidate { info: describe(index, api, &adapter), adapter }).collect()
+}
+
+fn describe(index: usize, api: Api, adapter: &wgpu::Adapter) -> AdapterInfo {
     let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
     let device_type = match info.device_type {
         wgpu::DeviceType::DiscreteGpu => "discrete",
@@ -98,6 +151,10 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterInfo {
         backend: info.backend.to_str().to_owned(),
         driver: driver.trim().to_owned(),
         device_type: device_type.to_owned(),
+        shader_compiler: match api {
+            Api::Dx12(compiler) => Some(compiler),
+            Api::Native | Api::Gl => None,
+        },
         subgroup_min_size: if subgroups { info.subgroup_min_size } else { 0 },
         subgroup_max_size: if subgroups { info.subgroup_max_size } else { 0 },
         max_buffer_bytes: limits.max_buffer_size,
@@ -222,6 +279,7 @@ mod tests {
             backend: backend.to_owned(),
             driver: String::new(),
             device_type: device_type.to_owned(),
+            shader_compiler: None,
             subgroup_min_size: 0,
             subgroup_max_size: 0,
             max_buffer_bytes: 1 << 30,
@@ -260,6 +318,19 @@ mod tests {
         assert_eq!(choose_index(&infos, Some("4090")), Ok(2));
         assert_eq!(choose_index(&infos, Some("LLVMPIPE")), Ok(0));
         assert_eq!(choose_index(&infos, Some("4090 gl")), Ok(3));
+    }
+
+    #[test]
+    fn the_note_on_the_compiler_says_how_to_get_the_quicker_one() {
+        let mut info = adapter(0, "NVIDIA GeForce RTX 4090", "dx12", "discrete");
+        assert_eq!(info.compiler_note(), None);
+        info.shader_compiler = Some(ShaderCompiler::Dxc);
+        assert_eq!(info.compiler_note(), Some("kernels are compiled by DXC"));
+        info.shader_compiler = Some(ShaderCompiler::Fxc);
+        let note = info.compiler_note().expect("there is one");
+        assert!(note.contains("FXC") && note.contains("dxcompiler.dll") && note.contains("PATH"), "{note}");
+        let json = serde_json::to_value(&info).expect("writes");
+        assert_eq!(json["shader_compiler"], "fxc");
     }
 
     #[test]

@@ -296,6 +296,7 @@ mod tests {
             name: name.to_owned(),
             backend: "vulkan".to_owned(),
             driver: String::new(),
+            shader_compiler: None,
             device_type: "cpu".to_owned(),
             subgroup_min_size: 0,
             subgroup_max_size: 0,
