@@ -59,6 +59,7 @@ impl Report {
 }
 
 fn main() -> ExitCode {
+    env_logger::init();
     let arguments = Arguments::from_args();
     let mut trials = vec![
         Trial::test("golden::every_file_is_used", golden::every_file_is_used),
