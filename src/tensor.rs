@@ -30,7 +30,7 @@ impl NodeId {
 }
 
 /// Element type of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DType {
     /// 32-bit IEEE float.
     F32,
@@ -61,7 +61,7 @@ impl fmt::Display for DType {
 }
 
 /// Extents of a tensor, outermost first. Rank 0 is not used: a scalar has shape `[1]`.
-#[derive(Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Shape(Vec<usize>);
 
 impl Shape {
@@ -125,7 +125,7 @@ impl fmt::Debug for Shape {
 }
 
 /// Shape and element type: all that planning needs to know of a tensor.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TensorDesc {
     /// Extents.
     pub shape: Shape,

@@ -47,7 +47,7 @@ fn warned(folder: &Path, args: &[&str]) -> String {
     let output = tightfit(folder, args);
     let stderr = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
-    let warnings: Vec<_> = stderr.lines().filter(|line| line.contains("WARN")).collect();
+    let warnings: Vec<_> = stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
     assert_eq!(warnings.len(), 1, "{args:?}: {stderr}");
     warnings[0].to_owned()
 }
@@ -128,7 +128,7 @@ fn a_file_that_is_no_profile_is_refused() {
     }
     let huge = fs::File::create(&file).expect("creates");
     huge.set_len(1 << 40).expect("sparse");
-    assert!(refused(folder.path(), &plan).contains("not a device profile"));
+    assert!(refused(folder.path(), &plan).contains("more than such a file has"));
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn nothing_is_wider_than_the_terminal() {
     for (args, word) in [
         ("train --help", "--budget"),
         ("plan resnet50 --batch 4 --micro-batches 1", "layer3.5"),
-        ("plan mnist-unet --batch 64 --micro-batches 1 --budget 38MiB", "recomputed"),
+        ("plan mnist-unet --batch 64 --micro-batches 1 --budget 38MiB --without offload", "recomputed"),
         ("plan mnist-mlp --batch 64 --sweep", "smallest budget"),
         ("plan mnist-mlp --budget 20MB --max-batch", "largest batch"),
         ("plan mnist-mlp --budget 1MB", "is too small"),

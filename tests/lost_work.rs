@@ -123,7 +123,7 @@ fn after_a_nan_it_is_said_what_became_of_the_parameters() {
     let model = fixture.path("tiny.toml");
     let save = fixture.path("w.st");
     // The loss of the first step is finite, what its update makes of the parameters is not.
-    let rates = ["--lr", "1e10", "--weight-decay", "1e30", "--steps", "1"];
+    let rates = ["--optimizer", "adamw", "--lr", "3.4e38", "--weight-decay", "1", "--steps", "1"];
     let more = [&rates[..], &["--save", save.to_str().expect("UTF-8")]].concat();
     let message = refused(&fixture.train_args(&model, &more), 4);
     assert!(message.contains("an update made") && message.contains("not written"), "{message}");

@@ -88,11 +88,16 @@ impl<'a> Candidates<'a> {
         if batch == 0 {
             return Err(PlanError::Request("a batch of 0 samples cannot be trained on: use at least 1".into()));
         }
+        if batch > microbatch::MOST_SAMPLES {
+            let most = microbatch::MOST_SAMPLES;
+            return Err(PlanError::Request(format!("a batch of {batch} samples is too large: use at most {most}")));
+        }
+        let most = batch.min(microbatch::MOST);
         if let Some(count) = request.micro_batches
-            && !(1..=batch).contains(&count)
+            && !(1..=most).contains(&count)
         {
             return Err(PlanError::Request(format!(
-                "a batch of {batch} cannot be split into {count} micro-batches: use 1 to {batch}"
+                "a batch of {batch} cannot be split into {count} micro-batches: use 1 to {most}"
             )));
         }
         let mixing = microbatch::mixing(source, batch).map_err(|error| match error {

@@ -1,6 +1,6 @@
 //! What commands cost in time, as the planner reckons.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -144,7 +144,7 @@ impl CostModel {
 
     /// One run of each node of a graph. Nodes of one op and the same shapes, of which deep models have many, take the same.
     pub(super) fn all_ns(&self, graph: &Graph) -> Vec<f64> {
-        let mut known: HashMap<(String, Vec<&TensorDesc>), f64> = HashMap::new();
+        let mut known: BTreeMap<(String, Vec<&TensorDesc>), f64> = BTreeMap::new();
         let of_node = |id: NodeId| {
             let node = graph.node(id);
             if node.op.is_view() {

@@ -8,6 +8,11 @@ use crate::tensor::{NodeId, ValueId};
 /// Sizes of batches up to which every way to cut is looked at, and the number of ways that are looked at beyond.
 const SPREAD: usize = 24;
 
+/// Micro-batches of a step at most: a plan lists each.
+pub(super) const MOST: usize = 1 << 16;
+/// Samples of a batch at most: kernels are told where a micro-batch begins.
+pub(super) const MOST_SAMPLES: usize = u32::MAX as usize;
+
 /// Samples of each of `count` micro-batches: equal, with a shorter last one; where that leaves one empty, the last ones
 /// have one sample less than the first ones.
 pub(super) fn split(batch: usize, count: usize) -> Vec<usize> {
@@ -34,6 +39,9 @@ pub(super) fn distinct_counts(batch: usize) -> Vec<usize> {
     let mut size = batch;
     while size > 0 {
         let count = batch.div_ceil(size);
+        if count > MOST {
+            break;
+        }
         // The smallest size with this many micro-batches needs the least memory.
         size = batch.div_ceil(count);
         counts.push(count);
@@ -137,6 +145,7 @@ mod tests {
     fn each_count_is_the_only_one_of_its_size() {
         assert_eq!(distinct_counts(1), [1]);
         assert_eq!(distinct_counts(10), [1, 2, 3, 4, 5, 10]);
+        assert_eq!(distinct_counts(MOST_SAMPLES).last(), Some(&MOST));
         for batch in [7, 64, 256, 1000, 4096] {
             let counts = distinct_counts(batch);
             let sizes: Vec<_> = counts.iter().map(|&count| batch.div_ceil(count)).collect();

@@ -11,14 +11,18 @@ use crate::error::PlanError;
 /// As `plan`, but for requests that no plan meets.
 pub fn is_possible(source: &dyn Source, request: &Request) -> Result<bool, PlanError> {
     let Request { batch, micro_batches, .. } = *request;
+    if batch > microbatch::MOST_SAMPLES {
+        return Ok(false);
+    }
+    let most = batch.min(microbatch::MOST);
     let few = batch.min(2);
     let mixes = microbatch::mixes_samples(&source.graph(Pass::Only, few, batch, Stash::Full)?).is_some();
     // Single samples need least, but for what is summed over micro-batches.
     let counts = match micro_batches {
-        Some(count) if !(1..=batch).contains(&count) || (count > 1 && mixes) => return Ok(false),
+        Some(count) if !(1..=most).contains(&count) || (count > 1 && mixes) => return Ok(false),
         Some(count) => vec![count],
         None if mixes || batch == 1 => vec![1],
-        None => vec![batch, 1],
+        None => vec![most, 1],
     };
     let stashes = if request.levers.compact { &[Stash::Compact, Stash::Full][..] } else { &[Stash::Full] };
     for count in counts {

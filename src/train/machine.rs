@@ -372,7 +372,7 @@ mod tests {
             ("\"relu\":{", "\"relu\":3,\"relu6\":{", "ops.relu = 3"),
             ("\"relu\":{", "\"other\":{\"launch_ns\":-1},\"relu\":{", "ops.other.launch_ns = -1 is not a time"),
             ("\"prefetch\":{", "\"prefetch\":[],\"was\":{", "unknown field"),
-            ("\"offload\":{\"fixed_ns\":", "\"offload\":{\"fixed_ns\":-", "offload.fixed_ns"),
+            ("\"offload\":{\"fixed_ns\":", "\"offload\":{\"fixed_ns\":-1", "offload.fixed_ns = -1"),
             ("{\"Subgroup\":{\"size\":8}}", "{\"Subgroup\":{\"size\":5}}", "is no kind of device"),
             ("\"unified_memory\":", "\"unified_memory\":null,\"was\":", "unknown field"),
         ] {
