@@ -16,7 +16,7 @@ pub fn is_possible(source: &dyn Source, request: &Request) -> Result<bool, PlanE
     }
     let most = batch.min(microbatch::MOST);
     let few = batch.min(2);
-    let mixes = microbatch::mixes_samples(&source.graph(Pass::Only, few, batch, Stash::Full)?).is_some();
+    let mixes = microbatch::mixes_samples(&source.graph(Pass::Only, few, few, Stash::Full)?).is_some();
     // Single samples need least, but for what is summed over micro-batches.
     let counts = match micro_batches {
         Some(count) if !(1..=most).contains(&count) || (count > 1 && mixes) => return Ok(false),
