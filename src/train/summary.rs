@@ -64,7 +64,7 @@ pub fn summary(model: impl Into<Model>, config: &Config) -> Result<Summary, Trai
     let model = model.into();
     let source = ModelSource::new(&model, config, Purpose::Training)?;
     let batch = config.batch;
-    let graph_of = |samples| source.graph(Pass::Only, samples, batch, Stash::Full);
+    let graph_of = |samples| source.graph(Pass::Only, samples, samples, Stash::Full);
     // What kernels cannot count in one piece is computed from what they can.
     let mut samples = batch;
     let graph = loop {
@@ -80,7 +80,7 @@ pub fn summary(model: impl Into<Model>, config: &Config) -> Result<Summary, Trai
         let grown = u128::from(bytes.saturating_sub(fewer_bytes)) * (batch - samples) as u128;
         bytes.saturating_add((grown / (samples - fewer) as u128) as u64)
     };
-    let (built, layers) = model.build_layers(samples, batch, Mode::Train(config.statistics))?;
+    let (built, layers) = model.build_layers(samples, samples, Mode::Train(config.statistics))?;
     let mut rows = vec![SummaryRow::new("input", sample_shape(&built.graph, built.input))];
     for LayerInfo { name, output, .. } in layers {
         rows.push(SummaryRow::new(&name, sample_shape(&built.graph, output)));
