@@ -46,7 +46,7 @@ fn compare(source: &dyn Source, micro_batches: &[usize], seed: u64, every: usize
         let found: Vec<_> = found.iter().map(|of_part| &of_part[number.min(of_part.len() - 1)]).collect();
         let events = found.iter().map(|(events, ..)| events.clone()).collect();
         let choice = Choice { hosted: hosted.clone(), moves: true, events };
-        let Planned { plan, graphs } = draft.build(&request, &choice).map_err(failed)?.planned;
+        let Planned { plan, graphs } = draft.planned(draft.build(&request, &choice).map_err(failed)?.plan);
         check(&plan, &graphs).map_err(failed)?;
         for (program, (_, cost, peak_bytes)) in plan.programs.iter().zip(found) {
             prop_assert_eq!(program.live_peak_bytes, *peak_bytes, "{:?} of {:?}", program.pass, program.commands);

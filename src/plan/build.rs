@@ -37,9 +37,10 @@ pub(super) struct Part {
     pub(super) order: Vec<NodeId>,
     /// Most transient bytes live at once in that order.
     live_bytes: u64,
+    /// Bytes of the largest value or workspace.
+    largest_bytes: u64,
     /// What one run of each node costs.
     pub(super) node_ns: Vec<f64>,
-    hash: String,
 }
 
 /// What is decided about a step apart from its micro-batches.
@@ -67,8 +68,8 @@ pub(super) struct Draft {
 /// A plan and what only the planner knows of it.
 #[derive(Clone, Debug)]
 pub(super) struct Built {
-    /// The plan, without the figures that need other plans, and its graphs.
-    pub(super) planned: Planned,
+    /// The plan, without the figures that need other plans and the hashes of its graphs.
+    pub(super) plan: Plan,
     /// What is in memory at the peak: name, bytes and role of the arena it is in.
     pub(super) peak_tensors: Vec<(String, u64, ArenaRole)>,
     /// Bytes that the transient blocks of each program are packed to.
@@ -86,7 +87,7 @@ impl Draft {
         let alignment_bytes = request.limits.alignment_bytes.max(1).next_multiple_of(UNIT_BYTES);
         let part = |pass: Pass, samples: usize| {
             let graph = form.graph(source, pass, samples, request.batch)?;
-            Part::new(graph, pass, samples, alignment_bytes, &request.costs)
+            Part::new(graph, pass, samples, alignment_bytes, request)
         };
         let mut parts: Vec<Part> = Vec::new();
         let mut schedule = Vec::new();
@@ -98,7 +99,8 @@ impl Draft {
             }
         }
         parts.push(part(Pass::Evaluate, micro_batches[0])?);
-        let chunk_bytes = chunk_bytes(&parts, &request.limits)?;
+        let largest_bytes = parts.iter().map(|part| part.largest_bytes).max();
+        let chunk_bytes = chunk_bytes(largest_bytes.unwrap_or(UNIT_BYTES), &request.limits);
         Ok(Draft { micro_batches: micro_batches.to_vec(), form, schedule, parts, chunk_bytes, alignment_bytes })
     }
 
@@ -142,8 +144,18 @@ impl Draft {
         Some(room_bytes / unit * unit)
     }
 
-    /// The plan for this choice.
+    /// The plan for this choice, packed as tightly as it can be found.
     pub(super) fn build(&self, request: &Request, choice: &Choice) -> Result<Built, PlanError> {
+        self.build_within(request, choice, 0)
+    }
+
+    /// The same where so many bytes for transient values are good enough.
+    pub(super) fn build_within(
+        &self,
+        request: &Request,
+        choice: &Choice,
+        enough_bytes: u64,
+    ) -> Result<Built, PlanError> {
         let scheduled = self.parts.iter().zip(&choice.events);
         let scheduled: Vec<_> =
             scheduled.map(|(part, events)| Scheduled::new(part, events.clone(), &choice.hosted)).collect();
@@ -152,7 +164,7 @@ impl Draft {
             place_persistent(&self.parts, &choice.hosted, &mut arenas, self.alignment_bytes, self.chunk_bytes)?;
         let blocks = scheduled.iter().map(|part| {
             let intervals = part.lifetimes.blocks.iter().map(Interval::from).collect();
-            (intervals, part.lifetimes.peak_bytes)
+            (intervals, part.lifetimes.peak_bytes.max(enough_bytes))
         });
         let packings = placement::pack_programs(&blocks.collect::<Vec<_>>(), self.chunk_bytes);
         let transient = Tier::new(packings, ArenaRole::Transient, &mut arenas);
@@ -195,9 +207,17 @@ impl Draft {
             bound: None,
             reasons: Vec::new(),
         };
-        let graphs = self.parts.iter().map(|part| part.graph.clone()).collect();
         let used_bytes = packings.iter().map(Packing::total_bytes).collect();
-        Ok(Built { planned: Planned { plan, graphs }, peak_tensors, used_bytes })
+        Ok(Built { plan, peak_tensors, used_bytes })
+    }
+
+    /// A plan of these programs with their graphs: once for the plan that is chosen, as these are large.
+    pub(super) fn planned(&self, mut plan: Plan) -> Planned {
+        let graphs: Vec<_> = self.parts.iter().map(|part| part.graph.clone()).collect();
+        for (program, graph) in plan.programs.iter_mut().zip(&graphs) {
+            program.graph_hash = graph.hash();
+        }
+        Planned { plan, graphs }
     }
 }
 
@@ -207,13 +227,17 @@ impl Part {
         pass: Pass,
         samples: usize,
         alignment_bytes: u64,
-        costs: &CostModel,
+        request: &Request,
     ) -> Result<Part, PlanError> {
         let storage = Storage::of(&graph, alignment_bytes)?;
+        // Before all that takes long: where batches are large, many ways to cut them end here.
+        let most_bytes = most_bytes(&request.limits);
+        let limit_bytes = request.limits.max_binding_bytes.min(most_bytes);
+        let largest_bytes = storage.largest_bytes(&graph, limit_bytes, most_bytes)?.max(UNIT_BYTES);
         let (order, lifetimes) = order::best(&graph, &storage);
-        let (node_ns, hash) = (costs.all_ns(&graph), graph.hash());
+        let node_ns = request.costs.all_ns(&graph);
         let live_bytes = lifetimes.peak_bytes;
-        Ok(Part { pass, samples, graph, storage, order, live_bytes, node_ns, hash })
+        Ok(Part { pass, samples, graph, storage, order, live_bytes, largest_bytes, node_ns })
     }
 }
 
@@ -285,7 +309,7 @@ impl<'a> Scheduled<'a> {
         Program {
             pass: self.part.pass,
             samples: self.part.samples,
-            graph_hash: self.part.hash.clone(),
+            graph_hash: String::new(),
             places,
             commands,
             live_peak_bytes: self.lifetimes.peak_bytes,
@@ -316,39 +340,22 @@ impl Tier {
     }
 }
 
-/// What helps where a value that depends on the samples is too large, if the request allows it.
-pub(super) const FEWER_SAMPLES: &str = "a smaller batch or more micro-batches";
+/// The largest arena.
+fn most_bytes(limits: &Limits) -> u64 {
+    round_down(limits.max_buffer_bytes)
+}
 
-/// The size at which arenas are cut, if every value fits one and can be bound.
-fn chunk_bytes(parts: &[Part], limits: &Limits) -> Result<u64, PlanError> {
-    let round_down = |bytes: u64| bytes - bytes % unit_bytes(bytes);
-    let most = round_down(limits.max_buffer_bytes);
-    let limit_bytes = limits.max_binding_bytes.min(most);
-    let mut largest_bytes = UNIT_BYTES;
-    for part in parts {
-        let values = part.storage.root_ids().map(|root| {
-            let (named, advice) = match part.storage.kind(root) {
-                Kind::Persistent(named) | Kind::Hosted(named) => (named, "smaller layers, or another device"),
-                Kind::Transient { .. } => (root, FEWER_SAMPLES),
-            };
-            let value = part.graph.value(named);
-            (value.name.clone(), value.desc.size_bytes(), part.storage.size_bytes(root), advice)
-        });
-        let workspaces = part.graph.node_ids().flat_map(|node| {
-            let name = format!("workspace of {}", part.graph.node(node).name);
-            part.storage.workspaces[node.index()].iter().map(move |&bytes| (name.clone(), bytes, bytes, FEWER_SAMPLES))
-        });
-        for (value, size_bytes, rounded_bytes, advice) in values.chain(workspaces) {
-            if size_bytes > limit_bytes || rounded_bytes > most {
-                return Err(PlanError::Binding { value, size_bytes, limit_bytes, advice });
-            }
-            largest_bytes = largest_bytes.max(rounded_bytes);
-        }
-    }
+fn round_down(bytes: u64) -> u64 {
+    bytes - bytes % unit_bytes(bytes)
+}
+
+/// The size at which arenas are cut.
+fn chunk_bytes(largest_bytes: u64, limits: &Limits) -> u64 {
+    let most = most_bytes(limits);
     let chunk_bytes = round_down(most.min(CHUNK_BYTES));
     // A single value above the usual cut gets a longer chunk, as far as the device allows.
     let largest_bytes = largest_bytes.next_multiple_of(unit_bytes(largest_bytes));
-    Ok(if largest_bytes > chunk_bytes { most } else { chunk_bytes })
+    if largest_bytes > chunk_bytes { most } else { chunk_bytes }
 }
 
 /// Bytes of the arenas on the device.

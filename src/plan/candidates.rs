@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use super::build::{Draft, FEWER_SAMPLES};
+use super::build::Draft;
 use super::fit::{self, Fit};
+use super::lifetime::FEWER_SAMPLES;
 use super::microbatch::{self, Mixing};
-use super::{Bound, Form, Plan, Request, Source, Stash};
+use super::{Bound, Form, Plan, Planned, Request, Source, Stash};
 use crate::error::{GraphError, PlanError};
 
 /// Numbers of micro-batches that are looked at for the smallest budget.
@@ -25,6 +26,8 @@ pub(super) struct Candidates<'a> {
     counts: Vec<usize>,
     /// Programs made so far; `None` where there are none.
     drafts: BTreeMap<(usize, Form), Option<Rc<Draft>>>,
+    /// How long searches take, from 0 to 2: the most of all programs made so far.
+    pub(super) size: usize,
     /// Why a number of micro-batches is not possible at all: the largest such number.
     refused: Option<(usize, PlanError)>,
 }
@@ -58,7 +61,7 @@ fn worth_searching(quickest_ns: u64) -> u64 {
 
 impl Fit {
     pub(super) fn plan(&self) -> &Plan {
-        &self.built.planned.plan
+        &self.built.plan
     }
 
     pub(super) fn peak_bytes(&self) -> u64 {
@@ -118,7 +121,7 @@ impl<'a> Candidates<'a> {
                 microbatch::spread(all.len()).into_iter().map(|position| all[position]).collect()
             }
         };
-        Ok(Candidates { source, request, mixing, counts, drafts: BTreeMap::new(), refused: None })
+        Ok(Candidates { source, request, mixing, counts, drafts: BTreeMap::new(), size: 0, refused: None })
     }
 
     /// All positions in the numbers of micro-batches.
@@ -163,19 +166,20 @@ impl<'a> Candidates<'a> {
             }
             Err(error) => return Err(error),
         };
+        self.size = draft.as_ref().map_or(0, |draft| fit::size(draft)).max(self.size);
         self.drafts.insert((count, form), draft.clone());
         Ok(draft)
-    }
-
-    /// How long searches take, from 0 to 2.
-    pub(super) fn size(&self) -> usize {
-        self.drafts.values().flatten().map(|draft| fit::size(draft)).max().unwrap_or(0)
     }
 
     /// The programs that a plan is made of.
     fn draft_of(&mut self, fit: &Fit) -> Result<Rc<Draft>, PlanError> {
         let draft = self.draft(fit.plan().micro_batches.len(), fit.form())?;
         Ok(draft.expect("bug: a plan without programs"))
+    }
+
+    /// A plan with its graphs.
+    pub(super) fn planned(&mut self, fit: &Fit) -> Result<Planned, PlanError> {
+        Ok(self.draft_of(fit)?.planned(fit.plan().clone()))
     }
 
     /// The forms of graphs to choose from, with elementwise nodes joined or apart.
@@ -197,7 +201,7 @@ impl<'a> Candidates<'a> {
             for form in self.forms(self.request.levers.chains) {
                 let Some(draft) = self.draft(self.counts[position], form)? else { continue };
                 if fastest.as_ref().is_none_or(|fastest| draft.plain_ns(self.request) < fastest.step_ns()) {
-                    fastest = Some(fit::plain(&draft, self.request)?);
+                    fastest = Some(fit::plain(&draft, self.request, 0)?);
                 }
             }
             if fastest.is_some() {
@@ -224,7 +228,7 @@ impl<'a> Candidates<'a> {
                 Err(PlanError::Graph(_)) => continue,
                 draft => draft?,
             };
-            let plan = draft.build(&request, &draft.plain())?.planned.plan;
+            let plan = draft.build(&request, &draft.plain())?.plan;
             if !found || plan.predicted_step_ns < fastest.1 {
                 fastest = (plan.peak_bytes, plan.predicted_step_ns);
             }
@@ -256,7 +260,7 @@ impl<'a> Candidates<'a> {
                     continue;
                 }
                 if draft.plain_least_bytes(self.request)? <= budget_bytes {
-                    let plain = fit::plain(&draft, self.request)?;
+                    let plain = fit::plain(&draft, self.request, budget_bytes)?;
                     if plain.peak_bytes() <= budget_bytes {
                         best.insert(form, (plain, draft));
                         continue;
@@ -270,7 +274,7 @@ impl<'a> Candidates<'a> {
             }
         }
         let most_ns = worth_searching(least_ns(&best));
-        let mut chosen: Option<Fit> = None;
+        let mut chosen: Option<(Fit, Rc<Draft>)> = None;
         for (mut fit, draft) in best.into_values() {
             let quick_ns = fit.step_ns();
             if !fit.is_plain() && quick_ns < most_ns && quick_ns > enough_ns {
@@ -281,11 +285,12 @@ impl<'a> Candidates<'a> {
                     fit = better;
                 }
             }
-            if chosen.as_ref().is_none_or(|chosen| fit.step_ns() < chosen.step_ns()) {
-                chosen = Some(fit);
+            if chosen.as_ref().is_none_or(|(chosen, _)| fit.step_ns() < chosen.step_ns()) {
+                chosen = Some((fit, draft));
             }
         }
-        Ok(chosen)
+        // All others only had to be within the budget.
+        chosen.map(|(fit, draft)| fit::packed(&draft, self.request, fit)).transpose()
     }
 
     /// The plans with the lowest peak.
@@ -297,19 +302,43 @@ impl<'a> Candidates<'a> {
         let possible = self.possible()?;
         let Some(last) = possible.len().checked_sub(1) else { return Ok(None) };
         let positions: BTreeSet<_> = (0..LEAST_COUNTS).map(|i| possible[i * last / (LEAST_COUNTS - 1)]).collect();
-        for position in positions {
+        // The most micro-batches first: what they need spares looking closely at what needs more. Of equal ones the fewest count.
+        let peak_bytes = |fit: &Option<Fit>| fit.as_ref().map_or(u64::MAX, Fit::peak_bytes);
+        for position in positions.into_iter().rev() {
+            let (mut least_here, mut still_here): (Option<Fit>, Option<Fit>) = (None, None);
             for form in self.joinings().iter().flat_map(|&chains| self.forms(chains)).collect::<Vec<_>>() {
-                let Some(draft) = self.draft(self.counts[position], form)? else { continue };
+                let count = self.counts[position];
+                // Joined nodes are few enough only where they are not many apart, which spares making them.
+                let apart = Form { chains: false, ..form };
+                if form.chains && self.draft(count, apart)?.is_none_or(|apart| fit::size(&apart) > 1) {
+                    continue;
+                }
+                let Some(draft) = self.draft(count, form)? else { continue };
                 if form.chains && fit::size(&draft) > 0 {
                     continue;
                 }
-                for found in fit::least(&draft, self.request, both)? {
+                // What needs no host tier counts for itself only where that matters.
+                let below = |here, all| peak_bytes(here).min(peak_bytes(all).saturating_add(1));
+                let any_bytes = below(&least_here, &least);
+                let still_bytes = if both { below(&still_here, &without_host) } else { any_bytes };
+                for found in fit::least(&draft, self.request, both, [any_bytes, still_bytes])? {
                     if both && !found.choice.moves {
-                        without_host = Some(lower(without_host, found.clone()));
+                        still_here = Some(lower(still_here, found.clone()));
                     }
-                    least = Some(lower(least, found));
+                    least_here = Some(lower(least_here, found));
                 }
             }
+            for (here, all) in [(least_here, &mut least), (still_here, &mut without_host)] {
+                if let Some(here) = here.filter(|here| here.peak_bytes() <= peak_bytes(all)) {
+                    *all = Some(here);
+                }
+            }
+            // Large programs are made again where they are wanted later: few of them are, and together they take much memory.
+            let lowest = least.as_ref().map(|fit| fit.plan().micro_batches.len());
+            let fewest = self.counts[possible[0]];
+            let is_kept = |count: usize| Some(count) == lowest || count == fewest;
+            self.drafts
+                .retain(|&(count, _), draft| is_kept(count) || draft.as_ref().is_none_or(|draft| fit::size(draft) < 2));
         }
         let mut squeezed = |fit: Fit| {
             let draft = self.draft_of(&fit)?;

@@ -43,17 +43,18 @@ impl Fit {
 
     /// Whether its sequences are possible for these programs with these values in the host tier.
     fn is_of(&self, draft: &Draft, (hosted, moves): (&BTreeSet<String>, bool)) -> bool {
-        let plan = &self.built.planned.plan;
+        let plan = &self.built.plan;
         let same_programs = plan.micro_batches == draft.micro_batches
             && (plan.stash, plan.chains) == (draft.form.stash, draft.form.chains);
         same_programs && !self.is_plain() && self.choice.moves == moves && self.choice.hosted == *hosted
     }
 }
 
-/// Every node once, everything on the device.
-pub(super) fn plain(draft: &Draft, request: &Request) -> Result<Fit, PlanError> {
+/// Every node once, everything on the device. A budget is enough where there is one.
+pub(super) fn plain(draft: &Draft, request: &Request, budget_bytes: u64) -> Result<Fit, PlanError> {
     let choice = draft.plain();
-    Ok(Fit { built: draft.build(request, &choice)?, choice, entries: Vec::new() })
+    let room_bytes = Draft::room_bytes(budget_bytes, draft.fixed_bytes(request, &choice.hosted, false)?);
+    Ok(Fit { built: draft.build_within(request, &choice, room_bytes.unwrap_or(0))?, choice, entries: Vec::new() })
 }
 
 /// Whether there are so many nodes that fewer ways are tried.
@@ -77,13 +78,24 @@ fn effort(operations: usize, cheaper: u64) -> Effort {
     Effort { search_work, bound_work, good_enough: 0.001 }
 }
 
+/// How hard to look for a plan.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// By how much the search is cheaper than the longest.
+    cheaper: u64,
+    /// No plan that takes longer is of use.
+    most_ns: u64,
+    /// Whether memory below the budget is worth the work of packing it.
+    tightly: bool,
+}
+
 /// Schedules all programs for a budget with these values in the host tier, and builds the plan.
 fn schedule(
     draft: &Draft,
     request: &Request,
     budget_bytes: u64,
     (hosted, moves): (&BTreeSet<String>, bool),
-    (cheaper, most_ns): (u64, u64),
+    Look { cheaper, most_ns, tightly }: Look,
     near: &[&Fit],
 ) -> Result<Option<Fit>, PlanError> {
     let fixed_bytes = draft.fixed_bytes(request, hosted, moves)?;
@@ -130,8 +142,13 @@ fn schedule(
         if is_slow(&part_ns) {
             return Ok(None);
         }
-        let built = draft.build(request, &choice)?;
-        if built.planned.plan.peak_bytes <= budget_bytes {
+        let mut built = draft.build_within(request, &choice, if tightly { 0 } else { room_bytes })?;
+        let keeps = built.used_bytes.iter().all(|&used_bytes| used_bytes <= room_bytes);
+        if !tightly && keeps && built.plan.peak_bytes > budget_bytes {
+            // Programs that share several arenas may each be small enough, but not all together.
+            built = draft.build(request, &choice)?;
+        }
+        if built.plan.peak_bytes <= budget_bytes {
             return Ok(Some(Fit { built, choice, entries: sequences }));
         }
         for (number, &used_bytes) in built.used_bytes.iter().enumerate() {
@@ -157,6 +174,12 @@ fn hosted_sets(draft: &Draft) -> Vec<BTreeSet<String>> {
     lengths.into_iter().map(|length| hostable[..length].iter().map(|(name, ..)| name.clone()).collect()).collect()
 }
 
+/// The same plan with its memory packed as tightly as it can be found.
+pub(super) fn packed(draft: &Draft, request: &Request, fit: Fit) -> Result<Fit, PlanError> {
+    let built = draft.build(request, &fit.choice)?;
+    Ok(if built.plan.peak_bytes < fit.built.plan.peak_bytes { Fit { built, ..fit } } else { fit })
+}
+
 /// A plan within the budget, found with little work, with or without offload; none where it would take at least `most_ns`.
 pub(super) fn quick(
     draft: &Draft,
@@ -166,17 +189,18 @@ pub(super) fn quick(
     near: &[&Fit],
 ) -> Result<Option<Fit>, PlanError> {
     let mut best: Option<Fit> = None;
-    let best_ns = |best: &Option<Fit>| best.as_ref().map_or(most_ns, |best| best.built.planned.plan.predicted_step_ns);
+    let best_ns = |best: &Option<Fit>| best.as_ref().map_or(most_ns, |best| best.built.plan.predicted_step_ns);
     let consider = |fit: Option<Fit>, best: &mut Option<Fit>| {
         let Some(fit) = fit else { return };
-        let step_ns = fit.built.planned.plan.predicted_step_ns;
+        let step_ns = fit.built.plan.predicted_step_ns;
         if step_ns < best_ns(best) {
             *best = Some(fit);
         }
     };
+    let look = |most_ns| Look { cheaper: QUICK, most_ns, tightly: false };
     let nothing = BTreeSet::new();
     if request.levers.recompute {
-        consider(schedule(draft, request, budget_bytes, (&nothing, false), (QUICK, most_ns), near)?, &mut best);
+        consider(schedule(draft, request, budget_bytes, (&nothing, false), look(most_ns), near)?, &mut best);
     }
     if offload {
         let mut worse = 0;
@@ -184,13 +208,10 @@ pub(super) fn quick(
         let last = sets.len() - 1;
         let looked_at = |&(i, _): &(usize, _)| i == 0 || i == last || !is_large(draft);
         for (_, hosted) in sets.into_iter().enumerate().filter(looked_at) {
-            let before = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
-            consider(
-                schedule(draft, request, budget_bytes, (&hosted, true), (QUICK, best_ns(&best)), near)?,
-                &mut best,
-            );
+            let before = best.as_ref().map(|best| best.built.plan.predicted_step_ns);
+            consider(schedule(draft, request, budget_bytes, (&hosted, true), look(best_ns(&best)), near)?, &mut best);
             // More in the host tier than is good gets worse and worse.
-            let after = best.as_ref().map(|best| best.built.planned.plan.predicted_step_ns);
+            let after = best.as_ref().map(|best| best.built.plan.predicted_step_ns);
             worse = if after.is_some() && after == before { worse + 1 } else { 0 };
             if worse == 2 {
                 break;
@@ -208,12 +229,19 @@ pub(super) fn thorough(
     choice: &Choice,
     near: &[&Fit],
 ) -> Result<Option<Fit>, PlanError> {
-    schedule(draft, request, budget_bytes, (&choice.hosted, choice.moves), (THOROUGH, u64::MAX), near)
+    let look = Look { cheaper: THOROUGH, most_ns: u64::MAX, tightly: false };
+    schedule(draft, request, budget_bytes, (&choice.hosted, choice.moves), look, near)
 }
 
 /// Plans with low peaks: with nothing moved to the host tier, and with more and more there. On large graphs few are made;
-/// with `both`, one with nothing moved in any case.
-pub(super) fn least(draft: &Draft, request: &Request, both: bool) -> Result<Vec<Fit>, PlanError> {
+/// with `both`, one with nothing moved in any case. None are made that need at least `most_bytes`: with something moved, and
+/// without.
+pub(super) fn least(
+    draft: &Draft,
+    request: &Request,
+    both: bool,
+    mut most_bytes: [u64; 2],
+) -> Result<Vec<Fit>, PlanError> {
     let mut ways = Vec::new();
     // Where everything can move, nothing needs less; on small graphs the staging for that may be more than it saves.
     let large = is_large(draft);
@@ -228,15 +256,27 @@ pub(super) fn least(draft: &Draft, request: &Request, both: bool) -> Result<Vec<
     for (hosted, moves) in ways {
         let levers = Levers { offload: moves, ..request.levers };
         let (mut events, mut sequences) = (Vec::new(), Vec::new());
+        let most_bytes = &mut most_bytes[usize::from(!moves)];
+        let fixed_bytes = draft.fixed_bytes(request, &hosted, moves)?;
+        let mut live_bytes = 0;
         for part in &draft.parts {
             let storage = part.storage.hosting(&part.graph, &hosted);
             let scheduling = Scheduling::of(part, &storage, &request.costs, levers);
-            let (entries, _) = least_peak(&scheduling.problem, effort(scheduling.problem.len(), QUICK));
+            if fixed_bytes + scheduling.problem.floor_bytes().max(live_bytes) >= *most_bytes {
+                break;
+            }
+            let (entries, peak_bytes) = least_peak(&scheduling.problem, effort(scheduling.problem.len(), QUICK));
+            live_bytes = live_bytes.max(peak_bytes);
             events.push(scheduling.events(&entries));
             sequences.push(entries);
         }
+        if sequences.len() < draft.parts.len() || fixed_bytes + live_bytes >= *most_bytes {
+            continue;
+        }
         let choice = Choice { hosted, moves, events };
-        found.push(Fit { built: draft.build(request, &choice)?, choice, entries: sequences });
+        let built = draft.build(request, &choice)?;
+        *most_bytes = built.plan.peak_bytes.min(*most_bytes);
+        found.push(Fit { built, choice, entries: sequences });
     }
     Ok(found)
 }
@@ -251,9 +291,10 @@ pub(super) fn squeezed(draft: &Draft, request: &Request, fit: Fit) -> Result<Fit
     let fixed_bytes = draft.fixed_bytes(request, &hosted, moves)?;
     let mut share = 16;
     for _ in 0..SQUEEZES {
-        let peak_bytes = fit.built.planned.plan.peak_bytes;
+        let peak_bytes = fit.built.plan.peak_bytes;
         let step_bytes = (peak_bytes.saturating_sub(fixed_bytes) / share).max(UNIT_BYTES);
-        match schedule(draft, request, peak_bytes - step_bytes, (&hosted, moves), (QUICK, u64::MAX), &[&fit])? {
+        let look = Look { cheaper: QUICK, most_ns: u64::MAX, tightly: true };
+        match schedule(draft, request, peak_bytes - step_bytes, (&hosted, moves), look, &[&fit])? {
             Some(lower) => fit = lower,
             None if step_bytes == UNIT_BYTES => break,
             None => share *= 8,
@@ -306,7 +347,7 @@ fn keeps(
             events.push(scheduling.events(&entries));
         }
         let choice = Choice { hosted: hosted.clone(), moves, events };
-        let peak_bytes = draft.build(request, &choice)?.planned.plan.peak_bytes;
+        let peak_bytes = draft.build_within(request, &choice, room_bytes)?.plan.peak_bytes;
         if peak_bytes <= budget_bytes {
             return Ok(true);
         }

@@ -7,6 +7,9 @@ use crate::error::PlanError;
 use crate::graph::{Graph, Role};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
+/// What helps where a value that depends on the samples is too large, if the request allows it.
+pub(super) const FEWER_SAMPLES: &str = "a smaller batch or more micro-batches";
+
 /// Where the memory of a storage root comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -32,6 +35,32 @@ pub(super) struct Storage {
 }
 
 impl Storage {
+    /// Bytes of the largest value or workspace, rounded up, if each can be bound and fits an arena.
+    pub(super) fn largest_bytes(&self, graph: &Graph, limit_bytes: u64, most_bytes: u64) -> Result<u64, PlanError> {
+        let mut largest_bytes = 0;
+        let mut note = |name: &str, size_bytes: u64, rounded_bytes: u64, advice: &'static str| {
+            if size_bytes > limit_bytes || rounded_bytes > most_bytes {
+                return Err(PlanError::Binding { value: name.to_owned(), size_bytes, limit_bytes, advice });
+            }
+            largest_bytes = rounded_bytes.max(largest_bytes);
+            Ok(())
+        };
+        for root in self.root_ids() {
+            let (named, advice) = match self.kind(root) {
+                Kind::Persistent(named) | Kind::Hosted(named) => (named, "smaller layers, or another device"),
+                Kind::Transient { .. } => (root, FEWER_SAMPLES),
+            };
+            let value = graph.value(named);
+            note(&value.name, value.desc.size_bytes(), self.size_bytes(root), advice)?;
+        }
+        for (node, workspaces) in graph.nodes().iter().zip(&self.workspaces) {
+            for &bytes in workspaces {
+                note(&format!("workspace of {}", node.name), bytes, bytes, FEWER_SAMPLES)?;
+            }
+        }
+        Ok(largest_bytes)
+    }
+
     /// Resolves views and rounds sizes up to `alignment_bytes`. All persistent values are on the device.
     pub(super) fn of(graph: &Graph, alignment_bytes: u64) -> Result<Storage, PlanError> {
         let rounded = |size_bytes: u64| size_bytes.max(1).next_multiple_of(alignment_bytes);

@@ -106,7 +106,7 @@ impl<'a> Search<'a> {
             Some(budget) if budget < self.fastest.peak_bytes() => self.within(budget)?,
             _ => self.fastest.clone(),
         };
-        let mut planned = chosen.built.planned.clone();
+        let mut planned = self.candidates.planned(&chosen)?;
         let plan = &mut planned.plan;
         plan.budget_bytes = budget_bytes;
         (plan.unconstrained_peak_bytes, plan.unconstrained_step_ns) = self.unconstrained;
@@ -171,7 +171,7 @@ impl<'a> Search<'a> {
         mut above: Rung,
         offload: bool,
     ) -> Result<Rc<Fit>, PlanError> {
-        for halving in 0..HALVINGS[self.candidates.size()] {
+        for halving in 0..HALVINGS[self.candidates.size] {
             let step_ns = (above.fit.step_ns(), below.fit.step_ns());
             let gap_bytes = above.budget_bytes.saturating_sub(below.budget_bytes);
             if step_ns.1.saturating_sub(step_ns.0) <= step_ns.1 / CLOSE_NS

@@ -23,7 +23,7 @@ fn planned() -> Planned {
     let at = first_backward_use(graph, &events, fetched);
     events.insert(at, Event::Fetch(fetched));
     let choice = Choice { events: vec![events, plain.events[1].clone()], moves: true, ..plain };
-    let mut planned = draft.build(&request, &choice).expect("a plan").planned;
+    let mut planned = draft.planned(draft.build(&request, &choice).expect("a plan").plan);
     let plan = &mut planned.plan;
     let reason = |command: usize, lever, name: &str, absent_commands| Reason {
         program: 0,

@@ -60,16 +60,20 @@ impl Packing {
     }
 }
 
-/// Packs the intervals of several programs, each with the most bytes that it needs at one time. They use the same chunks, one
-/// after the other.
+/// Packs the intervals of several programs, each with the bytes that are good enough for it, not below the most that it needs at
+/// one time. They use the same chunks, one after the other, so where one chunk is enough, no program has to take less than
+/// another needs.
 ///
 /// Where one chunk is not enough, chunks that hold so many of the largest interval and nothing more often waste less: sizes
 /// within a model are mostly fractions of one another.
 pub(super) fn pack_programs(programs: &[(Vec<Interval>, u64)], chunk_bytes: u64) -> Vec<Packing> {
-    let pack_into = |chunk_bytes: u64| -> Vec<Packing> {
-        programs.iter().map(|(intervals, peak_bytes)| pack(intervals, chunk_bytes, *peak_bytes)).collect()
-    };
     let peak_bytes = programs.iter().map(|&(_, peak_bytes)| peak_bytes).max().unwrap_or(0);
+    let pack_into = |chunk_bytes: u64| -> Vec<Packing> {
+        let enough_bytes = if peak_bytes <= chunk_bytes { peak_bytes } else { 0 };
+        let packings =
+            programs.iter().map(|(intervals, own_bytes)| pack(intervals, chunk_bytes, enough_bytes.max(*own_bytes)));
+        packings.collect()
+    };
     let largest = programs.iter().flat_map(|(intervals, _)| intervals).map(|interval| interval.size_bytes).max();
     let whole = largest.map_or(chunk_bytes, |largest| chunk_bytes / largest * largest);
     if peak_bytes <= chunk_bytes || whole == chunk_bytes {
