@@ -2,11 +2,11 @@
 
 use std::io::{self, IsTerminal as _};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tightfit::device::{Compilation, watch_compilation};
 use tightfit::train::StepReport;
@@ -162,8 +162,11 @@ fn has_bar(output: &Output) -> bool {
     output.is_terminal() && io::stderr().is_terminal()
 }
 
+/// All that is drawn, so that what is shown at the same time takes lines of its own.
+static DRAWN: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
 fn bar(length: u64, template: &str) -> ProgressBar {
-    let bar = ProgressBar::new(length);
+    let bar = DRAWN.add(ProgressBar::new(length));
     bar.set_style(ProgressStyle::with_template(template).expect("bug: the bar's template is wrong"));
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
@@ -195,7 +198,7 @@ pub(crate) fn planning<T>(output: &Output, make: impl FnOnce() -> T) -> T {
             }
             let style = ProgressStyle::with_template("{spinner} planning, {elapsed}");
             let style = style.expect("bug: the spinner's template is wrong");
-            let spinner = ProgressBar::new_spinner().with_style(style).with_elapsed(PATIENCE);
+            let spinner = DRAWN.add(ProgressBar::new_spinner()).with_style(style).with_elapsed(PATIENCE);
             spinner.enable_steady_tick(Duration::from_millis(125));
             // The other end goes away then.
             let _ = ended.recv();

@@ -53,6 +53,8 @@ pub(super) struct Search<'a> {
     without_host: Option<Rc<Fit>>,
     /// The plan at that budget.
     turn: Option<Rung>,
+    /// The plan at the smallest budget.
+    lowest: Option<Rung>,
     /// What was found after so many halvings from a budget on, with offload or without.
     found: BTreeMap<(usize, u64, bool), Option<Rc<Fit>>>,
 }
@@ -88,7 +90,7 @@ impl<'a> Search<'a> {
         }
         let [least, fastest] = [least, fastest].map(Rc::new);
         let (without_host, found) = (without_host.map(Rc::new), BTreeMap::new());
-        Ok(Search { candidates, unconstrained, least, fastest, without_host, turn: None, found })
+        Ok(Search { candidates, unconstrained, least, fastest, without_host, turn: None, lowest: None, found })
     }
 
     /// The smallest budget that works, and the peak of the fastest plan.
@@ -122,18 +124,48 @@ impl<'a> Search<'a> {
 
     /// The plan for a budget between the smallest and the need of the fastest plan.
     fn within(&mut self, budget_bytes: u64) -> Result<Rc<Fit>, PlanError> {
-        let (least, fastest) = (Rung::of(&self.least), Rung::of(&self.fastest));
+        let (lowest, fastest) = (self.lowest()?, Rung::of(&self.fastest));
         // Where the device has no memory of its own, moving values to the host frees nothing: only for budgets that nothing
         // else keeps, or where such a plan is faster than what is possible without at a little more.
         let Some(turn) = self.turn()? else {
             let offload = self.candidates.request.levers.offload && self.without_host.is_none();
-            return self.between(budget_bytes, least, fastest, offload);
+            return self.between(budget_bytes, lowest, fastest, offload);
         };
         if budget_bytes < turn.budget_bytes {
-            self.between(budget_bytes, least, turn, true)
+            self.between(budget_bytes, lowest, turn, true)
         } else {
             self.between(budget_bytes, turn, fastest, false)
         }
+    }
+
+    /// The plan at the smallest budget: what was found to need least memory may take very long.
+    fn lowest(&mut self) -> Result<Rung, PlanError> {
+        if let Some(lowest) = &self.lowest {
+            return Ok(lowest.clone());
+        }
+        let least = self.least.clone();
+        let offload = self.candidates.request.levers.offload;
+        let lowest = self.quickest_at(Rung::of(&least), offload, &least)?;
+        self.lowest = Some(lowest.clone());
+        Ok(lowest)
+    }
+
+    /// The same budget with the fastest plan that is found for it, also starting from `near`.
+    fn quickest_at(&mut self, rung: Rung, offload: bool, near: &Fit) -> Result<Rung, PlanError> {
+        let step_ns = (self.fastest.step_ns(), rung.fit.step_ns());
+        let wanted = Wanted {
+            budget_bytes: rung.budget_bytes,
+            offload,
+            step_ns,
+            positions: self.candidates.positions(),
+            forms: Vec::new(),
+            near: &[near, &*self.least],
+        };
+        let found = self.candidates.cheapest(&wanted)?.filter(|found| is_between(found, step_ns));
+        Ok(match found {
+            Some(found) => Rung { fit: Rc::new(found), ..rung },
+            None => rung,
+        })
     }
 
     /// From which budget on nothing has to move to the host tier; `None` where that is all budgets, or makes no difference.
@@ -144,19 +176,12 @@ impl<'a> Search<'a> {
         }
         if self.turn.is_none() {
             let mut rung = Rung::of(&without_host);
-            if self.least.step_ns() < rung.fit.step_ns() {
-                rung.fit = self.least.clone();
+            let lowest = self.lowest()?;
+            if lowest.fit.step_ns() < rung.fit.step_ns() {
+                rung.fit = lowest.fit;
             }
             for offload in [false, true] {
-                let fit = rung.fit.clone();
-                let positions = self.candidates.positions();
-                let near = [&*without_host, &*self.least];
-                let step_ns = (self.fastest.step_ns(), fit.step_ns());
-                let forms = Vec::new();
-                let wanted =
-                    Wanted { budget_bytes: rung.budget_bytes, offload, step_ns, positions, forms, near: &near };
-                let found = self.candidates.cheapest(&wanted)?;
-                rung.fit = found.filter(|found| is_between(found, step_ns)).map_or(fit, Rc::new);
+                rung = self.quickest_at(rung, offload, &without_host)?;
             }
             self.turn = Some(rung);
         }
