@@ -11,7 +11,7 @@ const BEYOND: usize = 4;
 /// those that take longer than another with less memory. Smallest first; the request's own budget does not matter.
 ///
 /// # Errors
-/// As [`plan`].
+/// As [`plan`](super::plan()).
 pub fn sweep(source: &dyn Source, request: &Request, points: usize) -> Result<Vec<Plan>, PlanError> {
     let mut search = Search::new(source, request)?;
     let (least, most) = search.range_bytes();
