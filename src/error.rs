@@ -365,7 +365,9 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<
         // Of a name that is a part of another, the letters may be too far apart to count for each other.
         let is_part = short.len() >= 3 && long.contains(short.as_str());
         let part = if is_part { 0.8 + 0.2 * short.len() as f64 / long.len() as f64 } else { 0.0 };
-        part.max(strsim::jaro(&wanted, &known))
+        // Of short names, letters that changed places count for nothing else.
+        let slip = if short.len() >= 3 && strsim::osa_distance(&wanted, &known) == 1 { 0.8 } else { 0.0 };
+        part.max(slip).max(strsim::jaro(&wanted, &known))
     };
     let mut near: Vec<_> = known.into_iter().map(|known| (likeness(known), known)).collect();
     near.retain(|(likeness, _)| *likeness > NEAR);
