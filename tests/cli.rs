@@ -334,7 +334,7 @@ fn an_unknown_device_is_refused() {
     let fixture = Fixture::new();
     let model = fixture.path("tiny.toml");
     let (model, data) = (model.to_str().expect("UTF-8"), fixture.dir.path().to_str().expect("UTF-8"));
-    let message = refused(&["train", model, "--data", data, "--device", "warp-drive"], 2);
+    let message = refused(&["train", model, "--data", data, "--batch", "10", "--device", "warp-drive"], 2);
     assert!(message.contains("warp-drive"), "{message}");
     assert!(refused(&["plan", model, "--device", "99"], 2).contains("99"));
 }

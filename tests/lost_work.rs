@@ -142,6 +142,19 @@ fn a_training_that_learns_nothing_overwrites_nothing() {
 }
 
 #[test]
+fn a_limit_on_the_size_of_files_is_an_error_of_writing() {
+    let fixture = Fixture::new();
+    let (model, save) = (fixture.path("tiny.toml"), fixture.path("w.st"));
+    let args = fixture.train_args(&model, &["--save", save.to_str().expect("UTF-8")]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 1; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tightfit")]).args(args);
+    let output = limited.env("TIGHTFIT_PROFILES", fixture.dir.path()).output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("--save") && stderr.contains("too large") && !save.exists(), "{stderr}");
+}
+
+#[test]
 fn a_full_output_is_an_error_but_ends_no_training() {
     let fixture = Fixture::new();
     let model = fixture.path("tiny.toml");
@@ -218,7 +231,7 @@ fn inputs_without_an_end_are_refused() {
     for path in [&pipe, &folder, &PathBuf::from("/dev/zero")] {
         let path = path.to_str().expect("UTF-8");
         let eval = ["eval", model, "--data", data, "--device", "cpu", "--weights", path];
-        let train = ["train", model, "--data", data, "--device", "cpu"];
+        let train = ["train", model, "--data", data, "--device", "cpu", "--batch", "10"];
         for args in [
             &["plan", path][..],
             &["plan", "mnist-mlp", "--svg", path],

@@ -29,6 +29,16 @@ fn catch(stop: &Arc<AtomicBool>) -> Result<(), String> {
     caught.map_err(|error| error.to_string())
 }
 
+/// Has what exceeds a limit on the size of files fail as any other writing, in place of ending the process.
+#[cfg(unix)]
+pub(crate) fn outlive_file_limits() {
+    // Where that cannot be had, writing goes on as before.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+}
+
+#[cfg(not(unix))]
+pub(crate) fn outlive_file_limits() {}
+
 #[cfg(not(unix))]
 fn catch(stop: &Arc<AtomicBool>) -> Result<(), String> {
     let flag = Arc::clone(stop);

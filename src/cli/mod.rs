@@ -67,6 +67,7 @@ enum Command {
 /// Runs the command line of this process.
 pub(crate) fn main() -> ExitCode {
     logger().init();
+    interrupt::outlive_file_limits();
     let args: Vec<OsString> = std::env::args_os().collect();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use serde_json::json;
-use tightfit::data::{Dataset, mnist};
+use tightfit::data::{Batches, Dataset, Order, mnist};
 use tightfit::device::resident_bytes;
 use tightfit::error::{PlanError, TrainError};
 use tightfit::plan::format_bytes;
@@ -84,6 +84,8 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let data = folder(args.data.as_deref());
     let before = resident_bytes();
     let (train, test) = mnist::open_as(&data, model.input_shape().clone())?;
+    // Before all that takes long.
+    Batches::new(train.len(), config.batch, Order::Sequential, true)?;
     let data_bytes = before.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
     let device = args.device.device.as_deref();
     let mut trainer = match plan {
