@@ -65,7 +65,7 @@ struct Lap<T> {
 /// Submissions that are slower than this many times the quickest met other work on the machine.
 const OUTLIER: f64 = 2.0;
 
-/// How often the rounds of unsteady work are made again.
+/// How often the rounds of unsteady work are repeated.
 const MORE_ROUNDS: usize = 2;
 
 /// Whether half of the times are near the quickest, and that is longer than an empty submission.

@@ -333,7 +333,7 @@ impl<'a> Candidates<'a> {
                     *all = Some(here);
                 }
             }
-            // Large programs are made again where they are wanted later: few of them are, and together they take much memory.
+            // Large programs are built anew where they are wanted later: few of them are, and together they take much memory.
             let lowest = least.as_ref().map(|fit| fit.plan().micro_batches.len());
             let fewest = self.counts[possible[0]];
             let is_kept = |count: usize| Some(count) == lowest || count == fewest;

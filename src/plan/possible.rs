@@ -1,7 +1,7 @@
 //! Whether there is a plan at all, without looking for a good one.
 
 use super::build::Draft;
-use super::{Form, Pass, Request, Source, Stash, fit, microbatch};
+use super::{Form, Request, Source, Stash, fit, microbatch};
 use crate::error::PlanError;
 
 /// Whether a plan within the budget of a request is found with little work. Where it is, [`plan`](super::plan()) finds one;
@@ -15,8 +15,7 @@ pub fn is_possible(source: &dyn Source, request: &Request) -> Result<bool, PlanE
         return Ok(false);
     }
     let most = batch.min(microbatch::MOST);
-    let few = batch.min(2);
-    let mixes = microbatch::mixes_samples(&source.graph(Pass::Only, few, few, Stash::Full)?).is_some();
+    let mixes = microbatch::mixing(source, batch)?.is_some();
     // Single samples need least, but for what is summed over micro-batches.
     let counts = match micro_batches {
         Some(count) if !(1..=most).contains(&count) || (count > 1 && mixes) => return Ok(false),
