@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::build::{Choice, Draft};
+use super::placement::MOST_WORK;
 use super::recompute::{Scheduling, hostable};
 use super::schedule::sequences;
 use super::toy::{Chain, tangles};
@@ -46,7 +47,8 @@ fn compare(source: &dyn Source, micro_batches: &[usize], seed: u64, every: usize
         let found: Vec<_> = found.iter().map(|of_part| &of_part[number.min(of_part.len() - 1)]).collect();
         let events = found.iter().map(|(events, ..)| events.clone()).collect();
         let choice = Choice { hosted: hosted.clone(), moves: true, events };
-        let Planned { plan, graphs } = draft.planned(draft.build(&request, &choice).map_err(failed)?.plan);
+        let Planned { plan, graphs } =
+            draft.planned(draft.build(&request, &choice, 0, MOST_WORK).map_err(failed)?.plan);
         check(&plan, &graphs).map_err(failed)?;
         for (program, (_, cost, peak_bytes)) in plan.programs.iter().zip(found) {
             prop_assert_eq!(program.live_peak_bytes, *peak_bytes, "{:?} of {:?}", program.pass, program.commands);

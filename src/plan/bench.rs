@@ -335,6 +335,6 @@ pub fn place(rows: &[(usize, usize, u64)], capacity_bytes: Option<u64>) -> Packe
         floor = floor.max(live);
     }
     let floor_bytes = floor as u64;
-    let packing = pack_with(&intervals, 1 << 60, capacity_bytes.unwrap_or(floor_bytes), PLACE_WORK);
+    let packing = pack_with(&intervals, 1 << 60, capacity_bytes.unwrap_or(floor_bytes), (PLACE_WORK, PLACE_WORK));
     Packed { bytes: packing.total_bytes(), floor_bytes }
 }

@@ -74,6 +74,8 @@ pub(super) struct Built {
     pub(super) peak_tensors: Vec<(String, u64, ArenaRole)>,
     /// Bytes that the transient blocks of each program are packed to.
     pub(super) used_bytes: Vec<u64>,
+    /// Steps of work that packing took.
+    pub(super) work: u64,
 }
 
 impl Draft {
@@ -110,6 +112,11 @@ impl Draft {
         Choice { hosted: BTreeSet::new(), moves: false, events: self.parts.iter().map(run).collect() }
     }
 
+    /// Nodes of all programs.
+    pub(super) fn nodes(&self) -> usize {
+        self.parts.iter().map(|part| part.order.len()).sum()
+    }
+
     /// Time of a step with every node once and everything on the device.
     pub(super) fn plain_ns(&self, request: &Request) -> u64 {
         let of_part = |part: &Part| {
@@ -144,17 +151,14 @@ impl Draft {
         Some(room_bytes / unit * unit)
     }
 
-    /// The plan for this choice, packed as tightly as it can be found.
-    pub(super) fn build(&self, request: &Request, choice: &Choice) -> Result<Built, PlanError> {
-        self.build_within(request, choice, 0)
-    }
-
-    /// The same where so many bytes for transient values are good enough.
-    pub(super) fn build_within(
+    /// The plan for this choice, with memory packed into `enough_bytes` for transient values or as tightly as it can be found
+    /// with so much work for each program.
+    pub(super) fn build(
         &self,
         request: &Request,
         choice: &Choice,
         enough_bytes: u64,
+        work: u64,
     ) -> Result<Built, PlanError> {
         let scheduled = self.parts.iter().zip(&choice.events);
         let scheduled: Vec<_> =
@@ -166,13 +170,14 @@ impl Draft {
             let intervals = part.lifetimes.blocks.iter().map(Interval::from).collect();
             (intervals, part.lifetimes.peak_bytes.max(enough_bytes))
         });
-        let packings = placement::pack_programs(&blocks.collect::<Vec<_>>(), self.chunk_bytes);
+        let packings = placement::pack_programs(&blocks.collect::<Vec<_>>(), self.chunk_bytes, work);
         let transient = Tier::new(packings, ArenaRole::Transient, &mut arenas);
         let packings = scheduled.iter().map(|part| {
             let intervals: Vec<Interval> = part.moved.iter().map(|&(_, interval)| interval).collect();
             placement::pack_loosely(&intervals, self.chunk_bytes)
         });
         let host = Tier::new(packings.collect(), ArenaRole::Host, &mut arenas);
+        let work = transient.packings.iter().chain(&host.packings).map(|packing| packing.work).sum();
         let mut programs = Vec::with_capacity(self.parts.len());
         for (number, part) in scheduled.iter().enumerate() {
             let place = |block: usize| transient.place(number, block, part.lifetimes.blocks[block].size_bytes);
@@ -208,7 +213,7 @@ impl Draft {
             reasons: Vec::new(),
         };
         let used_bytes = packings.iter().map(Packing::total_bytes).collect();
-        Ok(Built { plan, peak_tensors, used_bytes })
+        Ok(Built { plan, peak_tensors, used_bytes, work })
     }
 
     /// A plan of these programs with their graphs: once for the plan that is chosen, as these are large.

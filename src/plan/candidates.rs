@@ -4,15 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
+use super::allowance::Allowance;
 use super::build::Draft;
 use super::fit::{self, Fit};
 use super::lifetime::FEWER_SAMPLES;
 use super::microbatch::{self, Mixing};
+use super::placement::MOST_WORK;
 use super::{Bound, Form, Plan, Planned, Request, Source, Stash};
 use crate::error::{GraphError, PlanError};
 
 /// Numbers of micro-batches that are looked at for the smallest budget.
 const LEAST_COUNTS: usize = 4;
+
+/// The share of what is left for quick looks that one candidate takes at most.
+const OWN_SHARE: u64 = 3;
+/// Candidates that are looked at where programs are large, besides those near: to make them takes long.
+const LARGE_CANDIDATES: usize = 4;
+/// What a node takes to build the graph of a program and to order it, in units of work.
+const DRAFT_WORK: u64 = 2_500;
+/// What is worth it to pack a plan that is chosen more tightly, and the plan with the smallest budget.
+const PACK_WORK: u64 = MOST_WORK / 8;
+const LEAST_PACK_WORK: u64 = MOST_WORK / 2;
 
 /// What helps where one sample is too large.
 const SMALLER: &str = "smaller layers or samples";
@@ -45,6 +57,8 @@ pub(super) struct Wanted<'a> {
     pub(super) forms: Vec<Form>,
     /// Plans for budgets near this one, to start from.
     pub(super) near: &'a [&'a Fit],
+    /// Work that may be done.
+    pub(super) work: u64,
 }
 
 /// The plans that need least memory.
@@ -52,6 +66,13 @@ pub(super) struct Least {
     pub(super) fit: Fit,
     /// With nothing in the host tier; only where the device has no memory of its own.
     pub(super) without_host: Option<Fit>,
+}
+
+/// The best plan of each form so far.
+type Best = BTreeMap<Form, (Fit, Rc<Draft>)>;
+
+fn least_ns(best: &Best) -> u64 {
+    best.values().map(|(fit, _)| fit.step_ns()).min().unwrap_or(u64::MAX)
 }
 
 /// How slow a plan that was found with little work may be, beside the quickest, to be worth more.
@@ -151,7 +172,7 @@ impl<'a> Candidates<'a> {
 
     /// The programs for so many micro-batches; none where a tensor would be too large, or a layer cannot take so few
     /// samples.
-    fn draft(&mut self, count: usize, form: Form) -> Result<Option<Rc<Draft>>, PlanError> {
+    fn draft(&mut self, count: usize, form: Form, allowance: &Allowance) -> Result<Option<Rc<Draft>>, PlanError> {
         if let Some(known) = self.drafts.get(&(count, form)) {
             return Ok(known.clone());
         }
@@ -166,6 +187,7 @@ impl<'a> Candidates<'a> {
             }
             Err(error) => return Err(error),
         };
+        allowance.spend(draft.as_ref().map_or(0, |draft| DRAFT_WORK * draft.nodes() as u64));
         self.size = draft.as_ref().map_or(0, |draft| fit::size(draft)).max(self.size);
         self.drafts.insert((count, form), draft.clone());
         Ok(draft)
@@ -173,7 +195,7 @@ impl<'a> Candidates<'a> {
 
     /// The programs that a plan is made of.
     fn draft_of(&mut self, fit: &Fit) -> Result<Rc<Draft>, PlanError> {
-        let draft = self.draft(fit.plan().micro_batches.len(), fit.form())?;
+        let draft = self.draft(fit.plan().micro_batches.len(), fit.form(), &Allowance::new(0))?;
         Ok(draft.expect("bug: a plan without programs"))
     }
 
@@ -196,19 +218,20 @@ impl<'a> Candidates<'a> {
 
     /// The fastest plan without a budget: the fewest micro-batches that are possible, nothing run again or moved.
     pub(super) fn unlimited(&mut self) -> Result<Option<Fit>, PlanError> {
-        let mut fastest: Option<Fit> = None;
+        let mut fastest: Option<Rc<Draft>> = None;
         for position in self.positions() {
             for form in self.forms(self.request.levers.chains) {
-                let Some(draft) = self.draft(self.counts[position], form)? else { continue };
-                if fastest.as_ref().is_none_or(|fastest| draft.plain_ns(self.request) < fastest.step_ns()) {
-                    fastest = Some(fit::plain(&draft, self.request, 0)?);
+                let Some(draft) = self.draft(self.counts[position], form, &Allowance::new(0))? else { continue };
+                let step_ns = |draft: &Draft| draft.plain_ns(self.request);
+                if fastest.as_ref().is_none_or(|fastest| step_ns(&draft) < step_ns(fastest)) {
+                    fastest = Some(draft);
                 }
             }
             if fastest.is_some() {
                 break;
             }
         }
-        Ok(fastest)
+        fastest.map(|draft| fit::plain(&draft, self.request, 0)).transpose()
     }
 
     /// Peak and time of the fastest plan with nothing run again or moved and the fewest micro-batches, even where the
@@ -228,7 +251,7 @@ impl<'a> Candidates<'a> {
                 Err(PlanError::Graph(_)) => continue,
                 draft => draft?,
             };
-            let plan = draft.build(&request, &draft.plain())?.plan;
+            let plan = draft.build(&request, &draft.plain(), 0, MOST_WORK)?.plan;
             if !found || plan.predicted_step_ns < fastest.1 {
                 fastest = (plan.peak_bytes, plan.predicted_step_ns);
             }
@@ -239,47 +262,21 @@ impl<'a> Candidates<'a> {
 
     /// The plan within the budget that takes least time.
     pub(super) fn cheapest(&mut self, wanted: &Wanted<'_>) -> Result<Option<Fit>, PlanError> {
-        let &Wanted { budget_bytes, offload, step_ns: (enough_ns, limit_ns), ref positions, ref forms, near } = wanted;
-        // The best of each form: which is quickest may change once each is searched with more work.
-        let mut best: BTreeMap<Form, (Fit, Rc<Draft>)> = BTreeMap::new();
-        let least_ns = |best: &BTreeMap<Form, (Fit, Rc<Draft>)>| {
-            best.values().map(|(fit, _)| fit.step_ns()).min().unwrap_or(u64::MAX)
-        };
-        let joinings = self.joinings().iter();
-        for (&chains, position) in joinings.flat_map(|chains| positions.clone().map(move |at| (chains, at))) {
-            if !chains && best.values().any(|(fit, _)| fit.is_plain()) {
-                break;
-            }
-            for form in self.forms(chains) {
-                if !forms.is_empty() && !forms.contains(&form) {
-                    continue;
-                }
-                let Some(draft) = self.draft(self.counts[position], form)? else { continue };
-                // What costs more with nothing run again or moved does so with it.
-                if draft.plain_ns(self.request) >= least_ns(&best).min(limit_ns) {
-                    continue;
-                }
-                if draft.plain_least_bytes(self.request)? <= budget_bytes {
-                    let plain = fit::plain(&draft, self.request, budget_bytes)?;
-                    if plain.peak_bytes() <= budget_bytes {
-                        best.insert(form, (plain, draft));
-                        continue;
-                    }
-                }
-                let of_form = best.get(&form).map_or(u64::MAX, |(fit, _)| fit.step_ns());
-                let most_ns = of_form.min(worth_searching(least_ns(&best).min(limit_ns)));
-                if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, (most_ns, offload), near)? {
-                    best.insert(form, (fit, draft));
-                }
-            }
-        }
+        let allowance = Allowance::new(wanted.work);
+        // Half of it for quick looks.
+        let quick = allowance.share(2);
+        let mut best = self.quickest(wanted, &quick)?;
+        allowance.spend(wanted.work / 2 - quick.left());
+        let &Wanted { budget_bytes, step_ns: (enough_ns, _), near, .. } = wanted;
         let most_ns = worth_searching(least_ns(&best));
         let mut chosen: Option<(Fit, Rc<Draft>)> = None;
-        for (mut fit, draft) in best.into_values() {
+        for (mut fit, draft) in std::mem::take(&mut best).into_values() {
             let quick_ns = fit.step_ns();
-            if !fit.is_plain() && quick_ns < most_ns && quick_ns > enough_ns {
+            let is_worth_it = quick_ns < most_ns && quick_ns > enough_ns && !allowance.is_spent();
+            if !fit.is_plain() && is_worth_it {
                 let known: Vec<&Fit> = near.iter().copied().chain([&fit]).collect();
-                if let Some(better) = fit::thorough(&draft, self.request, budget_bytes, &fit.choice, &known)?
+                if let Some(better) =
+                    fit::thorough(&draft, self.request, budget_bytes, &fit.choice, &known, &allowance)?
                     && better.step_ns() < quick_ns
                 {
                     fit = better;
@@ -290,30 +287,98 @@ impl<'a> Candidates<'a> {
             }
         }
         // All others only had to be within the budget.
-        chosen.map(|(fit, draft)| fit::packed(&draft, self.request, fit)).transpose()
+        chosen.map(|(fit, draft)| fit::packed(&draft, self.request, fit, PACK_WORK)).transpose()
+    }
+
+    /// The quickest plan of each form that is found with little work: which one is quickest of all may change once each is
+    /// searched with more.
+    fn quickest(&mut self, wanted: &Wanted<'_>, allowance: &Allowance) -> Result<Best, PlanError> {
+        let &Wanted { budget_bytes, offload, step_ns: (_, limit_ns), near, .. } = wanted;
+        let mut best = Best::new();
+        for (position, form) in self.in_order(wanted) {
+            if allowance.is_spent() {
+                break;
+            }
+            if !form.chains && best.values().any(|(fit, _)| fit.is_plain()) {
+                continue;
+            }
+            let Some(draft) = self.draft(self.counts[position], form, &Allowance::new(0))? else { continue };
+            // What costs more with nothing run again or moved does so with it.
+            if draft.plain_ns(self.request) >= least_ns(&best).min(limit_ns) {
+                continue;
+            }
+            if draft.plain_least_bytes(self.request)? <= budget_bytes {
+                let plain = fit::plain(&draft, self.request, budget_bytes)?;
+                if plain.peak_bytes() <= budget_bytes {
+                    best.insert(form, (plain, draft));
+                    continue;
+                }
+            }
+            let of_form = best.get(&form).map_or(u64::MAX, |(fit, _)| fit.step_ns());
+            let most_ns = of_form.min(worth_searching(least_ns(&best).min(limit_ns)));
+            // Something is left for those that follow.
+            let own = allowance.share(OWN_SHARE);
+            let most = own.left();
+            if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, (most_ns, offload), near, &own)? {
+                best.insert(form, (fit, draft));
+            }
+            allowance.spend(most - own.left());
+        }
+        Ok(best)
+    }
+
+    /// The candidates of a search: first those that plans for near budgets are made of, since whatever is slower need not
+    /// be looked at closely, and work may run out; then joined ones before others, and few micro-batches before many.
+    fn in_order(&self, wanted: &Wanted<'_>) -> Vec<(usize, Form)> {
+        let mut all = Vec::new();
+        for &chains in self.joinings() {
+            for position in wanted.positions.clone() {
+                let forms = self.forms(chains).into_iter();
+                let forms = forms.filter(|form| wanted.forms.is_empty() || wanted.forms.contains(form));
+                all.extend(forms.map(|form| (position, form)));
+            }
+        }
+        let is_near = |(position, form): (usize, Form)| {
+            wanted.near.iter().any(|fit| (self.position(fit), fit.form()) == (position, form))
+        };
+        all.sort_by_key(|&candidate| !is_near(candidate));
+        if self.size > 1 {
+            let near = all.iter().take_while(|&&candidate| is_near(candidate)).count();
+            let others = all.split_off(near);
+            // Joined ones, at numbers of micro-batches from the fewest to the most.
+            let others: Vec<_> =
+                others.into_iter().filter(|(_, form)| form.chains == self.request.levers.chains).collect();
+            let step = others.len().div_ceil(LARGE_CANDIDATES).max(1);
+            all.extend(others.into_iter().step_by(step));
+        }
+        all
     }
 
     /// The plans with the lowest peak.
-    pub(super) fn least(&mut self) -> Result<Option<Least>, PlanError> {
+    pub(super) fn least(&mut self, work: u64) -> Result<Option<Least>, PlanError> {
+        let allowance = Allowance::new(work);
         let mut least: Option<Fit> = None;
         let mut without_host: Option<Fit> = None;
         let levers = self.request.levers;
         let both = levers.offload && self.request.costs.unified_memory;
-        let possible = self.possible()?;
+        let possible = self.possible(&allowance)?;
         let Some(last) = possible.len().checked_sub(1) else { return Ok(None) };
         let positions: BTreeSet<_> = (0..LEAST_COUNTS).map(|i| possible[i * last / (LEAST_COUNTS - 1)]).collect();
         // The most micro-batches first: what they need spares looking closely at what needs more. Of equal ones the fewest count.
         let peak_bytes = |fit: &Option<Fit>| fit.as_ref().map_or(u64::MAX, Fit::peak_bytes);
         for position in positions.into_iter().rev() {
+            if allowance.is_spent() && least.is_some() {
+                break;
+            }
             let (mut least_here, mut still_here): (Option<Fit>, Option<Fit>) = (None, None);
             for form in self.joinings().iter().flat_map(|&chains| self.forms(chains)).collect::<Vec<_>>() {
                 let count = self.counts[position];
                 // Joined nodes are few enough only where they are not many apart, which spares making them.
                 let apart = Form { chains: false, ..form };
-                if form.chains && self.draft(count, apart)?.is_none_or(|apart| fit::size(&apart) > 1) {
+                if form.chains && self.draft(count, apart, &allowance)?.is_none_or(|apart| fit::size(&apart) > 1) {
                     continue;
                 }
-                let Some(draft) = self.draft(count, form)? else { continue };
+                let Some(draft) = self.draft(count, form, &allowance)? else { continue };
                 if form.chains && fit::size(&draft) > 0 {
                     continue;
                 }
@@ -321,7 +386,7 @@ impl<'a> Candidates<'a> {
                 let below = |here, all| peak_bytes(here).min(peak_bytes(all).saturating_add(1));
                 let any_bytes = below(&least_here, &least);
                 let still_bytes = if both { below(&still_here, &without_host) } else { any_bytes };
-                for found in fit::least(&draft, self.request, both, [any_bytes, still_bytes])? {
+                for found in fit::least(&draft, self.request, both, [any_bytes, still_bytes], &allowance)? {
                     if both && !found.choice.moves {
                         still_here = Some(lower(still_here, found.clone()));
                     }
@@ -340,9 +405,14 @@ impl<'a> Candidates<'a> {
             self.drafts
                 .retain(|&(count, _), draft| is_kept(count) || draft.as_ref().is_none_or(|draft| fit::size(draft) < 2));
         }
+        let squeezing = Allowance::new(work / 2);
         let mut squeezed = |fit: Fit| {
             let draft = self.draft_of(&fit)?;
-            fit::squeezed(&draft, self.request, fit)
+            if fit::size(&draft) > 1 {
+                return Ok(fit);
+            }
+            let squeezed = fit::squeezed(&draft, self.request, fit, &squeezing)?;
+            fit::packed(&draft, self.request, squeezed, LEAST_PACK_WORK)
         };
         let without_host = without_host.map(&mut squeezed).transpose()?;
         let least = least.map(&mut squeezed).transpose()?;
@@ -356,16 +426,16 @@ impl<'a> Candidates<'a> {
     }
 
     /// Positions between the fewest and the most micro-batches that are possible.
-    fn possible(&mut self) -> Result<Vec<usize>, PlanError> {
+    fn possible(&mut self, allowance: &Allowance) -> Result<Vec<usize>, PlanError> {
         let form = self.forms(false)[0];
         let mut positions: Vec<_> = self.positions().collect();
         while let Some(&last) = positions.last()
-            && self.draft(self.counts[last], form)?.is_none()
+            && self.draft(self.counts[last], form, allowance)?.is_none()
         {
             positions.pop();
         }
         let mut first = 0;
-        while first < positions.len() && self.draft(self.counts[positions[first]], form)?.is_none() {
+        while first < positions.len() && self.draft(self.counts[positions[first]], form, allowance)?.is_none() {
             first += 1;
         }
         Ok(positions.split_off(first))

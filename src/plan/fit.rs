@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::allowance::Allowance;
 use super::build::{Built, Choice, Draft, Part};
+use super::placement::MOST_WORK;
 use super::recompute::{Scheduling, hostable};
 use super::schedule::{Effort, Entry, Lasting, LowerBound, certificate, least_peak, low_peak, solve_from};
 use super::{Bound, Levers, Request};
@@ -15,16 +17,26 @@ const SEARCH_WORK: u64 = 400_000_000;
 /// A quick look is this much cheaper, and what follows it.
 const QUICK: u64 = 12;
 const THOROUGH: u64 = 3;
+/// The share of what may still be done that one search takes at most: of quick looks there are many.
+const QUICK_SHARE: u64 = 8;
+const THOROUGH_SHARE: u64 = 2;
+/// What a node of a program takes to build the problem of its schedule and the plan, in units of work.
+const NODE_WORK: u64 = 1_500;
 /// Times that a plan with little memory is searched for one with less.
 const SQUEEZES: usize = 6;
 /// The least by which a peak can be lower.
 const UNIT_BYTES: u64 = 256;
+/// Work that is worth it to see whether there is a plan at all.
+const POSSIBLE_WORK: u64 = 200_000_000;
 /// Times that a schedule is made for less memory because blocks did not pack as tightly as their sum.
 const PACKING_TRIES: usize = 6;
 
 /// Nodes from which a graph is large, or of middling size: fewer ways are tried.
 const LARGE: usize = 600;
 const MIDDLING: usize = 150;
+
+/// By what share of its memory one large program must be smaller than another to count as smaller.
+const LARGE_SHARE: u64 = 256;
 
 /// A plan with what was chosen for it.
 #[derive(Clone, Debug)]
@@ -54,7 +66,8 @@ impl Fit {
 pub(super) fn plain(draft: &Draft, request: &Request, budget_bytes: u64) -> Result<Fit, PlanError> {
     let choice = draft.plain();
     let room_bytes = Draft::room_bytes(budget_bytes, draft.fixed_bytes(request, &choice.hosted, false)?);
-    Ok(Fit { built: draft.build_within(request, &choice, room_bytes.unwrap_or(0))?, choice, entries: Vec::new() })
+    let built = draft.build(request, &choice, room_bytes.unwrap_or(0), MOST_WORK)?;
+    Ok(Fit { built, choice, entries: Vec::new() })
 }
 
 /// Whether there are so many nodes that fewer ways are tried.
@@ -71,18 +84,21 @@ pub(super) fn size(draft: &Draft) -> usize {
     }
 }
 
-fn effort(operations: usize, cheaper: u64) -> Effort {
+fn effort(operations: usize, cheaper: u64, allowance: &Allowance) -> Effort {
     let squared = (operations * operations) as u64;
-    let search_work = (squared * 20_000).min(SEARCH_WORK) / cheaper;
+    let share = if cheaper == QUICK { QUICK_SHARE } else { THOROUGH_SHARE };
+    let search_work = ((squared * 20_000).min(SEARCH_WORK) / cheaper).min(allowance.left() / share);
     let bound_work = if cheaper == QUICK { 4 * operations.max(500) } else { 60_000.max(12 * operations) };
     Effort { search_work, bound_work, good_enough: 0.001 }
 }
 
 /// How hard to look for a plan.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct Look<'a> {
     /// By how much the search is cheaper than the longest.
     cheaper: u64,
+    /// What it may do at most.
+    allowance: &'a Allowance,
     /// No plan that takes longer is of use.
     most_ns: u64,
     /// Whether memory below the budget is worth the work of packing it.
@@ -95,7 +111,7 @@ fn schedule(
     request: &Request,
     budget_bytes: u64,
     (hosted, moves): (&BTreeSet<String>, bool),
-    Look { cheaper, most_ns, tightly }: Look,
+    Look { cheaper, allowance, most_ns, tightly }: Look<'_>,
     near: &[&Fit],
 ) -> Result<Option<Fit>, PlanError> {
     let fixed_bytes = draft.fixed_bytes(request, hosted, moves)?;
@@ -106,6 +122,7 @@ fn schedule(
         .iter()
         .map(|part| Scheduling::of(part, &part.storage.hosting(&part.graph, hosted), &request.costs, levers))
         .collect();
+    allowance.spend(NODE_WORK * draft.nodes() as u64);
     // What a step takes where the parts of it take this, and the nodes in it: each of them is rounded.
     let runs = draft.schedule.iter();
     let nodes: u64 = runs.clone().map(|&number| problems[number].problem.len() as u64).sum();
@@ -115,8 +132,10 @@ fn schedule(
     };
     if most_ns < u64::MAX && cheaper == QUICK {
         let bounds = problems.iter().map(|Scheduling { problem, .. }| {
-            let work = effort(problem.len(), cheaper).bound_work;
-            problem.plain_cost() as f64 + certificate(problem, room_bytes, work).extra_cost
+            let work = effort(problem.len(), cheaper, allowance).bound_work;
+            let bound_ns = problem.plain_cost() as f64 + certificate(problem, room_bytes, work).extra_cost;
+            allowance.spend(problem.work());
+            bound_ns
         });
         if is_slow(&bounds.collect::<Vec<_>>()) {
             return Ok(None);
@@ -128,25 +147,42 @@ fn schedule(
     let mut sequences = vec![Vec::new(); problems.len()];
     // Each program's room shrinks by what its blocks do not pack.
     let mut rooms = vec![room_bytes; problems.len()];
+    let mut peaks = rooms.clone();
     let mut anew = vec![true; problems.len()];
     for _ in 0..PACKING_TRIES {
         for (number, scheduling) in problems.iter().enumerate().filter(|&(number, _)| anew[number]) {
-            let known: Vec<_> = near.iter().map(|fit| fit.entries[number].clone()).collect();
-            let effort = effort(scheduling.problem.len(), cheaper);
-            let solution = solve_from(&scheduling.problem, rooms[number], effort, &known);
+            let mut known: Vec<_> = near.iter().map(|fit| fit.entries[number].clone()).collect();
+            // What did not pack is a start for less.
+            known.extend((!sequences[number].is_empty()).then(|| sequences[number].clone()));
+            let Scheduling { problem, .. } = scheduling;
+            let (effort, before) = (effort(problem.len(), cheaper, allowance), problem.work());
+            let solution = solve_from(problem, rooms[number], effort, &known);
+            allowance.spend(problem.work() - before);
             let Some(entries) = solution.entries else { return Ok(None) };
             choice.events[number] = scheduling.events(&entries);
             sequences[number] = entries;
             part_ns[number] = solution.cost as f64;
+            peaks[number] = solution.peak_bytes;
         }
         if is_slow(&part_ns) {
             return Ok(None);
         }
-        let mut built = draft.build_within(request, &choice, if tightly { 0 } else { room_bytes })?;
+        let pack_work = (MOST_WORK
+            / if tightly {
+                2
+            } else if cheaper == QUICK {
+                QUICK
+            } else {
+                THOROUGH
+            })
+        .min(allowance.left() / 2);
+        let mut built = draft.build(request, &choice, if tightly { 0 } else { room_bytes }, pack_work)?;
+        allowance.spend(built.work);
         let keeps = built.used_bytes.iter().all(|&used_bytes| used_bytes <= room_bytes);
         if !tightly && keeps && built.plan.peak_bytes > budget_bytes {
             // Programs that share several arenas may each be small enough, but not all together.
-            built = draft.build(request, &choice)?;
+            built = draft.build(request, &choice, 0, pack_work)?;
+            allowance.spend(built.work);
         }
         if built.plan.peak_bytes <= budget_bytes {
             return Ok(Some(Fit { built, choice, entries: sequences }));
@@ -154,7 +190,8 @@ fn schedule(
         for (number, &used_bytes) in built.used_bytes.iter().enumerate() {
             let over_bytes = used_bytes.saturating_sub(room_bytes);
             anew[number] = over_bytes > 0;
-            rooms[number] = rooms[number].saturating_sub(over_bytes);
+            // Below what the sequence needs, so that another one is found.
+            rooms[number] = rooms[number].min(peaks[number]).saturating_sub(over_bytes);
         }
         if !anew.contains(&true) {
             return Ok(None);
@@ -174,9 +211,9 @@ fn hosted_sets(draft: &Draft) -> Vec<BTreeSet<String>> {
     lengths.into_iter().map(|length| hostable[..length].iter().map(|(name, ..)| name.clone()).collect()).collect()
 }
 
-/// The same plan with its memory packed as tightly as it can be found.
-pub(super) fn packed(draft: &Draft, request: &Request, fit: Fit) -> Result<Fit, PlanError> {
-    let built = draft.build(request, &fit.choice)?;
+/// The same plan with its memory packed more tightly where that is found.
+pub(super) fn packed(draft: &Draft, request: &Request, fit: Fit, work: u64) -> Result<Fit, PlanError> {
+    let built = draft.build(request, &fit.choice, 0, work)?;
     Ok(if built.plan.peak_bytes < fit.built.plan.peak_bytes { Fit { built, ..fit } } else { fit })
 }
 
@@ -187,6 +224,7 @@ pub(super) fn quick(
     budget_bytes: u64,
     (most_ns, offload): (u64, bool),
     near: &[&Fit],
+    allowance: &Allowance,
 ) -> Result<Option<Fit>, PlanError> {
     let mut best: Option<Fit> = None;
     let best_ns = |best: &Option<Fit>| best.as_ref().map_or(most_ns, |best| best.built.plan.predicted_step_ns);
@@ -197,10 +235,18 @@ pub(super) fn quick(
             *best = Some(fit);
         }
     };
-    let look = |most_ns| Look { cheaper: QUICK, most_ns, tightly: false };
+    // Something is left for the ways that follow.
+    let schedule = |way: (&BTreeSet<String>, bool), most_ns: u64| {
+        let own = if offload { allowance.share(2) } else { allowance.share(1) };
+        let given = own.left();
+        let look = Look { cheaper: QUICK, allowance: &own, most_ns, tightly: false };
+        let fit = schedule(draft, request, budget_bytes, way, look, near);
+        allowance.spend(given - own.left());
+        fit
+    };
     let nothing = BTreeSet::new();
     if request.levers.recompute {
-        consider(schedule(draft, request, budget_bytes, (&nothing, false), look(most_ns), near)?, &mut best);
+        consider(schedule((&nothing, false), most_ns)?, &mut best);
     }
     if offload {
         let mut worse = 0;
@@ -208,8 +254,11 @@ pub(super) fn quick(
         let last = sets.len() - 1;
         let looked_at = |&(i, _): &(usize, _)| i == 0 || i == last || !is_large(draft);
         for (_, hosted) in sets.into_iter().enumerate().filter(looked_at) {
+            if allowance.is_spent() {
+                break;
+            }
             let before = best.as_ref().map(|best| best.built.plan.predicted_step_ns);
-            consider(schedule(draft, request, budget_bytes, (&hosted, true), look(best_ns(&best)), near)?, &mut best);
+            consider(schedule((&hosted, true), best_ns(&best))?, &mut best);
             // More in the host tier than is good gets worse and worse.
             let after = best.as_ref().map(|best| best.built.plan.predicted_step_ns);
             worse = if after.is_some() && after == before { worse + 1 } else { 0 };
@@ -228,8 +277,9 @@ pub(super) fn thorough(
     budget_bytes: u64,
     choice: &Choice,
     near: &[&Fit],
+    allowance: &Allowance,
 ) -> Result<Option<Fit>, PlanError> {
-    let look = Look { cheaper: THOROUGH, most_ns: u64::MAX, tightly: false };
+    let look = Look { cheaper: THOROUGH, allowance, most_ns: u64::MAX, tightly: false };
     schedule(draft, request, budget_bytes, (&choice.hosted, choice.moves), look, near)
 }
 
@@ -241,6 +291,7 @@ pub(super) fn least(
     request: &Request,
     both: bool,
     mut most_bytes: [u64; 2],
+    allowance: &Allowance,
 ) -> Result<Vec<Fit>, PlanError> {
     let mut ways = Vec::new();
     // Where everything can move, nothing needs less; on small graphs the staging for that may be more than it saves.
@@ -257,24 +308,29 @@ pub(super) fn least(
         let levers = Levers { offload: moves, ..request.levers };
         let (mut events, mut sequences) = (Vec::new(), Vec::new());
         let most_bytes = &mut most_bytes[usize::from(!moves)];
+        // To pack large programs takes too long for a little less.
+        let worth_bytes = *most_bytes - if large { *most_bytes / LARGE_SHARE } else { 0 };
         let fixed_bytes = draft.fixed_bytes(request, &hosted, moves)?;
         let mut live_bytes = 0;
         for part in &draft.parts {
             let storage = part.storage.hosting(&part.graph, &hosted);
             let scheduling = Scheduling::of(part, &storage, &request.costs, levers);
-            if fixed_bytes + scheduling.problem.floor_bytes().max(live_bytes) >= *most_bytes {
+            if fixed_bytes + scheduling.problem.floor_bytes().max(live_bytes) >= worth_bytes {
                 break;
             }
-            let (entries, peak_bytes) = least_peak(&scheduling.problem, effort(scheduling.problem.len(), QUICK));
+            let effort = effort(scheduling.problem.len(), QUICK, allowance);
+            let (entries, peak_bytes) = least_peak(&scheduling.problem, effort);
+            allowance.spend(scheduling.problem.work());
             live_bytes = live_bytes.max(peak_bytes);
             events.push(scheduling.events(&entries));
             sequences.push(entries);
         }
-        if sequences.len() < draft.parts.len() || fixed_bytes + live_bytes >= *most_bytes {
+        if sequences.len() < draft.parts.len() || fixed_bytes + live_bytes >= worth_bytes {
             continue;
         }
         let choice = Choice { hosted, moves, events };
-        let built = draft.build(request, &choice)?;
+        let built = draft.build(request, &choice, 0, (MOST_WORK / 8).min(allowance.left() / 2))?;
+        allowance.spend(built.work + NODE_WORK * draft.nodes() as u64);
         *most_bytes = built.plan.peak_bytes.min(*most_bytes);
         found.push(Fit { built, choice, entries: sequences });
     }
@@ -282,18 +338,18 @@ pub(super) fn least(
 }
 
 /// The same choice of what is in the host tier with less and less memory, in steps that shrink where nothing is found.
-pub(super) fn squeezed(draft: &Draft, request: &Request, fit: Fit) -> Result<Fit, PlanError> {
+pub(super) fn squeezed(draft: &Draft, request: &Request, fit: Fit, allowance: &Allowance) -> Result<Fit, PlanError> {
     let mut fit = fit;
-    if is_large(draft) {
-        return Ok(fit);
-    }
     let (hosted, moves) = (fit.choice.hosted.clone(), fit.choice.moves);
     let fixed_bytes = draft.fixed_bytes(request, &hosted, moves)?;
     let mut share = 16;
     for _ in 0..SQUEEZES {
+        if allowance.is_spent() {
+            break;
+        }
         let peak_bytes = fit.built.plan.peak_bytes;
         let step_bytes = (peak_bytes.saturating_sub(fixed_bytes) / share).max(UNIT_BYTES);
-        let look = Look { cheaper: QUICK, most_ns: u64::MAX, tightly: true };
+        let look = Look { cheaper: QUICK, allowance, most_ns: u64::MAX, tightly: true };
         match schedule(draft, request, peak_bytes - step_bytes, (&hosted, moves), look, &[&fit])? {
             Some(lower) => fit = lower,
             None if step_bytes == UNIT_BYTES => break,
@@ -336,18 +392,23 @@ fn keeps(
         return Ok(false);
     }
     let mut enough_bytes = room_bytes;
+    let allowance = Allowance::new(POSSIBLE_WORK);
     for _ in 0..PACKING_TRIES {
         let mut events = Vec::new();
         for scheduling in &problems {
-            let work = effort(scheduling.problem.len(), QUICK);
-            let (entries, peak_bytes) = low_peak(&scheduling.problem, work, enough_bytes);
+            let Scheduling { problem, .. } = scheduling;
+            let (effort, before) = (effort(problem.len(), QUICK, &allowance), problem.work());
+            let (entries, peak_bytes) = low_peak(problem, effort, enough_bytes);
+            allowance.spend(problem.work() - before);
             if peak_bytes > room_bytes {
                 return Ok(false);
             }
             events.push(scheduling.events(&entries));
         }
         let choice = Choice { hosted: hosted.clone(), moves, events };
-        let peak_bytes = draft.build_within(request, &choice, room_bytes)?.plan.peak_bytes;
+        let built = draft.build(request, &choice, room_bytes, (MOST_WORK / QUICK).min(allowance.left()))?;
+        allowance.spend(built.work);
+        let peak_bytes = built.plan.peak_bytes;
         if peak_bytes <= budget_bytes {
             return Ok(true);
         }
@@ -372,7 +433,7 @@ pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64, choice:
             let part = &draft.parts[number];
             let scheduling = Scheduling::of(part, &part.storage, &request.costs, request.levers);
             let problem = scheduling.problem.with_lasting(lasting(draft, part, request));
-            let work = effort(problem.len(), 1).bound_work;
+            let work = effort(problem.len(), 1, &Allowance::new(0)).bound_work;
             let LowerBound { extra_cost, price, .. } = certificate(&problem, room_bytes, work);
             let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
             // Each operation counts in whole nanoseconds here, so up to half of one too many.

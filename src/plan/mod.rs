@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod account_tests;
+mod allowance;
 pub mod bench;
 mod build;
 mod candidates;

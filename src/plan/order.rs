@@ -19,7 +19,7 @@ impl Dependencies {
     /// version.
     fn of(graph: &Graph, storage: &Storage) -> Dependencies {
         let count = graph.nodes().len();
-        let mut before = vec![BTreeSet::new(); count];
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
         let mut writer: Vec<Option<usize>> = vec![None; graph.values().len()];
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.values().len()];
         let mut runs = vec![false; count];
@@ -43,12 +43,14 @@ impl Dependencies {
             }
         }
         let mut after = vec![Vec::new(); count];
-        for (n, earlier) in before.iter().enumerate() {
-            for &e in earlier {
+        for (n, earlier) in before.iter_mut().enumerate() {
+            earlier.sort_unstable();
+            earlier.dedup();
+            for &e in &*earlier {
                 after[e].push(n);
             }
         }
-        Dependencies { before: before.into_iter().map(|set| set.into_iter().collect()).collect(), after, runs }
+        Dependencies { before, after, runs }
     }
 
     /// Nodes in an order in which each follows all it depends on; `next` chooses among those that are ready.

@@ -19,12 +19,21 @@ use crate::error::PlanError;
 const CLOSE_BYTES: u64 = 400;
 const CLOSE_NS: u64 = 1000;
 /// Halvings at most, on small graphs and on larger ones.
-const HALVINGS: [usize; 3] = [16, 8, 7];
+const HALVINGS: [usize; 3] = [16, 10, 10];
 /// Halvings in which all numbers of micro-batches and all forms are looked at; later only those near the plans below and
 /// above.
 const WIDE: usize = 2;
+/// A halving is worth as much work as the first ones where the plan below is slower than the one above by this share of it.
+const STEEP: u64 = 4;
 /// How near.
 const NEAR: usize = 1;
+
+/// Work of the parts of a search, in units of about a nanosecond: the plans with the smallest budgets; the quickest plan at such
+/// a budget; and halvings, the wide ones and the others.
+const LEAST_WORK: u64 = 600_000_000;
+const QUICKEST_WORK: u64 = 400_000_000;
+const WIDE_WORK: u64 = 900_000_000;
+const NARROW_WORK: u64 = 400_000_000;
 
 /// Plans a step under a budget.
 ///
@@ -53,8 +62,8 @@ pub(super) struct Search<'a> {
     without_host: Option<Rc<Fit>>,
     /// The plan at that budget.
     turn: Option<Rung>,
-    /// The plan at the smallest budget.
-    lowest: Option<Rung>,
+    /// The plan at the smallest budget, below the next larger budget that was looked up.
+    lowest: Option<(u64, Rc<Fit>)>,
     /// What was found after so many halvings from a budget on, with offload or without.
     found: BTreeMap<(usize, u64, bool), Option<Rc<Fit>>>,
 }
@@ -77,7 +86,7 @@ impl<'a> Search<'a> {
         let mut candidates = Candidates::new(source, request)?;
         let Some(mut fastest) = candidates.unlimited()? else { return Err(candidates.refusal()) };
         let unconstrained = candidates.unconstrained(&fastest)?;
-        let least = candidates.least()?;
+        let least = candidates.least(LEAST_WORK)?;
         let (mut least, without_host) =
             least.map_or_else(|| (fastest.clone(), None), |found| (found.fit, found.without_host));
         if fastest.peak_bytes() < least.peak_bytes() {
@@ -124,7 +133,7 @@ impl<'a> Search<'a> {
 
     /// The plan for a budget between the smallest and the need of the fastest plan.
     fn within(&mut self, budget_bytes: u64) -> Result<Rc<Fit>, PlanError> {
-        let (lowest, fastest) = (self.lowest()?, Rung::of(&self.fastest));
+        let (lowest, fastest) = (Rung::of(&self.least), Rung::of(&self.fastest));
         // Where the device has no memory of its own, moving values to the host frees nothing: only for budgets that nothing
         // else keeps, or where such a plan is faster than what is possible without at a little more.
         let Some(turn) = self.turn()? else {
@@ -138,28 +147,17 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The plan at the smallest budget: what was found to need least memory may take very long.
-    fn lowest(&mut self) -> Result<Rung, PlanError> {
-        if let Some(lowest) = &self.lowest {
-            return Ok(lowest.clone());
-        }
-        let least = self.least.clone();
-        let offload = self.candidates.request.levers.offload;
-        let lowest = self.quickest_at(Rung::of(&least), offload, &least)?;
-        self.lowest = Some(lowest.clone());
-        Ok(lowest)
-    }
-
-    /// The same budget with the fastest plan that is found for it, also starting from `near`.
-    fn quickest_at(&mut self, rung: Rung, offload: bool, near: &Fit) -> Result<Rung, PlanError> {
-        let step_ns = (self.fastest.step_ns(), rung.fit.step_ns());
+    /// The same budget with the fastest plan that is found for it, unless it is faster than `least_ns`.
+    fn quickest_at(&mut self, rung: Rung, offload: bool, least_ns: u64) -> Result<Rung, PlanError> {
+        let step_ns = (least_ns, rung.fit.step_ns());
         let wanted = Wanted {
             budget_bytes: rung.budget_bytes,
             offload,
             step_ns,
             positions: self.candidates.positions(),
             forms: Vec::new(),
-            near: &[near, &*self.least],
+            near: &[&*rung.fit, &*self.least],
+            work: QUICKEST_WORK,
         };
         let found = self.candidates.cheapest(&wanted)?.filter(|found| is_between(found, step_ns));
         Ok(match found {
@@ -176,16 +174,22 @@ impl<'a> Search<'a> {
         }
         if self.turn.is_none() {
             let mut rung = Rung::of(&without_host);
-            let lowest = self.lowest()?;
-            if lowest.fit.step_ns() < rung.fit.step_ns() {
-                rung.fit = lowest.fit;
+            if self.least.step_ns() < rung.fit.step_ns() {
+                rung.fit = self.least.clone();
             }
-            for offload in [false, true] {
-                rung = self.quickest_at(rung, offload, &without_host)?;
-            }
-            self.turn = Some(rung);
+            self.turn = Some(self.quickest_at(rung, true, self.fastest.step_ns())?);
         }
         Ok(self.turn.clone())
+    }
+
+    /// The plan at the smallest budget, for what was found to need least memory may take very long; none that is faster than
+    /// `above`, the next one that was looked up.
+    fn lowest(&mut self, above: &Rung, offload: bool) -> Result<Rc<Fit>, PlanError> {
+        if self.lowest.as_ref().is_none_or(|(budget_bytes, _)| *budget_bytes != above.budget_bytes) {
+            let lowest = self.quickest_at(Rung::of(&self.least), offload, above.fit.step_ns())?;
+            self.lowest = Some((above.budget_bytes, lowest.fit));
+        }
+        Ok(self.lowest.as_ref().map_or_else(|| self.least.clone(), |(_, fit)| fit.clone()))
     }
 
     /// The plan for a budget from that of `below` on and below that of `above`.
@@ -214,7 +218,13 @@ impl<'a> Search<'a> {
                     let positions = self.positions(&below.fit, &above.fit, halving);
                     let near = [&*below.fit, &*above.fit];
                     let forms = if halving < WIDE { Vec::new() } else { near.map(Fit::form).to_vec() };
-                    let wanted = Wanted { budget_bytes: half_bytes, offload, step_ns, positions, forms, near: &near };
+                    let work = if halving < WIDE || step_ns.1 - step_ns.0 > step_ns.0 / STEEP {
+                        WIDE_WORK
+                    } else {
+                        NARROW_WORK
+                    };
+                    let wanted =
+                        Wanted { budget_bytes: half_bytes, offload, step_ns, positions, forms, near: &near, work };
                     let found = self.candidates.cheapest(&wanted)?.filter(|found| is_between(found, step_ns));
                     self.found.entry(key).or_insert(found.map(Rc::new)).clone()
                 }
@@ -230,7 +240,7 @@ impl<'a> Search<'a> {
                 below = half;
             }
         }
-        Ok(below.fit)
+        if Rc::ptr_eq(&below.fit, &self.least) { self.lowest(&above, offload) } else { Ok(below.fit) }
     }
 
     /// Numbers of micro-batches that may be best between two plans.

@@ -2,6 +2,7 @@
 
 use super::super::build::{Choice, Draft};
 use super::super::lifetime::Event;
+use super::super::placement::MOST_WORK;
 use super::super::toy::Chain;
 use super::super::{Bound, Command, CostModel, Form, Lever, Levers, Limits, Planned, Reason, Request, check};
 use super::*;
@@ -23,7 +24,7 @@ fn planned() -> Planned {
     let at = first_backward_use(graph, &events, fetched);
     events.insert(at, Event::Fetch(fetched));
     let choice = Choice { events: vec![events, plain.events[1].clone()], moves: true, ..plain };
-    let mut planned = draft.planned(draft.build(&request, &choice).expect("a plan").plan);
+    let mut planned = draft.planned(draft.build(&request, &choice, 0, MOST_WORK).expect("a plan").plan);
     let plan = &mut planned.plan;
     let reason = |command: usize, lever, name: &str, absent_commands| Reason {
         program: 0,

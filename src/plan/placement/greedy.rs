@@ -6,8 +6,6 @@ use super::{Interval, Packing, clear_of_cut};
 const IMPROVE_WORK: u64 = 4_000_000;
 /// Orders that the search for a better one may try.
 const IMPROVE_ROUNDS: usize = 400;
-/// Steps after which no further order is tried.
-const ORDERS_WORK: u64 = 250_000_000;
 /// Placed intervals per run of the list of those placed: few enough to make room quickly, enough to skip many at once.
 const RUN_LENGTH: usize = 128;
 
@@ -47,6 +45,13 @@ struct Placed {
     end: usize,
 }
 
+impl Placed {
+    /// Where many lie at one offset, one after the other in time, neighbors in this order are needed at about the same time.
+    fn key(&self) -> (u64, usize) {
+        (self.offset, self.start)
+    }
+}
+
 /// Neighbors in the order of offsets, and the times outside which none of them is needed.
 struct Run {
     placed: Vec<Placed>,
@@ -70,7 +75,7 @@ pub(super) struct Packer<'a> {
     /// size, as most values of a training step are needed around its middle.
     runs: Vec<Run>,
     /// Steps taken so far.
-    work: u64,
+    pub(super) work: u64,
 }
 
 impl<'a> Packer<'a> {
@@ -79,15 +84,15 @@ impl<'a> Packer<'a> {
         Packer { intervals, chunk_bytes, runs: Vec::new(), work: 0 }
     }
 
-    /// The best of all orders, improved by search where it takes more than `target_bytes`.
-    pub(super) fn pack(&mut self, target_bytes: u64) -> Packing {
+    /// The best of all orders, improved by search where it takes more than `target_bytes`. No further order is tried after so many
+    /// steps of work.
+    pub(super) fn pack(&mut self, target_bytes: u64, work: u64) -> Packing {
         let mut best: Option<(Packing, Vec<usize>)> = None;
         for key in ORDERS {
             let mut order: Vec<_> = (0..self.intervals.len()).collect();
             order.sort_by_cached_key(|&i| (key(&self.intervals[i]), i));
             for fit in [Fit::First, Fit::Best] {
-                if best.as_ref().is_some_and(|(kept, _)| kept.total_bytes() <= target_bytes) || self.work > ORDERS_WORK
-                {
+                if best.as_ref().is_some_and(|(kept, _)| kept.total_bytes() <= target_bytes) || self.work > work {
                     break;
                 }
                 let packing = self.greedy(&order, fit);
@@ -116,16 +121,16 @@ impl<'a> Packer<'a> {
             }
             chunks[chunk] = chunks[chunk].max(offset % self.chunk_bytes + interval.size_bytes);
         }
-        Packing { offsets, chunks, chunk_bytes: self.chunk_bytes }
+        Packing { offsets, chunks, chunk_bytes: self.chunk_bytes, work: 0 }
     }
 
     fn insert(&mut self, placed: Placed) {
-        let at = self.runs.partition_point(|run| run.placed[0].offset <= placed.offset).saturating_sub(1);
+        let at = self.runs.partition_point(|run| run.placed[0].key() <= placed.key()).saturating_sub(1);
         let Some(run) = self.runs.get_mut(at) else {
             self.runs.push(Run::new(vec![placed]));
             return;
         };
-        let within = run.placed.partition_point(|other| other.offset <= placed.offset);
+        let within = run.placed.partition_point(|other| other.key() <= placed.key());
         run.placed.insert(within, placed);
         run.start = run.start.min(placed.start);
         run.end = run.end.max(placed.end);

@@ -17,7 +17,8 @@ use greedy::Packer;
 /// Steps of work, about a nanosecond each, that the branch and bound may take per interval and in total. Where nothing
 /// is gained all of them are taken, so few intervals are not worth many.
 const FIT_WORK_EACH: u64 = 1_000_000;
-const FIT_WORK: u64 = 200_000_000;
+/// Steps that are worth it where the smallest space is wanted, for the greedy orders and for the branch and bound.
+pub(super) const MOST_WORK: u64 = 200_000_000;
 /// Intervals, summed over the sections that they cross, up to which the branch and bound is of use: one descent of it
 /// takes this many steps times the number of intervals at worst.
 const FIT_CROSSINGS: usize = 100_000;
@@ -42,6 +43,8 @@ pub(super) struct Packing {
     pub(super) chunks: Vec<u64>,
     /// Where the space is cut.
     pub(super) chunk_bytes: u64,
+    /// Steps of work that this took.
+    pub(super) work: u64,
 }
 
 impl Packing {
@@ -51,7 +54,7 @@ impl Packing {
             let used_bytes = &mut chunks[(offset / chunk_bytes) as usize];
             *used_bytes = (offset % chunk_bytes + interval.size_bytes).max(*used_bytes);
         }
-        Packing { offsets, chunks, chunk_bytes }
+        Packing { offsets, chunks, chunk_bytes, work: 0 }
     }
 
     /// Bytes of all chunks.
@@ -66,12 +69,15 @@ impl Packing {
 ///
 /// Where one chunk is not enough, chunks that hold so many of the largest interval and nothing more often waste less: sizes
 /// within a model are mostly fractions of one another.
-pub(super) fn pack_programs(programs: &[(Vec<Interval>, u64)], chunk_bytes: u64) -> Vec<Packing> {
+///
+/// For each of them, the greedy orders and the branch and bound may take about so many steps of `work`.
+pub(super) fn pack_programs(programs: &[(Vec<Interval>, u64)], chunk_bytes: u64, work: u64) -> Vec<Packing> {
     let peak_bytes = programs.iter().map(|&(_, peak_bytes)| peak_bytes).max().unwrap_or(0);
     let pack_into = |chunk_bytes: u64| -> Vec<Packing> {
         let enough_bytes = if peak_bytes <= chunk_bytes { peak_bytes } else { 0 };
-        let packings =
-            programs.iter().map(|(intervals, own_bytes)| pack(intervals, chunk_bytes, enough_bytes.max(*own_bytes)));
+        let packings = programs
+            .iter()
+            .map(|(intervals, own_bytes)| pack(intervals, chunk_bytes, enough_bytes.max(*own_bytes), work));
         packings.collect()
     };
     let largest = programs.iter().flat_map(|(intervals, _)| intervals).map(|interval| interval.size_bytes).max();
@@ -103,21 +109,27 @@ pub(super) fn largest_chunks(packings: &[Packing]) -> Vec<u64> {
 /// Packs intervals into a space of at most `target_bytes` or, where none is found, into the smallest that is. The
 /// target is a budget, or the most bytes needed at one time where the smallest space is wanted. Each interval fits a
 /// chunk.
-pub(super) fn pack(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64) -> Packing {
-    let work = (FIT_WORK_EACH * intervals.len() as u64).min(FIT_WORK);
-    pack_with(intervals, chunk_bytes, target_bytes, work)
+pub(super) fn pack(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64, work: u64) -> Packing {
+    let fit_work = (FIT_WORK_EACH * intervals.len() as u64).min(work);
+    pack_with(intervals, chunk_bytes, target_bytes, (work, fit_work))
 }
 
-/// As [`pack`], with so many steps of work for the branch and bound.
-pub(super) fn pack_with(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64, work: u64) -> Packing {
-    let mut packing = Packer::new(intervals, chunk_bytes).pack(target_bytes);
-    let most_bytes = packing.total_bytes();
-    if most_bytes <= target_bytes {
-        return packing;
-    }
-    if let Some(offsets) = tighten(intervals, &packing, (target_bytes, most_bytes - 1), work) {
+/// As [`pack`], with so many steps of work for the orders, and for the branch and bound.
+pub(super) fn pack_with(
+    intervals: &[Interval],
+    chunk_bytes: u64,
+    target_bytes: u64,
+    (orders_work, fit_work): (u64, u64),
+) -> Packing {
+    let mut packer = Packer::new(intervals, chunk_bytes);
+    let mut packing = packer.pack(target_bytes, orders_work);
+    let (most_bytes, mut left) = (packing.total_bytes(), fit_work);
+    if most_bytes > target_bytes
+        && let Some(offsets) = tighten(intervals, &packing, (target_bytes, most_bytes - 1), &mut left)
+    {
         packing = Packing::new(intervals, offsets, chunk_bytes);
     }
+    packing.work = packer.work + (fit_work - left);
     packing
 }
 
@@ -134,7 +146,7 @@ pub(super) fn pack_loosely(intervals: &[Interval], chunk_bytes: u64) -> Packing 
         live_bytes
     });
     let peak_bytes = peaks.max().unwrap_or(0);
-    Packer::new(intervals, chunk_bytes).pack(peak_bytes + peak_bytes / 8)
+    Packer::new(intervals, chunk_bytes).pack(peak_bytes + peak_bytes / 8, MOST_WORK)
 }
 
 /// Offsets in the smallest space found of at most `most_bytes`; `None` if that is too small.
@@ -142,7 +154,7 @@ fn tighten(
     intervals: &[Interval],
     packing: &Packing,
     (target_bytes, most_bytes): (u64, u64),
-    mut work: u64,
+    work: &mut u64,
 ) -> Option<Vec<u64>> {
     let mut offsets = packing.offsets.clone();
     let mut good_enough_bytes = target_bytes.min(most_bytes);
@@ -157,7 +169,7 @@ fn tighten(
             continue;
         }
         let most_bytes_here = most_bytes.min(placed_bytes - 1);
-        let found = smallest(&own, packing.chunk_bytes, (good_enough_bytes, most_bytes_here), &mut work);
+        let found = smallest(&own, packing.chunk_bytes, (good_enough_bytes, most_bytes_here), work);
         if found.is_none() && placed_bytes > most_bytes {
             return None;
         }

@@ -143,14 +143,18 @@ impl<'a> Chain<'a> {
         };
         let mut segments: Vec<_> = self.segments.iter().map(taken).collect();
         if !self.alike {
-            return Tables::new(segments, false, LEVELS);
+            let tables = Tables::new(segments, false, LEVELS);
+            self.problem.spend(tables.work());
+            return tables;
         }
         // The first is taken for one like the others, and so is the last, which may be smaller.
         let (count, inner) = (segments.len(), segments[1]);
         segments[0] = inner;
         let saved = (self.segments[count - 1].saved_bytes / self.unit_bytes) as usize;
         segments[count - 1] = Taken { saved, ..inner };
-        Tables::new(segments, true, table_levels(count, inner.saved > 0))
+        let tables = Tables::new(segments, true, table_levels(count, inner.saved > 0));
+        self.problem.spend(tables.work());
+        tables
     }
 
     /// One sequence for each of several amounts of memory, from least to most; of each, those that differ.

@@ -10,6 +10,13 @@ use super::problem::Problem;
 
 /// Costs are multiplied by this, so that prices of single bytes are not rounded away.
 const SCALE_BITS: u32 = 60;
+/// By what prices grow until memory is empty enough, and how often at most.
+const GROWTH: f64 = 4.0;
+const GROWTHS: usize = 30;
+/// Lines that are looked at then, at most.
+const NARROWINGS: usize = 24;
+/// What an edge of a network takes in a minimum cut, in units of work.
+const EDGE_WORK: u64 = 12;
 
 /// What becomes of a value at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +124,7 @@ impl<'a> Moment<'a> {
             let capacity = (price * bytes as f64 * self.scale) as u64;
             self.network.set_capacity(edge, capacity.min(most));
         }
+        self.problem.spend(EDGE_WORK * self.network.len() as u64);
         let cost = self.network.minimum_cut() as f64 / self.scale;
         let kept = (0..self.nodes.len()).filter(|&at| self.fate(at, price) == Fate::Kept);
         let kept: u64 = kept.map(|at| self.priced[at].1).sum();
@@ -156,42 +164,76 @@ impl<'a> Moment<'a> {
 
     /// The highest lower bound over all prices on what must be spent beyond running everything once, and the price.
     /// Infinite where the operands alone are above the budget.
+    ///
+    /// The bound is concave in the price and consists of lines, one for each cut. Two cuts that keep too much and little
+    /// enough give two lines; the price at which these meet is looked at next, until no other line lies below it
+    /// (Newton's method as in Dinkelbach, "On nonlinear fractional programming", 1967).
     pub(crate) fn bound(&mut self, budget_bytes: u64) -> (f64, f64) {
         let Some(room) = budget_bytes.checked_sub(self.operand_bytes) else { return (f64::INFINITY, f64::INFINITY) };
         let mut best = (0.0, 0.0);
-        let (_, kept) = self.least_cost(0.0);
-        if kept <= room {
-            return best;
-        }
-        let total = self.problem.plain_cost().max(1) as f64;
-        let bytes: u64 = self.priced.iter().map(|&(_, bytes, _)| bytes).sum();
         let mut look = |price: f64, moment: &mut Self| {
             let (cost, kept) = moment.least_cost(price);
             let value = cost - price * room as f64;
             if value > best.0 {
                 best = (value, price);
             }
-            kept
+            Line { price, value, slope: kept as f64 - room as f64 }
         };
-        // The price that just empties memory enough: doubled until it does, then narrowed.
-        let (mut low, mut high) = (0.0, total / bytes.max(1) as f64 / 64.0);
-        let mut tries = 0;
-        while look(high, self) > room {
-            (low, high) = (high, high * 2.0);
-            tries += 1;
-            if tries > 60 {
-                // Whatever a byte costs, more than the room is kept: nothing else can be done with it.
-                return (f64::INFINITY, high);
-            }
+        let mut low = look(0.0, self);
+        if low.slope <= 0.0 {
+            return best;
         }
-        for _ in 0..24 {
-            let middle = (low + high) / 2.0;
-            if look(middle, self) > room {
-                low = middle;
+        let total = self.problem.plain_cost().max(1) as f64;
+        let bytes: u64 = self.priced.iter().map(|&(_, bytes, _)| bytes).sum();
+        // Prices that grow until one empties memory enough.
+        let mut price = total / bytes.max(1) as f64 / 64.0;
+        let mut tries = 0;
+        let mut high = loop {
+            let line = look(price, self);
+            if line.slope <= 0.0 {
+                break line;
+            }
+            low = line;
+            price *= GROWTH;
+            tries += 1;
+            if tries > GROWTHS {
+                // Whatever a byte costs, more than the room is kept: nothing else can be done with it.
+                return (f64::INFINITY, price);
+            }
+        };
+        for _ in 0..NARROWINGS {
+            let (price, value) = low.meets(high);
+            if !(low.price < price && price < high.price) {
+                break;
+            }
+            let line = look(price, self);
+            // No line is below: rounding aside, this is the top.
+            if line.value >= value - value.abs() * 1e-9 {
+                break;
+            }
+            if line.slope > 0.0 {
+                low = line;
             } else {
-                high = middle;
+                high = line;
             }
         }
         best
+    }
+}
+
+/// What a cut is worth at prices around the one at which it was found.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    price: f64,
+    value: f64,
+    slope: f64,
+}
+
+impl Line {
+    /// The price at which two lines meet, and the value there.
+    fn meets(self, other: Line) -> (f64, f64) {
+        let at_zero = |line: Line| line.value - line.slope * line.price;
+        let price = (at_zero(other) - at_zero(self)) / (self.slope - other.slope);
+        (price, self.value + self.slope * (price - self.price))
     }
 }

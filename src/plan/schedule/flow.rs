@@ -32,6 +32,11 @@ impl Network {
         Network { first: vec![NONE; 2], edges: Vec::new(), level: Vec::new(), next: Vec::new(), queue: Vec::new() }
     }
 
+    /// Number of edges, both ways.
+    pub(super) fn len(&self) -> usize {
+        self.edges.len()
+    }
+
     /// A new node.
     pub(super) fn node(&mut self) -> u32 {
         self.first.push(NONE);

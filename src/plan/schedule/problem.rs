@@ -1,5 +1,7 @@
 //! What is to be scheduled: operations in their order, the values between them, and what it costs to have a value again.
 
+use std::cell::Cell;
+
 /// A problem of scheduling. Operations stand in the order in which each first runs, which schedules keep.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problem {
@@ -15,6 +17,9 @@ pub(crate) struct Problem {
     changer_ends: Vec<u32>,
     turn: usize,
     lasting: Vec<Lasting>,
+    /// Work done on it so far, in units of about a nanosecond. Searches are limited by counts, not by time, so that the same
+    /// problem has the same solution everywhere.
+    work: Cell<u64>,
 }
 
 /// Memory that is taken from the first operation to the last unless it is moved to the host tier. Only the bound looks
@@ -115,6 +120,16 @@ impl Problem {
         (problem.readers, problem.reader_ends) = joined(readers);
         (problem.changers, problem.changer_ends) = joined(changers);
         problem
+    }
+
+    /// Takes account of work.
+    pub(super) fn spend(&self, units: u64) {
+        self.work.set(self.work.get().saturating_add(units));
+    }
+
+    /// Work done on it so far, in units of about a nanosecond.
+    pub(crate) fn work(&self) -> u64 {
+        self.work.get()
     }
 
     /// Number of operations.

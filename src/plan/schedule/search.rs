@@ -49,6 +49,8 @@ pub(crate) struct Annealer<'a> {
 
 /// Evaluations between adjustments of the penalty, by how much it changes, and its limits.
 const ADJUSTMENT: u64 = 32;
+/// What a proposal takes besides the changes that it makes, in units of work; each entry is another, for the peak.
+const PROPOSAL_WORK: u64 = 250;
 const GROWTH: f64 = 1.1;
 const LEAST_FACTOR: f64 = 0.02;
 const MOST_FACTOR: f64 = 64.0;
@@ -263,19 +265,25 @@ impl<'a> Annealer<'a> {
         energy
     }
 
-    /// Anneals from `hot` to `cold` over so many evaluations. The penalty grows while the sequence is beyond the budget, and
+    /// Anneals from `hot` to `cold` with so much work in all. The penalty grows while the sequence is beyond the budget, and
     /// shrinks while it is not.
-    pub(crate) fn anneal(&mut self, evaluations: u64, hot: f64, cold: f64, penalty: Penalty) {
+    pub(crate) fn anneal(&mut self, work: u64, hot: f64, cold: f64, penalty: Penalty) {
         let mut factor: f64 = 1.0;
         let mut energy = self.energy(penalty, factor);
-        for i in 0..evaluations {
+        let (start, mut proposals) = (self.tracker.work(), 0);
+        for i in 0.. {
+            proposals += PROPOSAL_WORK + self.tracker.entries().len() as u64;
+            let spent = self.tracker.work() + proposals;
+            if spent >= work {
+                break;
+            }
             // A penalty that lets the sequence go back and forth across the budget: the best ones are close to it.
             if i % ADJUSTMENT == ADJUSTMENT - 1 {
                 let over = self.tracker.peak_bytes() > self.budget_bytes;
                 factor = if over { factor * GROWTH } else { factor / GROWTH }.clamp(LEAST_FACTOR, MOST_FACTOR);
                 energy = self.energy(penalty, factor);
             }
-            let temperature = hot * (cold / hot).powf(i as f64 / evaluations as f64);
+            let temperature = hot * (cold / hot).powf((spent - start) as f64 / (work - start) as f64);
             self.propose();
             if !self.tracker.has_changed() {
                 continue;
@@ -290,5 +298,6 @@ impl<'a> Annealer<'a> {
                 self.tracker.undo();
             }
         }
+        self.problem.spend(self.tracker.work() + proposals);
     }
 }

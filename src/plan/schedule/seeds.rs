@@ -4,6 +4,9 @@ use super::cut::{Fate, Moment};
 use super::problem::Problem;
 use super::sequence::Entry;
 
+/// What an operation takes where a sequence is made that makes values again, in units of work.
+const LAZY_WORK: u64 = 60;
+
 /// Every operation once; values of the host tier come before their first use.
 pub(crate) fn plain(problem: &Problem) -> Vec<Entry> {
     let mut entries: Vec<Entry> = (0..problem.len()).map(Entry::first).collect();
@@ -43,6 +46,7 @@ pub(crate) fn lazy(
     reuse: usize,
 ) -> Option<Vec<Entry>> {
     let most = most_entries(base);
+    problem.spend(LAZY_WORK * base.len() as u64);
     let mut entries = base.to_vec();
     // The last stage at which a value was made or used again; a stage later than all while it was not.
     let mut again = vec![usize::MAX; problem.values().len()];
@@ -88,13 +92,23 @@ pub(super) fn most_entries(base: &[Entry]) -> usize {
     (base.len() * 12).max(60_000)
 }
 
-/// Sequences from the cuts at a moment, for prices around the one that fits memory to the budget.
-pub(crate) fn of_moment(problem: &Problem, base: &[Entry], stage: usize, budget_bytes: u64) -> Vec<Vec<Entry>> {
+/// Sequences from the cuts at a moment, for prices around the one that fits memory to the budget: those closest to it first,
+/// until so much work is done on the problem.
+pub(crate) fn of_moment(
+    problem: &Problem,
+    base: &[Entry],
+    stage: usize,
+    budget_bytes: u64,
+    most_work: u64,
+) -> Vec<Vec<Entry>> {
     let mut moment = Moment::new(problem, stage, problem.len());
     let (_, price) = moment.bound(budget_bytes);
     let mut seeds = Vec::new();
     let mut known: Vec<Vec<Fate>> = Vec::new();
-    for factor in [0.7, 1.0, 1.05, 1.3, 1.7, 2.5, 4.0, 8.0, 32.0, 1024.0] {
+    for factor in [1.05, 1.7, 4.0, 1.0, 1.3, 2.5, 32.0, 0.7, 8.0, 1024.0] {
+        if problem.work() >= most_work {
+            break;
+        }
         let price = price * factor;
         if !price.is_finite() {
             continue;

@@ -66,6 +66,9 @@ pub(crate) struct Outcome {
     pub(crate) excess_bytes: u64,
 }
 
+/// What an entry takes in a run of the simulator, in units of work.
+const ENTRY_WORK: u64 = 14;
+
 /// Memory of an entry that nothing needs.
 pub(super) const SKIPPED: u64 = u64::MAX;
 
@@ -109,6 +112,7 @@ impl<'a> Simulator<'a> {
     /// What the sequence comes to under a budget. `self.memory` is then the bytes at each entry.
     pub(crate) fn run(&mut self, entries: &[Entry], budget_bytes: u64) -> Outcome {
         let problem = self.problem;
+        problem.spend(ENTRY_WORK * entries.len() as u64);
         let values = problem.values();
         self.live.fill(false);
         self.by_fetch.fill(false);

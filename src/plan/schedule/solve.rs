@@ -24,6 +24,13 @@ impl Default for Effort {
     }
 }
 
+impl Effort {
+    /// Runs of the local search that are worth their work, for sequences of this length.
+    fn starts(self, length: u64, most: u64) -> u64 {
+        (self.search_work / (LEAST_WORK * length.max(1))).min(most)
+    }
+}
+
 /// What was found for a budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Solution {
@@ -41,6 +48,13 @@ pub(crate) struct Solution {
 
 /// Runs of the local search from different seeds, before the last from the best.
 const STARTS: u64 = 8;
+/// Searches for a lower peak, one from what the other found.
+const TRIES: u64 = 16;
+/// Units of work for each entry of a sequence below which a run of the local search finds nothing: to take account of the
+/// sequence takes some already.
+const LEAST_WORK: u64 = 8_000;
+/// Work on sequences to start from that is done in any case, where there are so many.
+const LEAST_SEEDS_WORK: u64 = 10_000_000;
 /// How often values are made again earlier than they are used, where it is hard to find what fits.
 const EARLY: f64 = 0.08;
 
@@ -72,8 +86,10 @@ pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, k
     let mut pool =
         Pool { simulator, budget_bytes, price, seeds: Vec::new(), evaluations: 1, least_peak: plain.peak_bytes };
     let peak = (0..problem.len()).max_by_key(|&stage| (memory[stage], usize::MAX - stage)).unwrap_or(0);
+    // Sequences to start from may take as much work as the search from them.
+    let most_work = problem.work() + effort.search_work.max(LEAST_SEEDS_WORK);
     for &stage in solution.bound.moments.iter().take(2).chain([&peak, &problem.turn()]) {
-        seeds::of_moment(problem, &base, stage, budget_bytes).into_iter().for_each(|seed| pool.add(&seed));
+        seeds::of_moment(problem, &base, stage, budget_bytes, most_work).into_iter().for_each(|seed| pool.add(&seed));
     }
     let chain = Chain::new(problem, problem.turn());
     let fitting = chain.cheapest(&base, |entries| pool.peak(entries) <= budget_bytes);
@@ -92,7 +108,8 @@ fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: S
     let lower = problem.plain_cost() as f64 + solution.bound.extra_cost;
     let enough = |cost: u64| cost as f64 <= lower * (1.0 + effort.good_enough);
     let length = pool.seeds.first().map_or(1, |(_, entries)| entries.len() as u64);
-    let evaluations = effort.search_work / (600 + 2 * length) / (STARTS + 2);
+    let starts = effort.starts(length, STARTS);
+    let work = effort.search_work / (starts + 2);
     let mut price = pool.price;
     let mean = problem.plain_cost() as f64 / problem.len().max(1) as f64;
     let mut best: Option<(u64, Vec<Entry>)> = None;
@@ -109,21 +126,21 @@ fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: S
             note(Some((outcome.cost, seed.clone())), &mut best);
         }
     }
-    for start in 0..=STARTS {
+    for start in (0..=starts).filter(|_| starts > 0) {
         if best.as_ref().is_some_and(|&(cost, _)| enough(cost)) {
             break;
         }
         let seed = match &best {
-            Some((_, entries)) if start == STARTS || start == 1 => entries.clone(),
+            Some((_, entries)) if start == starts || start == 1 => entries.clone(),
             _ => pool.seeds[(start as usize / 2).min(pool.seeds.len() - 1)].1.clone(),
         };
-        let last = start == STARTS;
+        let last = start == starts;
         let mut annealer = Annealer::new(problem, budget_bytes, &seed, start + 1);
         annealer.early = if start > 0 && best.is_none() { EARLY } else { 0.0 };
         let (hot, share) = if last { (mean / 20.0, 2) } else { (mean * 0.3, 1) };
         // Where nothing was found yet, many moments may be too full.
         let sum = if best.is_none() { 0.2 * price } else { 0.0 };
-        annealer.anneal(evaluations * share, hot, mean / 400.0, Penalty { peak: 2.0 * price, sum });
+        annealer.anneal(work * share, hot, mean / 400.0, Penalty { peak: 2.0 * price, sum });
         pool.evaluations += annealer.evaluations;
         pool.least_peak = pool.least_peak.min(annealer.tracker().peak_bytes());
         note(annealer.best, &mut best);
@@ -207,8 +224,8 @@ pub(crate) fn low_peak(problem: &Problem, effort: Effort, enough_bytes: u64) -> 
     // Less and less, in steps that shrink where nothing is found.
     let price = problem.plain_cost() as f64 / best.0.max(1) as f64;
     let length = best.1.len() as u64;
-    let tries = 16;
-    let evaluations = effort.search_work / (600 + 2 * length) / tries;
+    let tries = effort.starts(length, TRIES);
+    let work = effort.search_work / tries.max(1);
     let mean = problem.plain_cost() as f64 / problem.len().max(1) as f64;
     let mut share = 16;
     for seed in 0..tries {
@@ -219,7 +236,7 @@ pub(crate) fn low_peak(problem: &Problem, effort: Effort, enough_bytes: u64) -> 
         let mut annealer = Annealer::new(problem, target, &best.1, seed + 1);
         annealer.early = if seed % 2 == 1 { EARLY } else { 0.0 };
         let penalty = Penalty { peak: 20.0 * price, sum: 2.0 * price };
-        annealer.anneal(evaluations, mean, mean / 100.0, penalty);
+        annealer.anneal(work, mean, mean / 100.0, penalty);
         match annealer.best {
             Some((_, entries)) => {
                 let peak_bytes = simulator.run(&entries, 0).peak_bytes;

@@ -94,6 +94,13 @@ impl Tables {
         tables
     }
 
+    /// Choices that were looked at to fill the tables.
+    pub(super) fn work(&self) -> u64 {
+        let count = self.segments.len() as u64;
+        let pairs = if self.alike { count * count } else { count * count * count / 6 };
+        pairs * self.levels as u64
+    }
+
     pub(super) fn levels(&self) -> usize {
         self.levels
     }

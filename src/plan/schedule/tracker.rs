@@ -33,7 +33,15 @@ pub(crate) struct Tracker<'a> {
     cost: u64,
     upload_bytes: u64,
     changes: Vec<Change>,
+    /// Work done so far, in units.
+    work: u64,
 }
+
+/// What an entry takes in the first account of a sequence, and what a change takes besides the entries that it moves or whose
+/// memory it changes, four to a unit.
+const ACCOUNT_WORK: u64 = 120;
+const CHANGE_WORK: u64 = 150;
+const ENTRIES_PER_UNIT: u64 = 4;
 
 /// Where a touch stands among those of its value.
 #[derive(Clone, Copy)]
@@ -57,6 +65,7 @@ impl<'a> Tracker<'a> {
             cost: problem.return_cost(),
             upload_bytes: problem.upload_bytes(),
             changes: Vec::new(),
+            work: ACCOUNT_WORK * entries.len() as u64,
         };
         tracker.account();
         tracker
@@ -291,6 +300,11 @@ impl<'a> Tracker<'a> {
         }
     }
 
+    /// Work done so far, in units.
+    pub(crate) fn work(&self) -> u64 {
+        self.work
+    }
+
     /// Forgets how to undo changes so far.
     pub(crate) fn commit(&mut self) {
         self.changes.clear();
@@ -315,12 +329,14 @@ impl<'a> Tracker<'a> {
 
     fn add(&mut self, from: usize, to: usize, bytes: u64) {
         if from < to {
+            self.work += (to - from) as u64 / ENTRIES_PER_UNIT;
             self.memory[from..to].iter_mut().for_each(|memory| *memory += bytes);
         }
     }
 
     fn take(&mut self, from: usize, to: usize, bytes: u64) {
         if from < to {
+            self.work += (to - from) as u64 / ENTRIES_PER_UNIT;
             self.memory[from..to].iter_mut().for_each(|memory| *memory -= bytes);
         }
     }
@@ -344,6 +360,7 @@ impl<'a> Tracker<'a> {
             Event::Fetch(value) => problem.values()[value].bytes,
         };
         let waiting = self.memory[position] + self.shared[position] - made;
+        self.work += CHANGE_WORK + 3 * (self.entries.len() - position) as u64 / ENTRIES_PER_UNIT;
         self.entries.insert(position, entry);
         self.memory.insert(position, waiting);
         self.shared.insert(position, 0);
@@ -387,6 +404,7 @@ impl<'a> Tracker<'a> {
     fn displace(&mut self, entry: Entry) {
         let problem = self.problem;
         let position = self.position(entry);
+        self.work += CHANGE_WORK + 3 * (self.entries.len() - position) as u64 / ENTRIES_PER_UNIT;
         self.take_cost(entry);
         match entry.event() {
             Event::Run(operation) => {

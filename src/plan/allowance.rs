@@ -1,0 +1,31 @@
+//! How much a search may do.
+
+use std::cell::Cell;
+
+/// Work that a search may still do, in units of about a nanosecond of one core. It is counted, not timed, so that the same
+/// request gets the same plan everywhere; what has no count of its own is charged what it takes by experience.
+#[derive(Debug)]
+pub(super) struct Allowance(Cell<u64>);
+
+impl Allowance {
+    pub(super) fn new(units: u64) -> Self {
+        Allowance(Cell::new(units))
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.0.get()
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.left() == 0
+    }
+
+    pub(super) fn spend(&self, units: u64) {
+        self.0.set(self.left().saturating_sub(units));
+    }
+
+    /// So much of what is left, for a part of the search; what that spends is to be spent here too.
+    pub(super) fn share(&self, divisor: u64) -> Self {
+        Allowance::new(self.left() / divisor)
+    }
+}
