@@ -1,4 +1,5 @@
-// loss = mean over rows (samples and classes) of 1 - (2 sum p t + smooth) / (sum p + sum t + smooth), sums over the row's pixels
+// loss = mean over rows (samples and classes) of 1 - (2 sum p t + smooth) / (sum p + sum t + smooth), sums over the row's pixels;
+// 0 for a row whose denominator is 0
 // With d the fraction and g = -grad_loss / rows * (2 t - d) / (sum p + sum t + smooth) the gradient for a probability:
 //   softmax: grad_input = p (g - sum of g p over the classes); sigmoid: grad_input = g p (1 - p)
 //
@@ -53,7 +54,9 @@ fn loss(
     }
     var added = LongSum();
     for (var row = split; row < params.rows; row += params.splits) {
-        add_term(&added, Term(1.0 - (2.0 * sums_[2u * row] + params.smooth_) / (sums_[2u * row + 1u] + params.smooth_)));
+        let total = sums_[2u * row + 1u] + params.smooth_;
+        let fraction = (2.0 * sums_[2u * row] + params.smooth_) / total;
+        add_term(&added, Term(1.0 - select(fraction, 1.0, total == 0.0)));
     }
     losses[split] = total_of(added).x * params.scale;
 }
@@ -183,7 +186,8 @@ fn by_probability(position: u32, c: u32, element: u32) -> Accum {
     let row = position / params.inner * params.classes + c;
     let total = Accum(sums_[2u * row + 1u]) + params.smooth_;
     let fraction = (2.0 * Accum(sums_[2u * row]) + params.smooth_) / total;
-    return params.scale * Accum(grad_loss[0]) * (fraction - 2.0 * target_at(position, c, element)) / total;
+    let gradient = params.scale * Accum(grad_loss[0]) * (fraction - 2.0 * target_at(position, c, element)) / total;
+    return select(gradient, 0.0, total == 0.0);
 }
 
 @compute @workgroup_size(64)

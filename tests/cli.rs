@@ -330,6 +330,26 @@ fn data_that_is_not_right_is_refused() {
 }
 
 #[test]
+fn labels_that_are_ignored_need_no_output() {
+    let fixture = Fixture::new();
+    let loss = "[loss]\nkind = \"cross-entropy\"\nignore_index = 255\n\n[optimizer]";
+    fixture.write("void.toml", MODEL.replace("[optimizer]", loss).as_bytes());
+    let labels: Vec<u8> = (0..60).map(|i| if i % 7 == 0 { 255 } else { i % 10 }).collect();
+    fixture.write("train-labels-idx1-ubyte", &idx(&[60], labels));
+    fixture.write("t10k-labels-idx1-ubyte", &idx(&[30], vec![255; 30]));
+    let (model, weights) = (fixture.path("void.toml"), fixture.path("w"));
+    let output = run(&fixture.train_args(&model, &["--json", "--save", weights.to_str().expect("UTF-8")]));
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary = last(&output);
+    assert_eq!((&summary["test_loss"], &summary["test_accuracy"]), (&0.0.into(), &Value::Null));
+    let mut args = fixture.train_args(&model, &["--weights", weights.to_str().expect("UTF-8")]);
+    args[0] = "eval";
+    assert_eq!(run(&args).status.code(), Some(0));
+    let plain = fixture.path("tiny.toml");
+    assert!(refused(&fixture.train_args(&plain, &[]), 2).contains("256 classes"));
+}
+
+#[test]
 fn an_unknown_device_is_refused() {
     let fixture = Fixture::new();
     let model = fixture.path("tiny.toml");

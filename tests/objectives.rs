@@ -179,11 +179,43 @@ fn weighted_and_masked_means_are_pytorchs() {
 #[test]
 fn a_step_in_which_no_label_counts_changes_nothing() {
     let data = dataset(&[2, 5, 7], Targets::label_maps(vec![9; SAMPLES * 35], 3, [5, 7]).ignoring(9));
-    let config = Config::default().loss(cross_entropy(0.0, Some(9), &[])).batch(SAMPLES).optimizer(Optimizer::sgd(0.1));
-    let mut trainer = Trainer::new(pixels(), config, Some("cpu")).expect("trainer");
-    let before = trainer.parameters_sha256().expect("parameters");
-    assert_eq!(trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step"), (0.0, None));
-    assert_eq!(trainer.parameters_sha256().expect("parameters"), before);
+    for loss in [cross_entropy(0.0, Some(9), &[]), Loss::Dice { sigmoid: false, smooth: 0.0, ignore_index: Some(9) }] {
+        let config = Config::default().loss(loss).batch(SAMPLES).optimizer(Optimizer::sgd(0.1));
+        let mut trainer = Trainer::new(pixels(), config, Some("cpu")).expect("trainer");
+        let before = trainer.parameters_sha256().expect("parameters");
+        assert_eq!(trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step"), (0.0, None));
+        assert_eq!(trainer.parameters_sha256().expect("parameters"), before);
+        let evaluation = trainer.evaluate(&data).expect("evaluate");
+        assert_eq!((evaluation.loss, evaluation.accuracy), (0.0, None));
+    }
+}
+
+/// Labels of 255 for void pixels, as Pascal VOC has them, are no classes, whatever the data count as such.
+#[test]
+fn labels_that_do_not_count_need_no_output() {
+    let Targets::Labels { labels, .. } = labels(&[5, 7]) else { panic!("labels") };
+    let void: Vec<u32> = labels.iter().map(|&label| if label == 0 { 255 } else { label }).collect();
+    let maps = |labels: &[u32], classes| Targets::label_maps(labels.to_vec(), classes, [5, 7]);
+    for loss in [
+        cross_entropy(0.1, Some(255), &[]),
+        cross_entropy(0.0, Some(255), &[1.0, 2.0, 0.5]),
+        Loss::Dice { sigmoid: false, smooth: 0.0, ignore_index: Some(255) },
+    ] {
+        let first = |targets: Targets| {
+            let (found, gradients) = first_step(&loss, &pixels(), &dataset(&[2, 5, 7], targets), 2, "cpu");
+            (found.loss.to_bits(), found.accuracy, found.evaluated.to_bits(), found.evaluated_accuracy, gradients)
+        };
+        assert_eq!(first(maps(&void, 256)), first(maps(&void, 3).ignoring(255)), "{loss}");
+        let mut stray = void.clone();
+        stray[36] = 3;
+        let mut trainer = Trainer::new(pixels(), Config::default().loss(loss.clone()).batch(SAMPLES), Some("cpu"));
+        let trainer = trainer.as_mut().expect("trainer");
+        let error = trainer.evaluate(&dataset(&[2, 5, 7], maps(&stray, 256))).expect_err("3 outputs").to_string();
+        assert!(
+            error.contains("`target` of sample 1 holds 3 at [0, 1]") && error.contains("0 to 2, and 255"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -93,7 +93,8 @@ impl Targets {
         Targets::label_maps(labels.into_iter().map(|label| label as u32).collect(), classes, shape)
     }
 
-    /// The same, where `label` says that nothing is asked of the model. The loss must ignore it, too.
+    /// The same, where `label` says that nothing is asked of the model, such as 255 for void pixels. The loss must ignore it, too:
+    /// see its `ignore_index`. It may be one of the classes, or none of them.
     #[must_use]
     pub fn ignoring(mut self, label: impl Into<i64>) -> Self {
         if let Targets::Labels { ignored, .. } = &mut self {
@@ -119,7 +120,8 @@ impl Targets {
         let wrong = |label: &u32| label >= classes && Some(*label) != *ignored;
         if let Some(at) = labels.iter().position(wrong) {
             return Err(DataError::Mismatch(format!(
-                "label {} of sample {} is out of range: with {classes} classes labels go from 0 to {}",
+                "label {0} of sample {1} is out of range: with {classes} classes labels go from 0 to {2}; where it is no class, \
+                 `Targets::ignoring({0})` says so",
                 shown_label(labels[at]),
                 at / shape.numel().max(1),
                 classes.saturating_sub(1)

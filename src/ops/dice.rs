@@ -31,7 +31,8 @@ pub enum Probabilities {
 /// | loss | `[1]` |
 /// | sums, for backward | `[N, C, 2]`: `Σ p t`, `Σ p + Σ t` |
 ///
-/// Labels stand for 1 at the label's class and 0 at the others. Each sample has its own sums, so that a batch can be split.
+/// Labels stand for 1 at the label's class and 0 at the others. Each sample has its own sums, so that a batch can be split. A class
+/// of a sample costs nothing where its fraction is 0 / 0: without smoothing, where no pixel counts.
 ///
 /// **Saved for backward:** input, target and sums; the probabilities are computed again. **In place:** no.
 /// **Numerics:** the largest logit of a pixel is subtracted before a softmax. A label that is neither below C nor ignored
@@ -256,7 +257,10 @@ impl Dice {
         let mut sums = vec![T::ZERO; 2 * rows];
         added.write(&mut sums);
         let smooth = T::from_f64(f64::from(self.smooth));
-        let terms = sums.chunks(2).map(|sum| T::ONE - (sum[0] + sum[0] + smooth) / (sum[1] + smooth));
+        let terms = sums.chunks(2).map(|sum| {
+            let total = sum[1] + smooth;
+            if total == T::ZERO { T::ZERO } else { T::ONE - (sum[0] + sum[0] + smooth) / total }
+        });
         let loss = mean(terms);
         call.output(0)[0] = loss;
         call.output(1).copy_from_slice(&sums);
@@ -313,7 +317,8 @@ impl GradInput {
             let first_row = position / positions.inner * positions.classes;
             let by_probability = |class: usize, t: T| {
                 let (both, total) = (sums[2 * (first_row + class)], sums[2 * (first_row + class) + 1] + smooth);
-                factor * ((both + both + smooth) / total - (t + t)) / total
+                let gradient = factor * ((both + both + smooth) / total - (t + t)) / total;
+                if total == T::ZERO { T::ZERO } else { gradient }
             };
             let probabilities = probabilities(self.0, input, elements.clone());
             let by_probability: Vec<T> = targets.iter().enumerate().map(|(c, &t)| by_probability(c, t)).collect();
@@ -356,6 +361,10 @@ pub fn cases() -> Vec<Case> {
         values("sigmoid_one_class_3x1x7x5", sigmoid, &[3, 1, 7, 5]),
         values("sigmoid_extreme_2x3x7", sigmoid, &[2, 3, 7]).fill(0, extreme),
         values("one_pixel_5x3", sigmoid, &[5, 3]),
+        labels("all_ignored_2x3x5", Dice { smooth: 0.0, ..ignoring }, &[2, 3, 5]).fill(1, Fill::Constant(1.0)),
+        labels("nothing_2x3x5", Dice { smooth: 0.0, ..sigmoid }, &[2, 3, 5])
+            .fill(0, Fill::Constant(-1000.0))
+            .fill(1, Fill::Constant(0.0)),
         labels("ignoring_31x2x65x67", ignoring, &[31, 2, 65, 67]),
         labels("long_2x3x257x259", softmax, &[2, 3, 257, 259]),
         labels("many_samples_257x3x3", softmax, &[257, 3, 3]).large(),

@@ -44,11 +44,16 @@ impl Loss {
                 "the data's targets have shape {}, but for the model's output {output} the loss {self} needs {expected}",
                 targets.shape()
             )),
-            Targets::Labels { classes, .. } if (*classes as usize) > logits => mismatch(format!(
-                "the data has {classes} classes, labels up to {}, but the model ends in {logits} outputs: it needs one \
-                     for each class",
-                classes - 1
-            )),
+            // Where a label that does not count is among the classes, it is each label's own check that tells.
+            Targets::Labels { classes, .. }
+                if (*classes as usize) > logits && self.ignored().is_none_or(|label| label >= *classes) =>
+            {
+                mismatch(format!(
+                    "the data has {classes} classes, labels up to {}, but the model ends in {logits} outputs: it needs one \
+                     for each class, and the loss an ignore_index where a label is none",
+                    classes - 1
+                ))
+            }
             Targets::Labels { ignored: Some(label), classes, .. }
                 if label >= classes && self.ignored() != Some(*label) =>
             {

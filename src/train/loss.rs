@@ -50,8 +50,9 @@ pub enum Loss {
         /// The share of the target that is spread evenly over all classes.
         #[serde(default)]
         label_smoothing: f32,
-        /// Labels that do not count. A negative one, such as PyTorch's -100, stands in data as the u32 of the same bits: see
-        /// [`Targets::signed_labels`].
+        /// Labels that do not count: one of the classes, or a number beyond them, such as 255. A negative one, such as PyTorch's
+        /// -100, stands in data as the u32 of the same bits: see [`Targets::signed_labels`]. Where no label of a step or of an
+        /// evaluation counts, the loss is 0, of which PyTorch makes NaN, and such a step's gradients are 0.
         #[serde(default)]
         ignore_index: Option<i64>,
         /// What each class counts; all alike where it is empty. The mean is then over the weights of the labels.
@@ -87,7 +88,7 @@ pub enum Loss {
         /// Added above and below the fraction.
         #[serde(default = "one")]
         smooth: f32,
-        /// Labels that do not count.
+        /// Labels that do not count, as for a cross-entropy.
         #[serde(default)]
         ignore_index: Option<i64>,
     },
