@@ -154,6 +154,31 @@ fn a_limit_on_the_size_of_files_is_an_error_of_writing() {
     assert!(stderr.contains("--save") && stderr.contains("too large") && !save.exists(), "{stderr}");
 }
 
+/// Just below the least address space with which a training ends well, it says what there is no memory for.
+#[test]
+fn memory_that_is_short_is_an_error_before_the_first_step() {
+    let fixture = Fixture::new();
+    let args = fixture.train_args(Path::new("mnist-mlp"), &["--steps", "1"]);
+    let train = |limit_kib: u32| {
+        let mut limited = Command::new("sh");
+        let limit = format!("ulimit -v {limit_kib}; exec \"$0\" \"$@\"");
+        limited.args(["-c", &limit, env!("CARGO_BIN_EXE_tightfit")]).args(&args);
+        let output = limited.env("TIGHTFIT_PROFILES", fixture.dir.path()).output().expect("runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (mut short, mut enough) = (20_000, 200_000);
+    assert_eq!(train(enough).0, Some(0));
+    while enough - short > 100 {
+        let limit_kib = short.midpoint(enough);
+        if train(limit_kib).0 == Some(0) { enough = limit_kib } else { short = limit_kib }
+    }
+    for limit_kib in (short - 3_000..=short).step_by(500) {
+        let (code, stderr) = train(limit_kib);
+        assert_eq!(code, Some(4), "{limit_kib} KiB, where {enough} are enough: {stderr}");
+        assert!(stderr.contains("out of memory") && stderr.lines().count() == 1, "{limit_kib} KiB: {stderr}");
+    }
+}
+
 #[test]
 fn a_full_output_is_an_error_but_ends_no_training() {
     let fixture = Fixture::new();

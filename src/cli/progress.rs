@@ -192,7 +192,8 @@ pub(crate) fn planning<T>(output: &Output, make: impl FnOnce() -> T) -> T {
     let (planning, ended) = mpsc::channel();
     *PLANNING.lock().unwrap_or_else(PoisonError::into_inner) = Some(planning);
     thread::scope(|scope| {
-        scope.spawn(move || {
+        // Where there is no memory for a thread, plans are made without a sign.
+        let _ = thread::Builder::new().spawn_scoped(scope, move || {
             if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
                 return;
             }

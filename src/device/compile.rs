@@ -122,7 +122,9 @@ impl Device {
                 count.add();
                 if helpers.is_empty() && start.elapsed() > COMPILES && has_disk_cache() {
                     let help = || self.compile_elsewhere(kernels, &take, &count);
-                    helpers = (1..cores).map(|_| scope.spawn(help)).collect();
+                    // Where there is no memory for one more, it goes on without.
+                    let start = |_| std::thread::Builder::new().spawn_scoped(scope, help).ok();
+                    helpers = (1..cores).map_while(start).collect();
                 }
             }
             for helper in helpers {

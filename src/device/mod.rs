@@ -10,6 +10,7 @@ mod process;
 mod staging;
 #[doc(hidden)]
 pub mod testing;
+mod threads;
 mod timestamps;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use pipelines::Pipelines;
 pub(crate) use process::return_freed_memory;
 pub use process::{peak_resident_bytes, resident_bytes};
 pub use staging::{Range, Readback, UploadRing};
+pub(crate) use threads::in_parallel;
 pub(crate) use timestamps::Timestamps;
 
 use crate::error::DeviceError;

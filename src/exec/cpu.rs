@@ -1,19 +1,24 @@
 //! Interprets a plan on the CPU with the ops' twins, in f32, at exactly the plan's offsets: slow, exact, no driver.
 //!
 //! An op that works in place reads an input where it writes its output. Twins take separate slices, so such an input
-//! is copied first to a scratch buffer, which is the one thing here that the plan does not know of.
+//! is copied first to a scratch buffer, of which the plan does not know. Nor does it know what twins take while they run: that there is
+//! room for it is tried before the first step, since a twin cannot complain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::{Clock, Executor, NodeTime};
 use crate::error::DeviceError;
-use crate::graph::{Graph, Phase, Role};
+use crate::graph::{Graph, Node, Phase, Role};
 use crate::ops::{Call, Input, Output};
 use crate::plan::{ArenaRole, Command, Place, Plan, Planned};
-use crate::tensor::{DType, NodeId, TensorDesc, ValueId};
+use crate::tensor::{DType, NodeId, TensorDesc, ValueId, copied};
 
 const WORD_BYTES: u64 = 4;
+/// Words that a twin takes for each element that it makes: what it has added up in f64, and a block of terms in f32.
+const WORKING_WORDS: u64 = 3;
+/// What a step takes besides, such as a few samples' places.
+const LEEWAY_BYTES: u64 = 1 << 20;
 
 /// Runs plans in host memory.
 #[derive(Debug)]
@@ -70,6 +75,13 @@ impl CpuExecutor {
         });
         let scratch_words = scratch_words.max().unwrap_or(0) as u64;
         let scratch = zeroed(scratch_words, "scratch", scratch_words * WORD_BYTES)?;
+        let working_bytes = graphs.iter().map(working_bytes).max().unwrap_or(0).saturating_add(LEEWAY_BYTES);
+        let mut working = Vec::<u8>::new();
+        if working.try_reserve_exact(usize::try_from(working_bytes).unwrap_or(usize::MAX)).is_err() {
+            let label = "working memory of the CPU".to_owned();
+            return Err(DeviceError::OutOfMemory { label, size_bytes: working_bytes });
+        }
+        drop(working);
         Ok(CpuExecutor {
             plan,
             graphs,
@@ -140,9 +152,11 @@ impl CpuExecutor {
 
     /// Copies a value between the host tier and the device.
     fn copy(&mut self, value: ValueId, from: Place, to: Place, program: usize) {
-        let desc = self.graphs[program].value(value).desc.clone();
-        let words = self.words(from, &desc).to_vec();
-        self.words_mut(to, &desc).copy_from_slice(&words);
+        let words = self.graphs[program].value(value).desc.numel();
+        let [source, target] = [from, to].map(|place| (place.offset_bytes / WORD_BYTES) as usize);
+        let arenas = self.arenas.get_disjoint_mut([from.arena, to.arena].map(|arena| arena as usize));
+        let [source_words, target_words] = arenas.expect("bug: a value that moves within an arena");
+        target_words[target..target + words].copy_from_slice(&source_words[source..source + words]);
     }
 }
 
@@ -209,7 +223,7 @@ impl Executor for CpuExecutor {
         }
         let graph = &self.graphs[program];
         let outputs = graph.value_ids().filter(|&id| graph.value(id).role == Role::Output);
-        Ok(outputs.map(|id| bytemuck::cast_slice(self.value_words(program, id)).to_vec()).collect())
+        outputs.map(|id| Ok(copied(bytemuck::cast_slice(self.value_words(program, id)))?)).collect()
     }
 
     fn inspect(
@@ -285,6 +299,19 @@ impl Executor for CpuExecutor {
         let staging: usize = self.staging.iter().map(Vec::len).sum();
         self.plan.baseline_bytes + arenas as u64 + staging as u64
     }
+}
+
+/// What the twin of a node takes at most while it runs, whichever that is.
+fn working_bytes(graph: &Graph) -> u64 {
+    let of_node = |node: &Node| {
+        let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<_>>();
+        let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
+        let made: usize = outputs.iter().map(TensorDesc::numel).sum();
+        let largest = inputs.iter().map(TensorDesc::size_bytes).max().unwrap_or(0);
+        let workspaces: u64 = node.op.workspaces(&inputs, &outputs).iter().sum();
+        WORKING_WORDS * WORD_BYTES * made as u64 + largest + workspaces
+    };
+    graph.nodes().iter().map(of_node).max().unwrap_or(0)
 }
 
 fn invalid(label: &str, reason: &str) -> DeviceError {

@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::gpu::{Arena, Tensor, buffer, invalid};
 use super::launch::{Launch, Location, access, storage_type};
-use crate::device::Device;
+use crate::device::{Device, in_parallel};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Role};
 use crate::ops::{Cost, Dispatch, Op, Slot};
@@ -136,11 +134,10 @@ impl<'a> Draft<'a> {
     /// Binds its launches; kernels that are not compiled are.
     pub(super) fn bind(self, device: &Device, arenas: &[Arena]) -> Result<Prepared, DeviceError> {
         let Draft { graph, commands, inputs, outputs } = self;
-        let steps = commands.into_par_iter().map(|placed| match placed {
+        let steps = in_parallel(commands, |placed| match placed {
             Placed::Dispatch { command, inputs } => Node::new(device, arenas, graph, command, &inputs)?.bind(device),
             Placed::Step(step) => Ok(step),
-        });
-        let steps = steps.collect::<Result<Vec<_>, _>>()?;
+        })?;
         Ok(Prepared { graph: graph.clone(), parts: parts(&steps), steps, inputs, outputs })
     }
 }

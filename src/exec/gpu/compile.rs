@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use rayon::prelude::*;
-
 use super::super::launch::Launch;
 use super::super::prepared::{Draft, Prepared};
 use super::{Arena, GpuExecutor};
-use crate::device::{Compiled, Count, Device, resident_bytes, return_freed_memory};
+use crate::device::{Compiled, Count, Device, in_parallel, resident_bytes, return_freed_memory};
 use crate::error::DeviceError;
 
 /// Creates the pipelines of all programs, as many at a time as there are cores, and binds their launches.
@@ -21,8 +19,8 @@ pub(super) fn bind(device: &Device, arenas: &[Arena], drafts: Vec<Draft<'_>>) ->
         // Where the first launch compiles, this is the quick part, and not told of.
         let total = if device.compiles_at_launch() { 0 } else { kernels.len() };
         let count = Count::new(total);
-        kernels.par_iter().try_for_each(|(kernel, variant)| {
-            device.pipeline(*kernel, variant)?;
+        in_parallel(kernels.into_iter().collect(), |(kernel, variant)| {
+            device.pipeline(kernel, &variant)?;
             count.add();
             Ok::<_, DeviceError>(())
         })?;

@@ -65,16 +65,18 @@ impl Trainer {
         let batch = if carried.is_empty() { data.len() } else { self.config.batch };
         let micro_batches = indices.chunks(batch).flat_map(|batch| batch.chunks(size).enumerate());
         let mut done = 0;
+        let mut prediction = room(self.fed.output().numel()).map_err(DataError::from)?;
         let mut evaluate = |(i, micro_batch): (usize, &[usize])| -> Result<bool, TrainError> {
             data.gather(micro_batch, &mut self.batch)?;
             self.batch.pad(micro_batch.len(), size);
             let run = run_words(self.config.seed, self.steps, i * size);
             let inputs = inputs(&self.planned, program, &self.batch, &run, &[]);
             self.executor.run(program, &inputs)?;
-            let output: Vec<f32> = bytemuck::pod_collect_to_vec(&self.executor.outputs(program)?[0][..]);
-            let numel = output.len() / size;
-            for (prediction, &sample) in output.chunks(numel).zip(micro_batch) {
-                visit(prediction, Target::of(data.targets(), sample));
+            let output = &self.executor.outputs(program)?[0];
+            for (bytes, &sample) in output.chunks(output.len() / size).zip(micro_batch) {
+                prediction.clear();
+                prediction.extend(bytes.chunks_exact(size_of::<f32>()).map(bytemuck::pod_read_unaligned::<f32>));
+                visit(&prediction, Target::of(data.targets(), sample));
             }
             done += micro_batch.len();
             Ok(go_on(done) || done == data.len())
