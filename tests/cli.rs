@@ -165,6 +165,9 @@ fn model_files_that_do_not_fit_together_name_the_place() {
     check("[1, 28, 28]", "28", &["bad.toml", "line 3", "a list"]);
     check("lr = 0.1", "lr = 0.1\nmomentum = 2.0", &["momentum"]);
     check("out_features = 10", "out_features = 99999999999", &["linear1", "out_features"]);
+    let linear = &MODEL[MODEL.rfind("[[layers]]").expect("is there")..];
+    check(linear, "", &["bad.toml: no parameter reaches the loss"]);
+    check("lr = 0.1", "lr = 1e300", &["bad.toml: lr = 1e300"]);
 }
 
 #[test]
@@ -178,6 +181,14 @@ fn names_and_shapes_that_are_wrong_say_what_is_right() {
         (&["plan", "unet", "--input", "250x250x3"], "write [3, 240, 240] or [3, 256, 256]"),
         (&["plan", "unet", "--input", "3x250x250"], "multiples of 16 fit: use [3, 240, 240] or [3, 256, 256]"),
         (&["plan", "mnist-cnn", "--device", "cp"], "did you mean `cpu`?"),
+        (
+            &["plan", "mnist-mlp", "--input", "1x28x28"],
+            "--input 1x28x28 does not fit mnist-mlp, which takes inputs such as [784]; mnist-cnn, mnist-deep, mnist-unet, lenet, ",
+        ),
+        (&["plan", "lenet", "--input", "3x8x8"], "fit lenet: images whose height and width are multiples of 16 fit"),
+        (&["train", "char_lstm", "--device", "cpu"], "char_lstm reads tokens, but the data of this command are images"),
+        (&["plan", "mnist-mlp", "--lr", "1e-50"], "--lr `1e-50`: it must be from 1.2e-38 to 3.4e38"),
+        (&["train", "mnist-mlp", "--save", ""], "--save <FILE>: nothing was given"),
     ] {
         let message = refused(args, 2);
         assert!(message.contains(words), "{words}: {message}");
@@ -524,26 +535,60 @@ fn a_reader_that_leaves_is_no_panic() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
 }
 
+/// Begins a training without end, and lets `meanwhile` happen once a step was made. Its exit code and summary.
+#[cfg(unix)]
+fn ended(
+    mut command: Command,
+    meanwhile: impl FnOnce(&dyn Fn(&str), &mut dyn Iterator<Item = String>),
+) -> (Option<i32>, Value) {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("UTF-8"));
+    assert!(lines.any(|line| line.contains("\"step\"")), "training begins");
+    let id = child.id().to_string();
+    let send = |signal: &str| assert!(Command::new("kill").args([signal, &id]).status().expect("kill runs").success());
+    meanwhile(&send, &mut lines);
+    let summary = serde_json::from_str(&lines.last().expect("a summary")).expect("JSON");
+    (child.wait().expect("ends").code(), summary)
+}
+
 #[cfg(unix)]
 #[test]
 fn what_was_learned_is_kept_when_training_is_asked_to_end() {
-    for signal in ["-INT", "-TERM"] {
+    // Signals that come of themselves may come twice.
+    for signals in
+        [&["-INT"][..], &["-TERM"], &["-HUP"; 3], &["-XCPU"; 2], &["-USR1", "-TERM"], &["-USR2"], &["-ALRM", "-HUP"]]
+    {
         let fixture = Fixture::new();
         let model = fixture.path("tiny.toml");
         let weights = fixture.path("w.safetensors");
         let save = weights.to_str().expect("UTF-8");
+        let mut command = tightfit();
         let more = ["--epochs", "1000000", "--log-every", "1", "--save", save, "--json"];
-        let mut child =
-            tightfit().args(fixture.train_args(&model, &more)).stdout(Stdio::piped()).spawn().expect("starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("UTF-8"));
-        assert!(lines.any(|line| line.contains("\"step\"")), "training begins");
-        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill runs");
-        assert!(kill.success());
-        let summary: Value = serde_json::from_str(&lines.last().expect("a summary")).expect("JSON");
-        assert_eq!(child.wait().expect("ends").code(), Some(130));
-        assert_eq!(summary["interrupted"], true);
+        command.args(fixture.train_args(&model, &more));
+        let (code, summary) = ended(command, |send, _| signals.iter().for_each(|signal| send(signal)));
+        assert_eq!(code, Some(130), "{signals:?}");
+        assert_eq!(summary["interrupted"], true, "{signals:?}");
         assert!(summary["steps"].as_u64().expect("a number") > 0);
         assert!(summary["test_accuracy"].is_null());
         assert!(fs::metadata(weights).expect("saved").len() > 0);
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tightfit")]);
+    let more = ["--epochs", "1000000", "--log-every", "1", "--json"];
+    command.args(fixture.train_args(&model, &more)).env("TIGHTFIT_PROFILES", fixture.dir.path());
+    let (code, summary) = ended(command, |send, lines| {
+        send("-HUP");
+        // More than what a pipe holds.
+        let bytes: usize = lines.take(20_000).map(|line| line.len()).sum();
+        assert!(bytes > 1 << 20, "training ended");
+        send("-INT");
+    });
+    assert_eq!((code, &summary["interrupted"]), (Some(130), &true.into()));
 }

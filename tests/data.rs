@@ -70,7 +70,7 @@ fn idx_errors_name_the_file_and_the_fault() {
     let at = wrong_checksum.len() - 6;
     wrong_checksum[at] ^= 1;
     let cases: [(&str, Vec<u8>, &str); 13] = [
-        ("empty", vec![], "ends too early"),
+        ("empty", vec![], "is empty"),
         ("text", b"<html>not found</html>".to_vec(), "is not an IDX file"),
         ("floats", vec![0, 0, 0x0d, 1, 0, 0, 0, 0], "type 0x0d"),
         ("rank-0", vec![0, 0, 8, 0], "is not an IDX file"),
@@ -211,11 +211,22 @@ fn mnist_errors_say_what_to_do() {
 
     small_mnist(dir.path());
     let text = message(mnist::open(file("train-images-idx3-ubyte")));
-    assert!(text.contains("is a file; give the folder"), "{text}");
+    assert!(text.contains("is no folder; give the one"), "{text}");
 
     fs::remove_file(file("t10k-labels-idx1-ubyte.gz")).expect("remove");
     let text = message(mnist::open(dir.path()));
     assert!(text.contains("t10k-labels-idx1-ubyte: not found") && text.contains("tightfit data mnist"), "{text}");
+    // Some archives unpack to a folder of each file's name.
+    fs::create_dir(file("t10k-labels-idx1-ubyte")).expect("creates");
+    let text = message(mnist::open(dir.path()));
+    assert!(text.contains("t10k-labels-idx1-ubyte: is a folder, not a regular file"), "{text}");
+    fs::remove_dir(file("t10k-labels-idx1-ubyte")).expect("removes");
+    #[cfg(target_os = "linux")]
+    {
+        let pipe = file("t10k-labels.idx1-ubyte");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+        assert!(message(mnist::open(dir.path())).contains("t10k-labels.idx1-ubyte: is a pipe"));
+    }
 
     small_mnist(dir.path());
     // Labels go as far as they do: EMNIST has up to 62 classes.
@@ -372,7 +383,8 @@ fn series_reads_a_column_and_names_the_line_of_a_fault() {
     }
     assert!(message(read("year,value\n1,2,3\n", "value")).contains("is not valid CSV"));
     assert!(message(read("year,value\n", "value")).contains("no rows"));
-    assert!(message(read("", "value")).contains("unknown column"));
+    assert!(message(read("\n", "value")).contains("unknown column"));
+    assert!(message(read("", "value")).contains("is empty"));
     assert!(message(series::read_csv(dir.path().join("nowhere.csv"), "a")).contains("not found"));
     let binary = temp_file(dir.path(), "binary.csv", b"a\n\xff\xfe\n");
     assert!(message(series::read_csv(binary, "a")).contains("is not valid CSV"));

@@ -161,6 +161,9 @@ fn weighted_and_masked_means_are_pytorchs() {
         (cross_entropy(0.0, None, &weights), 1.170_000_77),
         (cross_entropy(0.0, Some(2), &[]), 1.390_737_84),
         (cross_entropy(0.2, Some(2), &weights), 1.369_683_73),
+        // Only the ratio of weights counts, whose sums would overflow and vanish.
+        (cross_entropy(0.0, None, &weights.map(|weight| weight * 1e38)), 1.170_000_77),
+        (cross_entropy(0.0, None, &weights.map(|weight| weight * 1e-38)), 1.170_000_77),
     ] {
         for micro_batches in [1, 4] {
             let config = Config::default().loss(loss.clone()).batch(4).micro_batches(micro_batches);
@@ -251,6 +254,18 @@ fn settings_that_make_no_sense_are_refused() {
         (cross_entropy(0.0, None, &[1.0, -1.0, 1.0]), "class_weights"),
         (cross_entropy(0.0, None, &[1.0, 1.0]), "class_weights"),
         (cross_entropy(0.0, None, &[0.0; 3]), "class_weights must not all be 0"),
+        (
+            cross_entropy(0.0, None, &[1.0, f32::INFINITY, 1.0]),
+            "class_weights[1] = inf, but it must be 0 or more and at",
+        ),
+        (cross_entropy(0.0, None, &[1.0, 1.0, f32::NAN]), "class_weights[2] = NaN"),
+        (
+            Loss::SoftCrossEntropy { label_smoothing: 0.0, class_weights: vec![1e38; 3], from_logits: true },
+            "class_weights[0] = 1e38 is so large that sums overflow",
+        ),
+        (Loss::BceWithLogits { pos_weight: vec![1e38] }, "pos_weight[0] = 1e38 is so large"),
+        (Loss::Bce { pos_weight: vec![-1.0] }, "pos_weight[0] = -1, but"),
+        (Loss::Sum { terms: vec![(1.0, Loss::Mse), (f32::NAN, Loss::Mae)] }, "the factor of terms[1] is NaN"),
         (cross_entropy(0.0, Some(1 << 40), &[]), "ignore_index = 1099511627776"),
         (Loss::Sum { terms: vec![(0.0, Loss::Mse)] }, "all factors are 0"),
         (Loss::Dice { sigmoid: true, smooth: 1.0, ignore_index: Some(1) }, "ignore_index"),
@@ -265,7 +280,7 @@ fn settings_that_make_no_sense_are_refused() {
     let Optimizer::Adafactor { lr, beta2_decay, eps, weight_decay, .. } = Optimizer::adafactor(0.01) else { panic!() };
     let unclipped = Optimizer::Adafactor { lr, beta2_decay, eps, d: 0.5, weight_decay };
     assert!(refuse(Config::default().optimizer(unclipped)).contains("d = 0.5"));
-    for lr in [1e300, f64::INFINITY, f64::NAN, -0.1] {
+    for lr in [1e300, f64::INFINITY, f64::NAN, -0.1, 1e-50, 1e-39] {
         for optimizer in [Optimizer::sgd(lr), Optimizer::adam(lr), Optimizer::lion(lr), Optimizer::adafactor(lr)] {
             let message = refuse(Config::default().optimizer(optimizer));
             assert!(message.starts_with(&format!("lr = {lr:?} is not possible")), "{message}");

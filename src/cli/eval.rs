@@ -1,5 +1,6 @@
 //! `tightfit eval`: tests a model with weights from a file.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,9 +10,9 @@ use tightfit::train::Trainer;
 
 use super::data::folder;
 use super::failure::{Failure, INTERRUPTED};
-use super::interrupt::{evaluate, stop_on_ctrl_c};
+use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown, shown_if_any};
-use super::settings::{DeviceArgs, ModelArgs};
+use super::settings::{DeviceArgs, ModelArgs, expect_images};
 
 #[derive(Args, Debug)]
 pub(crate) struct EvalArgs {
@@ -30,12 +31,19 @@ pub(crate) struct EvalArgs {
     weights: PathBuf,
 }
 
+impl EvalArgs {
+    pub(crate) fn model(&self) -> &OsStr {
+        self.model.name()
+    }
+}
+
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
+    expect_images(&model)?;
     let (_, test) = mnist::open_as(folder(args.data.as_deref()), model.input_shape().clone())?;
     let mut trainer = Trainer::for_evaluation(model, config.clone(), args.device.device.as_deref())?;
     trainer.load(&args.weights)?;
-    let stop = stop_on_ctrl_c()?;
+    let stop = stop_when_asked()?;
     let evaluation = evaluate(&mut trainer, &test, &stop, output)?;
     let sha256 = trainer.parameters_sha256()?;
     let result = evaluation.map_or_else(|| "interrupted".to_owned(), |evaluation| evaluation.to_string());

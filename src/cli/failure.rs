@@ -1,5 +1,6 @@
 //! What went wrong, in one sentence, and the exit code that says of what kind it is.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -16,7 +17,7 @@ pub(crate) const INFEASIBLE: u8 = 3;
 pub(crate) const FAILED: u8 = 4;
 /// A result could not be written where it was wanted.
 pub(crate) const UNWRITTEN: u8 = 5;
-/// Ended by Ctrl-C or by a reader that left.
+/// Ended by a signal or by a reader that left.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Why a command failed.
@@ -26,19 +27,34 @@ pub(crate) struct Failure {
     pub(crate) exit_code: u8,
     /// More for `--json`.
     details: Map<String, Value>,
+    /// Whether it is the model or a setting of its file that is wrong.
+    is_the_models: bool,
 }
 
 impl Failure {
+    fn new(message: impl Into<String>, exit_code: u8) -> Self {
+        Failure { message: message.into(), exit_code, details: Map::new(), is_the_models: false }
+    }
+
     pub(crate) fn bad_input(message: impl Into<String>) -> Self {
-        Failure { message: message.into(), exit_code: BAD_INPUT, details: Map::new() }
+        Failure::new(message, BAD_INPUT)
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Failure { message: message.into(), exit_code: FAILED, details: Map::new() }
+        Failure::new(message, FAILED)
     }
 
     pub(crate) fn unwritten(message: impl Into<String>) -> Self {
-        Failure { message: message.into(), exit_code: UNWRITTEN, details: Map::new() }
+        Failure::new(message, UNWRITTEN)
+    }
+
+    /// The same of this model, which it names where it is to blame.
+    #[must_use]
+    pub(crate) fn of(self, model: Option<&OsStr>) -> Self {
+        match model.filter(|_| self.is_the_models) {
+            Some(model) => self.prefixed(model.display()),
+            None => self,
+        }
     }
 
     /// The same with one more thing for `--json`.
@@ -103,6 +119,8 @@ impl From<TrainError> for Failure {
             }
             TrainError::Plan(error) => error.into(),
             TrainError::Device(error) => error.into(),
+            TrainError::Graph(error) => error.into(),
+            TrainError::Setting(text) => Failure { is_the_models: true, ..Failure::bad_input(text) },
             error => Failure::bad_input(error.to_string()),
         }
     }
@@ -119,9 +137,10 @@ impl From<PlanError> for Failure {
                 details.insert("budget_bytes".to_owned(), json!(budget_bytes));
                 details.insert("minimum_budget_bytes".to_owned(), json!(minimum_budget_bytes));
                 details.insert("blocking".to_owned(), json!(blocking));
-                Failure { message, exit_code: INFEASIBLE, details }
+                Failure { details, ..Failure::new(message, INFEASIBLE) }
             }
             PlanError::Invalid(_) => Failure::failed(message),
+            PlanError::Graph(error) => error.into(),
             _ => Failure::bad_input(message),
         }
     }
@@ -142,7 +161,7 @@ impl From<DeviceError> for Failure {
 
 impl From<GraphError> for Failure {
     fn from(error: GraphError) -> Self {
-        Failure::bad_input(error.to_string())
+        Failure { is_the_models: true, ..Failure::bad_input(error.to_string()) }
     }
 }
 

@@ -18,7 +18,7 @@ mod progress;
 mod settings;
 mod train;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
@@ -64,6 +64,18 @@ enum Command {
     Bench(bench::BenchArgs),
 }
 
+impl Command {
+    /// The model that it was asked about, as it was given.
+    fn model(&self) -> Option<&OsStr> {
+        match self {
+            Command::Plan(args) => Some(args.model()),
+            Command::Train(args) => Some(args.model()),
+            Command::Eval(args) => Some(args.model()),
+            _ => None,
+        }
+    }
+}
+
 /// Runs the command line of this process.
 pub(crate) fn main() -> ExitCode {
     logger().init();
@@ -93,6 +105,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Data(command) => data::run(command, &output),
         Command::Bench(args) => bench::run(args, &output),
     };
+    let result = result.map_err(|failure| failure.of(cli.command.model()));
     match result.and_then(|exit_code| output.failure().map_or(Ok(exit_code), Err)) {
         Ok(exit_code) => ExitCode::from(exit_code),
         Err(failure) => report(&output, &failure),
@@ -148,6 +161,9 @@ fn usage(error: &clap::Error) -> Failure {
     if let (ErrorKind::InvalidValue, [wrong], [argument]) =
         (error.kind(), &wrong[..], &strings(ContextKind::InvalidArg)[..])
     {
+        if wrong.is_empty() {
+            return Failure::bad_input(format!("{argument}: nothing was given"));
+        }
         let argument = argument.split_whitespace().next().unwrap_or_default();
         return Failure::bad_input(format!("{argument}: {}", unknown("value", wrong, valid)));
     }
@@ -190,6 +206,8 @@ mod tests {
             message(&["plan", "mnist-cnn", "--batch", "-5"]).starts_with("--batch `-5`: it must be a whole number")
         );
         assert!(message(&["train"]).contains("<MODEL>"));
+        assert_eq!(message(&["train", "m", "--save", ""]), "--save <FILE>: nothing was given");
+        assert_eq!(message(&["train", "m", "--data="]), "--data <DIR>: nothing was given");
         assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
         for (args, expected) in [
             (&["train", "m", "--optimizer", "adamax"][..], "--optimizer: unknown value `adamax`: did you mean `adam`?"),

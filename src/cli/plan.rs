@@ -48,6 +48,12 @@ pub(crate) struct PlanArgs {
 /// Rows of the table of layers: in larger models, layers are put together.
 const MOST_LAYERS: usize = 48;
 
+impl PlanArgs {
+    pub(crate) fn model(&self) -> &OsStr {
+        self.model.name()
+    }
+}
+
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
     let target = Target::named(args.device.as_deref())?;

@@ -1,13 +1,13 @@
 //! Settings that commands share: of the model for `plan`, `train` and `eval`, of training for the first two.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::mem::discriminant;
 
 use clap::{Args, ValueEnum};
 use tightfit::models;
 use tightfit::nn::{Model, Statistics};
 use tightfit::plan::Levers;
-use tightfit::tensor::Shape;
+use tightfit::tensor::{DType, Shape};
 use tightfit::train::{Config, Optimizer, PlanFile};
 
 use super::bytes;
@@ -151,6 +151,11 @@ fn model_help() -> String {
 }
 
 impl ModelArgs {
+    /// What it was given as.
+    pub(crate) fn name(&self) -> &OsStr {
+        &self.model
+    }
+
     /// The model, checked, and the settings that an evaluation has.
     pub(crate) fn resolve(&self) -> Result<(Model, Config), Failure> {
         let (file, config) = self.open()?;
@@ -159,17 +164,18 @@ impl ModelArgs {
 
     fn open(&self) -> Result<(ModelFile, Config), Failure> {
         let mut file = model_file::open(&self.model)?;
+        let own = file.model.input_shape().clone();
         if let Some(shape) = &self.input {
             let channels = file.model.input_shape()[0];
             file.model = file.model.with_input(shape.clone());
             if let Some(first) = file.model.channels_first().filter(|first| first[0] == channels) {
-                let written = |shape: &Shape| shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
                 let text = format!("--input {}: channels come first, as in {}", written(shape), written(&first));
                 return Err(Failure::bad_input(text));
             }
         }
-        // The error should say which model, and where it is in a file, which one.
-        file.model.output_shape().map_err(|error| Failure::bad_input(format!("{}: {error}", self.model.display())))?;
+        if let Err(error) = file.model.output_shape() {
+            return Err(self.misfit(&file.model, &own).map_or_else(|| error.into(), Failure::bad_input));
+        }
         let mut config = Config::default();
         config.batch = self.batch.unwrap_or(config.batch);
         config.loss = file.loss.clone().unwrap_or_default();
@@ -180,7 +186,49 @@ impl ModelArgs {
     }
 }
 
+impl ModelArgs {
+    /// What to say where a built-in model, which nobody can edit, is given an input that it does not fit; its own is `own`.
+    fn misfit(&self, model: &Model, own: &Shape) -> Option<String> {
+        let (name, shape) = (self.model.to_str()?, self.input.as_ref()?);
+        models::builtin(name)?;
+        let misfit = format!("--input {} does not fit {name}", written(shape));
+        if let Some(advice) = model.input_advice() {
+            return Some(format!("{misfit}: {advice}"));
+        }
+        let takes = |name: &&str| {
+            let model = models::builtin(name).filter(|model| model.input().dtype == DType::F32);
+            model.is_some_and(|model| model.with_input(shape.clone()).output_shape().is_ok())
+        };
+        let others: Vec<_> = models::NAMES.into_iter().filter(takes).collect();
+        let others = match &others[..] {
+            [] => String::new(),
+            [other] => format!("; {other} takes {shape}"),
+            _ => format!("; {} take {shape}", others.join(", ")),
+        };
+        Some(format!("{misfit}, which takes inputs such as {own}{others}"))
+    }
+}
+
+/// A shape as the command line takes it.
+fn written(shape: &Shape) -> String {
+    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// Whether images can be what a model reads, which is all that the command line trains on and tests with.
+pub(crate) fn expect_images(model: &Model) -> Result<(), Failure> {
+    if model.input().dtype == DType::F32 {
+        return Ok(());
+    }
+    let text = format!("{} reads tokens, but the data of this command are images: train it from Rust", model.name());
+    Err(Failure::bad_input(text))
+}
+
 impl TrainingArgs {
+    /// What the model was given as.
+    pub(crate) fn name(&self) -> &OsStr {
+        self.model.name()
+    }
+
     /// The model, checked, and the settings: the command line's first, then the file's, then defaults.
     pub(crate) fn resolve(&self) -> Result<(Model, Config), Failure> {
         self.resolve_for(None)
@@ -255,20 +303,29 @@ fn whole(text: &str) -> Result<u64, String> {
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    real(text).filter(|x| *x > 0.0 && (*x as f32) > 0.0).ok_or_else(|| "it must be a number above 0".to_owned())
+    let number = real(text).filter(|x| *x > 0.0).ok_or("it must be a number above 0")?;
+    in_single_precision(number)
 }
 
 fn non_negative(text: &str) -> Result<f64, String> {
-    real(text).filter(|x| *x >= 0.0).ok_or_else(|| "it must be a number, 0 or above".to_owned())
+    let number = real(text).filter(|x| *x >= 0.0).ok_or("it must be a number, 0 or above")?;
+    if number == 0.0 { Ok(number) } else { in_single_precision(number) }
 }
 
 fn share(text: &str) -> Result<f64, String> {
     real(text).filter(|x| (0.0..1.0).contains(x)).ok_or_else(|| "it must be 0 or above and below 1".to_owned())
 }
 
-/// A number that is finite, in single precision too.
 fn real(text: &str) -> Option<f64> {
-    text.parse().ok().filter(|x: &f64| (*x as f32).is_finite())
+    text.parse().ok()
+}
+
+/// A number above 0 of which kernels, which compute in single precision, make neither 0 nor infinity.
+fn in_single_precision(number: f64) -> Result<f64, String> {
+    if (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&number) {
+        return Ok(number);
+    }
+    Err("it must be from 1.2e-38 to 3.4e38, which is what single precision holds".to_owned())
 }
 
 #[cfg(test)]
@@ -316,5 +373,10 @@ mod tests {
         ] {
             assert!(optimizer(&args, None).expect_err(args[1]).contains("it must be"), "{args:?}");
         }
+        for args in [["--lr", "1e300"], ["--lr", "1e-50"], ["--weight-decay", "1e39"], ["--clip-norm", "1e-39"]] {
+            let message = optimizer(&args, None).expect_err(args[1]);
+            assert!(message.contains("it must be from 1.2e-38 to 3.4e38"), "{args:?}: {message}");
+        }
+        assert_eq!(optimizer(&["--lr", "3.4e38", "--weight-decay", "0"], None), Ok(Optimizer::adam(3.4e38)));
     }
 }

@@ -1,5 +1,6 @@
 //! `tightfit train`: trains a model, tests it, keeps its weights.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,12 +14,12 @@ use tightfit::train::{Evaluation, FitOptions, FitReport, Loaded, PlanFile, StepR
 
 use super::data::folder;
 use super::failure::{Failure, INTERRUPTED, keep};
-use super::interrupt::{evaluate, stop_on_ctrl_c};
+use super::interrupt::{evaluate, stop_when_asked};
 use super::memory::Memory;
 use super::output::{Output, shown, shown_if_any};
 use super::plan::announce;
 use super::progress::{Progress, finite, percent, planning};
-use super::settings::{DeviceArgs, TrainingArgs, count};
+use super::settings::{DeviceArgs, TrainingArgs, count, expect_images};
 
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
@@ -62,6 +63,10 @@ pub(crate) struct TrainArgs {
 }
 
 impl TrainArgs {
+    pub(crate) fn model(&self) -> &OsStr {
+        self.model.name()
+    }
+
     /// Says which plan cannot be used.
     fn not_usable(&self, error: TrainError) -> Failure {
         match (&self.plan, error) {
@@ -78,6 +83,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve_for(plan_file.as_ref())?;
     let plan =
         plan_file.map(|file| file.into_plan(&model, &config)).transpose().map_err(|error| args.not_usable(error))?;
+    expect_images(&model)?;
     if let Some(path) = &args.save {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }
@@ -98,7 +104,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let data = format!("{} and {} samples, from {}", train.len(), test.len(), data.display());
     announce(&trainer, &data, output)?;
 
-    let stop = stop_on_ctrl_c()?;
+    let stop = stop_when_asked()?;
     let steps_per_epoch = (train.len() / config.batch) as u64;
     let all_steps = steps_per_epoch.saturating_mul(args.epochs);
     let total_steps = args.steps.map_or(all_steps, |most| most.min(all_steps));

@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn files_that_are_something_else_are_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        for (contents, word) in [(vec![0; 3072], "3072 bytes"), (Vec::new(), "0 bytes"), (record(10, 1), "label 10")] {
+        for (contents, word) in [(vec![0; 3072], "3072 bytes"), (Vec::new(), "is empty"), (record(10, 1), "label 10")] {
             let path = folder.path().join("x.bin");
             fs::write(&path, contents).expect("writes");
             assert!(read(&[&path]).expect_err("refused").to_string().contains(word), "{word}");

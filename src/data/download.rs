@@ -145,7 +145,7 @@ fn agent() -> ureq::Agent {
 
 /// Whether the finished file is there with the right contents.
 fn is_whole(path: &Path, file: &RemoteFile<'_>) -> Result<bool, DataError> {
-    let (mut input, found_bytes) = match files::open(path, "delete it") {
+    let (mut input, found_bytes) = match files::open_regular(path, "delete it") {
         Ok(opened) => opened,
         Err(DataError::Missing { .. }) => return Ok(false),
         Err(error) => return Err(error),
@@ -184,7 +184,7 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     fn open(path: &'a Path, file: &'a RemoteFile<'a>) -> Result<Self, DataError> {
         if path.exists() {
-            files::open(path, "delete it")?;
+            files::open_regular(path, "delete it")?;
         }
         let mut output = OpenOptions::new()
             .read(true)

@@ -46,7 +46,7 @@ fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataErr
         return Err(DataError::Missing { path: dir.to_path_buf(), hint: FETCH.into() });
     }
     if !dir.is_dir() {
-        return Err(corrupt(dir, "is a file; give the folder that holds the four IDX files"));
+        return Err(corrupt(dir, "is no folder; give the one that holds the four IDX files"));
     }
     // All headers before the first contents: packed files may be a thousandth of what they unpack to.
     let paths = [find(dir, "train", "images", 3)?, find(dir, "train", "labels", 1)?];
@@ -74,14 +74,14 @@ fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataErr
 fn find(dir: &Path, split: &str, what: &str, rank: u8) -> Result<PathBuf, DataError> {
     let name = format!("{split}-{what}-idx{rank}-ubyte");
     let dotted = format!("{split}-{what}.idx{rank}-ubyte");
-    [format!("{name}.gz"), name.clone(), format!("{dotted}.gz"), dotted.clone()]
-        .iter()
-        .map(|name| dir.join(name))
-        .find(|path| path.is_file())
-        .ok_or_else(|| DataError::Missing {
-            path: dir.join(&name),
-            hint: format!("`{dotted}` and both with .gz were looked for too; {FETCH}"),
-        })
+    let names = [format!("{name}.gz"), name.clone(), format!("{dotted}.gz"), dotted.clone()];
+    let mut paths = names.map(|name| dir.join(name)).into_iter().filter(|path| path.exists()).collect::<Vec<_>>();
+    // What is no file is found only where no file is: opening it says what it is.
+    paths.sort_by_key(|path| !path.is_file());
+    paths.into_iter().next().ok_or_else(|| DataError::Missing {
+        path: dir.join(&name),
+        hint: format!("`{dotted}` and both with .gz were looked for too; {FETCH}"),
+    })
 }
 
 /// Images and their labels, of which only the headers were read.

@@ -1,9 +1,10 @@
 //! Files of users: reading that ends, and writing that leaves a whole file or none.
 
+mod access;
 mod read;
 mod write;
 
-pub use read::{open, read};
+pub use read::{open, open_regular, read};
 pub use write::{check_writable, elsewhere, write_whole, write_with};
 
 use std::path::Path;

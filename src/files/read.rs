@@ -8,13 +8,27 @@ use super::io_error;
 use crate::error::DataError;
 use crate::tensor::room;
 
-/// Opens a regular file; returns it with its length. Opening a pipe may wait without end, and a device may never come to
-/// one. `hint` says where such files come from.
+/// Opens a regular file that holds something; returns it with its length. Files of the system that make up their contents as they
+/// are read have no length, and some of them wait without end. `hint` says where such files come from.
 ///
 /// # Errors
-/// [`DataError::Missing`] where there is no such file, [`DataError::Corrupt`] where it is no regular file,
+/// [`DataError::Missing`] where there is no such file, [`DataError::Corrupt`] where it is no regular file or empty,
 /// [`DataError::Io`] where it cannot be opened.
 pub fn open(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
+    match open_regular(path, hint)? {
+        (_, 0) => Err(DataError::Corrupt {
+            path: path.to_owned(),
+            reason: format!("is empty, or made up by the system as it is read; {hint}"),
+        }),
+        opened => Ok(opened),
+    }
+}
+
+/// As [`open`], and the file may be empty. Opening a pipe may wait without end, and a device may never come to one.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_regular(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
     let metadata = fs::metadata(path).map_err(|source| match source.kind() {
         ErrorKind::NotFound => DataError::Missing { path: path.to_owned(), hint: hint.to_owned() },
         _ => io_error(path)(source),
@@ -26,7 +40,7 @@ pub fn open(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
         return refused("is a folder");
     }
     if !metadata.is_file() {
-        return refused("is a pipe or a device");
+        return refused("is a pipe, a socket or a device");
     }
     let file = File::open(path).map_err(io_error(path))?;
     let length = file.metadata().map_err(io_error(path))?.len();
@@ -73,8 +87,13 @@ mod tests {
         #[cfg(target_os = "linux")]
         {
             assert!(refused(Path::new("/dev/zero")).contains("a device"));
-            // A regular file that says that it has no bytes.
-            assert!(refused(Path::new("/proc/self/status")).contains("bytes are more"));
+            // Regular files that say that they have no bytes. From the second, reading waits for messages of the kernel.
+            for path in ["/proc/self/status", "/proc/kmsg"].map(Path::new).into_iter().filter(|path| path.exists()) {
+                assert!(refused(path).contains("made up by the system as it is read; give a file"));
+            }
+            let socket = folder.path().join("socket");
+            let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("binds");
+            assert!(refused(&socket).contains("a socket"));
             let pipe = folder.path().join("pipe");
             assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
             assert!(refused(&pipe).contains("a pipe"));

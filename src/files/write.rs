@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Error, ErrorKind, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use super::access::{Access, create_new};
 use super::io_error;
 use crate::error::DataError;
 
@@ -32,7 +33,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
 /// As [`write_whole`], with what `fill` writes.
 ///
 /// A file that cannot be replaced, such as one that is mounted by itself or another owner's in a sticky folder, is written in
-/// place once its contents are complete in a temporary file.
+/// place once its contents are complete in a temporary file. On Unix, a file that is replaced keeps who may do what with it, and its
+/// owner and group where that is permitted.
 ///
 /// # Errors
 /// Where `fill` fails or the file cannot be written.
@@ -56,7 +58,7 @@ pub fn check_writable(path: &Path, size_bytes: u64) -> Result<(), DataError> {
         io_error(path)(Error::new(error.kind(), format!("{error}; {size_bytes} bytes are to be written there")))
     })?;
     drop(temporary);
-    if !target.exists {
+    if target.access.is_none() {
         // The name may be one that the file system does not take.
         File::create_new(&target.real).and_then(|_| fs::remove_file(&target.real)).map_err(io_error(path))?;
         return Ok(());
@@ -86,8 +88,9 @@ pub fn elsewhere<E: From<DataError>>(
     wanted: &Path,
     mut write: impl FnMut(&Path) -> Result<(), E>,
 ) -> Result<PathBuf, E> {
+    let access = fs::metadata(wanted).ok().as_ref().map(Access::of);
     let mut attempt = |place: &Path| {
-        let place = claim(place, wanted)?;
+        let place = claim(place, wanted, access)?;
         write(&place).inspect_err(|_| {
             // An empty file of a new name is of no use to anyone.
             let _ = fs::remove_file(&place);
@@ -98,8 +101,8 @@ pub fn elsewhere<E: From<DataError>>(
     attempt(folder_of(wanted)).or_else(|_| attempt(here)).or_else(|_| attempt(&env::temp_dir()))
 }
 
-/// A new, empty file in `folder` with the name of `wanted` or one like it.
-fn claim(folder: &Path, wanted: &Path) -> Result<PathBuf, DataError> {
+/// A new, empty file in `folder` with the name of `wanted` or one like it, and this access.
+fn claim(folder: &Path, wanted: &Path, access: Option<Access>) -> Result<PathBuf, DataError> {
     let short = |part: Option<&OsStr>| {
         let mut part = part.unwrap_or_default().to_string_lossy().into_owned();
         part.truncate(part.floor_char_boundary(MOST_NAME_BYTES));
@@ -110,10 +113,15 @@ fn claim(folder: &Path, wanted: &Path) -> Result<PathBuf, DataError> {
     for number in 0..MOST_NAMES {
         let number = if number == 0 { String::new() } else { format!("-{number}") };
         let place = folder.join(format!("{stem}{number}{dot}{extension}"));
-        match File::create_new(&place) {
+        match create_new(&place, access.is_some()) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(io_error(&place)(error)),
-            Ok(_) => return Ok(place),
+            Ok(file) => {
+                if let Some(access) = access {
+                    access.give(&file);
+                }
+                return Ok(place);
+            }
         }
     }
     Err(io_error(folder)(ErrorKind::AlreadyExists.into()))
@@ -133,16 +141,20 @@ fn fill_with_zeros(file: &mut File, size_bytes: u64) -> io::Result<()> {
 struct Target {
     /// Through links, also through one that names nothing yet.
     real: PathBuf,
-    exists: bool,
+    /// Of the file that is there, if there is one.
+    access: Option<Access>,
 }
 
 impl Target {
     /// Devices, pipes and folders are no place for results.
     fn of(path: &Path) -> Result<Self, DataError> {
+        if path.as_os_str().is_empty() {
+            return Err(DataError::Mismatch("the path of a file to write is empty: give it a name".to_owned()));
+        }
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => {
                 let real = fs::canonicalize(path).map_err(io_error(path))?;
-                return Ok(Target { real, exists: true });
+                return Ok(Target { real, access: Some(Access::of(&metadata)) });
             }
             Ok(_) => {
                 return Err(DataError::Corrupt {
@@ -157,7 +169,7 @@ impl Target {
         for _ in 0..MOST_LINKS {
             match fs::read_link(&real) {
                 Ok(link) => real = folder_of(&real).join(link),
-                Err(_) => return Ok(Target { real, exists: false }),
+                Err(_) => return Ok(Target { real, access: None }),
             }
         }
         Err(io_error(path)(Error::other("too many symbolic links")))
@@ -165,11 +177,11 @@ impl Target {
 
     /// A temporary file beside the target, or where the folder is closed but the target is not, in the folder for such files.
     fn temporary(&self) -> Result<Temporary, DataError> {
-        let folder = folder_of(&self.real);
-        Temporary::new(folder)
+        let (folder, exists) = (folder_of(&self.real), self.access.is_some());
+        Temporary::new(folder, exists)
             .or_else(|error| {
-                let writable = self.exists && OpenOptions::new().write(true).open(&self.real).is_ok();
-                if writable { Temporary::new(&env::temp_dir()).map_err(|_| error) } else { Err(error) }
+                let writable = exists && OpenOptions::new().write(true).open(&self.real).is_ok();
+                if writable { Temporary::new(&env::temp_dir(), exists).map_err(|_| error) } else { Err(error) }
             })
             .map_err(io_error(folder))
     }
@@ -197,11 +209,12 @@ struct Temporary {
 }
 
 impl Temporary {
-    fn new(folder: &Path) -> io::Result<Self> {
+    /// Where it is private, nobody else may read it.
+    fn new(folder: &Path, private: bool) -> io::Result<Self> {
         remove_stale(folder);
         for attempt in 0..MOST_NAMES {
             let path = folder.join(format!("{PREFIX}{}-{attempt}{SUFFIX}", std::process::id()));
-            let file = match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+            let file = match create_new(&path, private) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 file => file?,
             };
@@ -216,6 +229,9 @@ impl Temporary {
 
     /// Makes it the target, or where the name cannot be given to another file, copies it there.
     fn put(&mut self, target: &Target) -> io::Result<()> {
+        if let Some(access) = target.access {
+            access.give(&self.file);
+        }
         self.file.sync_all()?;
         match fs::rename(&self.path, &target.real) {
             Ok(()) => {
@@ -227,7 +243,7 @@ impl Temporary {
                 Ok(())
             }
             // What a file that is mounted by itself, one of another owner, and one on another file system say.
-            Err(error) if target.exists && NOT_REPLACEABLE.contains(&error.kind()) => self.copy(&target.real),
+            Err(error) if target.access.is_some() && NOT_REPLACEABLE.contains(&error.kind()) => self.copy(&target.real),
             Err(error) => Err(error),
         }
     }
@@ -313,7 +329,7 @@ mod tests {
             assert_eq!(fs::read(&place).expect("reads"), expected.as_bytes());
         }
         let long = folder.path().join(format!("{}.{}", "ü".repeat(200), "é".repeat(200)));
-        let place = claim(folder.path(), &long).expect("a shorter name");
+        let place = claim(folder.path(), &long, None).expect("a shorter name");
         assert_eq!(place.file_name().map(OsStr::len), Some(201));
         let tried = std::cell::RefCell::new(Vec::new());
         let failed = elsewhere(&wanted, |path| {

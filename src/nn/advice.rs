@@ -28,7 +28,7 @@ impl Model {
         if self.input().dtype != DType::F32 || self.fits(self.input_shape().clone()) {
             return error;
         }
-        let Some(advice) = self.advice() else { return error };
+        let Some(advice) = self.input_advice() else { return error };
         match error {
             GraphError::Op { node, source } => GraphError::Layer { layer: node, reason: format!("{source}; {advice}") },
             GraphError::Layer { layer, reason } => GraphError::Layer { layer, reason: format!("{reason}; {advice}") },
@@ -36,7 +36,8 @@ impl Model {
         }
     }
 
-    fn advice(&self) -> Option<String> {
+    /// Which input like its own the model can be built of, where it cannot be built of its own and there is one.
+    pub fn input_advice(&self) -> Option<String> {
         let input = self.input_shape();
         if let [height, width] = input[..] {
             let shapes = [[1, height, width], [3, height, width]].map(Shape::from);

@@ -269,7 +269,9 @@ impl Loss {
                 let ignore_index = ignore_index.and_then(label_bits);
                 let normalized = weighted || ignore_index.is_some();
                 let normalizer = normalized.then(|| Further { name: "normalizer", values: Vec::new() });
-                let further = normalizer.into_iter().chain(class_weights(values)).collect();
+                let scale = weight_scale(values);
+                let values = values.iter().map(|&weight| scaled(weight, scale)).collect();
+                let further = normalizer.into_iter().chain(class_weights(&values)).collect();
                 (Arc::new(CrossEntropy { label_smoothing, ignore_index, normalized, weighted }), further)
             }
             Loss::SoftCrossEntropy { label_smoothing, class_weights: values, .. } => {
@@ -311,8 +313,9 @@ impl Loss {
         }
         let ignored = self.ignored();
         let counted = labels.filter(|label| Some(*label) != ignored);
+        let scale = weight_scale(class_weights);
         let weight = |label: u32| match class_weights.get(label as usize) {
-            Some(weight) => f64::from(*weight),
+            Some(&weight) => f64::from(scaled(weight, scale)),
             None => 1.0,
         };
         Some(counted.map(weight).sum())
@@ -429,6 +432,17 @@ impl Loss {
         let ignored = self.ignored();
         labels_of(targets, indices).filter(|label| Some(*label) != ignored).count()
     }
+}
+
+/// The power of 2 that brings the largest weight to 1..2. Where a loss is divided by the sum of its weights, they may all be
+/// multiplied by it: that changes no bit, but sums of them neither overflow nor vanish.
+fn weight_scale(weights: &[f32]) -> f64 {
+    let largest = weights.iter().copied().fold(0.0, f32::max);
+    if largest > 0.0 { (-f64::from(largest).log2().floor()).exp2() } else { 1.0 }
+}
+
+fn scaled(weight: f32, scale: f64) -> f32 {
+    (f64::from(weight) * scale) as f32
 }
 
 /// `loss.normalizer`, for a further term of a sum `loss.normalizer.1`.

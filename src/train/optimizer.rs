@@ -288,7 +288,12 @@ impl Optimizer {
     /// Where a setting makes no sense.
     pub fn rule(&self) -> Result<Arc<dyn UpdateRule>, TrainError> {
         let mut settings = *self;
-        non_negative("lr", *settings.lr_mut())?;
+        let lr = *settings.lr_mut();
+        non_negative("lr", lr)?;
+        if lr > 0.0 && lr < f64::from(f32::MIN_POSITIVE) {
+            let least = "it must be 0, or at least 1.2e-38, the smallest number above 0 that single precision holds";
+            return Err(TrainError::Setting(format!("lr = {lr:?} is not possible: {least}")));
+        }
         non_negative("weight_decay", *settings.weight_decay_mut())?;
         non_negative("lr · weight_decay", *settings.lr_mut() * *settings.weight_decay_mut())?;
         if let Some(momentum) = settings.momentum_mut() {
