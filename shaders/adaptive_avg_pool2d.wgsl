@@ -11,6 +11,9 @@
 #import "shared/divide.wgsl"
 #import "shared/index.wgsl"
 #import "shared/lanes.wgsl"
+#import "shared/sums.wgsl"
+
+alias Term = Accum;
 
 struct Params {
     // Elements that the kernel writes.
@@ -59,12 +62,12 @@ fn forward(
     let at = (plane * params.height + rows.begin) * params.width + columns.begin;
     let wide = length(columns);
     let elements = length(rows) * wide;
-    var sum = Accum();
+    var added = LongSum();
     for (var e = place; e < elements; e += LANES) {
         let h = divide(e, wide);
-        sum += Accum(input[at + h * params.width + (e - h * wide)]);
+        add_term(&added, Term(input[at + h * params.width + (e - h * wide)]));
     }
-    let total = lanes_sum(local_index, sum);
+    let total = lanes_sum(local_index, total_of(added));
     if place == 0u && group < params.elements {
         output[i] = Storage(total / Accum(elements));
     }
@@ -84,13 +87,14 @@ fn grad_input(
     let plane = divide(row, params.height);
     let rows = bin(row - plane * params.height, params.output_height, params.height);
     let columns = bin(i - row * params.width, params.output_width, params.width);
-    var sum = Accum();
+    var added = LongSum();
     for (var y = rows.begin; y < rows.end; y++) {
         let high = length(bin(y, params.height, params.output_height));
         for (var x = columns.begin; x < columns.end; x++) {
             let elements = high * length(bin(x, params.width, params.output_width));
-            sum += Accum(grad_output[(plane * params.output_height + y) * params.output_width + x]) / Accum(elements);
+            let grad = Accum(grad_output[(plane * params.output_height + y) * params.output_width + x]);
+            add_term(&added, grad / Accum(elements));
         }
     }
-    grad_input_[i] = Storage(sum);
+    grad_input_[i] = Storage(total_of(added));
 }

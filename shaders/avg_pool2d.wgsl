@@ -19,12 +19,14 @@
 @group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage>;
 @group(0) @binding(1) var<storage, read_write> grad_input4: array<Storage4>;
 
+// Large windows have many terms: those of a row are added first.
 struct Pooled {
-    sum: Accum4,
+    rows: Accum4,
+    row: Accum4,
 }
 
 fn pool_begin(windows: Quad) -> Pooled {
-    return Pooled(Accum4(0.0));
+    return Pooled(Accum4(0.0), Accum4(0.0));
 }
 
 fn pool_outside() -> Accum {
@@ -32,7 +34,11 @@ fn pool_outside() -> Accum {
 }
 
 fn pool_add(pooled: Pooled, value: Accum4, at: vec4<u32>) -> Pooled {
-    return Pooled(pooled.sum + value);
+    return Pooled(pooled.rows, pooled.row + value);
+}
+
+fn pool_row(pooled: Pooled) -> Pooled {
+    return Pooled(pooled.rows + pooled.row, Accum4(0.0));
 }
 
 fn element(i: u32) -> Accum {
@@ -78,7 +84,7 @@ fn forward(
     if 4u * i >= params.elements {
         return;
     }
-    output[i] = Storage4(pool(i).sum / window_elements());
+    output[i] = Storage4(pool(i).rows / window_elements());
 }
 
 @compute @workgroup_size(64)

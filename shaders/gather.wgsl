@@ -8,6 +8,9 @@
 // source     https://pytorch.org/docs/stable/generated/torch.gather.html
 #import "shared/index.wgsl"
 #import "shared/nan.wgsl"
+#import "shared/sums.wgsl"
+
+alias Term = Accum;
 
 struct Params {
     // Elements that the kernel writes.
@@ -60,12 +63,12 @@ fn grad_input(
     let outer = i / (params.extent * params.inner);
     let place = (i / params.inner) % params.extent;
     let start = outer * params.length * params.inner + i % params.inner;
-    var sum = Accum(0.0);
+    var added = LongSum();
     for (var k = 0u; k < params.length; k++) {
         let at = start + k * params.inner;
         if grad_index[at] == place {
-            sum += Accum(grad_output[at]);
+            add_term(&added, Term(grad_output[at]));
         }
     }
-    grad_input_[i] = Storage(sum);
+    grad_input_[i] = Storage(total_of(added));
 }

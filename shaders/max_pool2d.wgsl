@@ -74,6 +74,10 @@ fn pool_add(pooled: Pooled, value: Accum4, at: vec4<u32>) -> Pooled {
     return Pooled(select(pooled.largest, value, better), select(pooled.at, at, better));
 }
 
+fn pool_row(pooled: Pooled) -> Pooled {
+    return pooled;
+}
+
 fn element(i: u32) -> Accum {
     return Accum(input[i]);
 }

@@ -114,10 +114,13 @@ fn grad_input(
     var sum = Accum();
     for (var y = rows.begin; y < rows.end; y++) {
         let high = weight_of(h, neighbours(y, params.height, params.output_height));
+        // Those of a row first: many like terms would all be rounded to one side.
+        var added = Accum();
         for (var x = columns.begin; x < columns.end; x++) {
             let wide = weight_of(w, neighbours(x, params.width, params.output_width));
-            sum += high * wide * Accum(grad_output[(plane * params.output_height + y) * params.output_width + x]);
+            added += wide * Accum(grad_output[(plane * params.output_height + y) * params.output_width + x]);
         }
+        sum += high * added;
     }
     grad_input_[i] = Storage(sum);
 }

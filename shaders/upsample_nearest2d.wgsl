@@ -62,9 +62,12 @@ fn grad_input(
     let first = row * params.scale_height * output_width + (i - row * params.width) * params.scale_width;
     var sum = Accum(0.0);
     for (var y = 0u; y < params.scale_height; y++) {
+        // Those of a row first: many like terms would all be rounded to one side.
+        var added = Accum(0.0);
         for (var x = 0u; x < params.scale_width; x++) {
-            sum += Accum(grad_output[first + y * output_width + x]);
+            added += Accum(grad_output[first + y * output_width + x]);
         }
+        sum += added;
     }
     grad_input_[i] = Storage(sum);
 }

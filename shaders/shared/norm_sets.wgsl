@@ -102,6 +102,9 @@ fn end_term(split: u32) -> u32 {
     return min((split + 1u) * params.split_terms, params.terms);
 }
 
+// Terms that are added one after the other: many like terms would all be rounded to the same side of a sum that has grown large.
+const BLOCK_TERMS: u32 = 32u;
+
 // Count, mean and sum of squares around the mean of some numbers.
 struct Moments {
     count: Accum,
@@ -166,17 +169,22 @@ fn moments_of(team: Team, local_index: u32, shift: Accum) -> Moments {
     let first = first_term(team, local_index);
     let end = end_term(team.split);
     var place = place_of(first);
-    for (var term = first; term < end; term += LANES) {
-        let x = input_at(element_of(team.set_number, place)) - shift;
-        count += 1.0;
+    for (var term = first; term < end;) {
+        let block_end = min(end, term + BLOCK_TERMS * LANES);
+        var block = Value(Accum(0.0));
+        for (; term < block_end; term += LANES) {
+            let x = input_at(element_of(team.set_number, place)) - shift;
+            count += 1.0;
 #ifdef CENTERED
-        let difference = x - mean;
-        mean += difference * (1.0 / count);
-        m2 += difference * (x - mean);
+            let difference = x - mean;
+            mean += difference * (1.0 / count);
+            block += difference * (x - mean);
 #else
-        m2 += x * x;
+            block += x * x;
 #endif
-        place = next_place(place);
+            place = next_place(place);
+        }
+        m2 += block;
     }
     // The components of a vector are parts of one size.
     let all = across(mean) / Accum(WIDTH);
@@ -379,21 +387,28 @@ fn sums_of(team: Team, local_index: u32) -> Totals {
     let fixed_scale = scale_of(first_other);
     let s = own_statistics(team.set_number);
 #endif
-    for (var term = first; term < end; term += LANES) {
+    for (var term = first; term < end;) {
+        let block_end = min(end, term + BLOCK_TERMS * LANES);
+        var block_g = Value(Accum(0.0));
+        var block_gx = Value(Accum(0.0));
+        for (; term < block_end; term += LANES) {
 #ifdef BY_PARAMETER
-        let s = own_statistics(other_of(first_other, place));
+            let s = own_statistics(other_of(first_other, place));
 #else
-        let scale = scale_at(fixed_scale, first_other, place);
+            let scale = scale_at(fixed_scale, first_other, place);
 #endif
-        let d = gradient_at(element_of(team.set_number, place), scale, s);
+            let d = gradient_at(element_of(team.set_number, place), scale, s);
 #ifdef WEIGHTED
-        let weighted = d.g * scale.weight;
+            let weighted = d.g * scale.weight;
 #else
-        let weighted = d.g;
+            let weighted = d.g;
 #endif
-        g += weighted;
-        gx += weighted * d.x;
-        place = next_place(place);
+            block_g += weighted;
+            block_gx += weighted * d.x;
+            place = next_place(place);
+        }
+        g += block_g;
+        gx += block_gx;
     }
     return Totals(total_of(local_index, g), total_of(local_index, gx));
 }

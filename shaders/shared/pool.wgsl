@@ -2,6 +2,7 @@
 //   struct Pooled                                                       what is known of four windows so far
 //   fn pool_begin(windows: Quad) -> Pooled
 //   fn pool_add(pooled: Pooled, value: Accum4, at: vec4<u32>) -> Pooled   takes in an element of each; -inf or 0 is outside it
+//   fn pool_row(pooled: Pooled) -> Pooled                               after each row of the windows
 //   fn pool_outside() -> Accum                                          that value
 //   fn element(i: u32) -> Accum, elements4(v: u32) -> Accum4            of the input, one or a vector
 //   fn grad(o: u32) -> Accum, grad4(v: u32) -> Accum4                   of the gradient of the output, and
@@ -99,6 +100,7 @@ fn pool(v: u32) -> Pooled {
             pooled = pool_add(pooled, select(Accum4(pool_outside()), values, inside), at);
         }
 #endif
+        pooled = pool_row(pooled);
     }
     return pooled;
 }
@@ -167,6 +169,7 @@ fn grad_input_run(i: u32) -> GradInput {
         windows_over(w + sum.count - 1u, p.stride_width, p.padding_width, p.kernel_width, p.output_width).end,
     );
     for (var y = rows.begin; y < rows.end; y++) {
+        var added = Accum4(0.0);
         for (var x = columns.begin; x < columns.end; x++) {
             let o = outputs + y * params.output_width + x;
             // Columns before the window's first wrap around.
@@ -177,8 +180,9 @@ fn grad_input_run(i: u32) -> GradInput {
             let at = h * params.width + w + LANE;
 #endif
             let part = share(Accum4(grad(o)), vec4<u32>(saved(o)), at);
-            sum.first += select(Accum4(0.0), part, kw < vec4<u32>(params.kernel_width));
+            added += select(Accum4(0.0), part, kw < vec4<u32>(params.kernel_width));
         }
+        sum.first += added;
     }
 #endif
     return sum;

@@ -9,6 +9,9 @@ use crate::tensor::Shape;
 /// Partial statistics from which a whole workgroup puts them together.
 const LONG_COMBINE: usize = 32;
 
+/// Elements that an invocation adds one after the other, as in the kernels: each such block is one more loop iteration.
+const BLOCK_TERMS: usize = 32;
+
 /// Tensors by the names that kernels have for them; `None` is left out.
 type Bound = Vec<(&'static str, Option<Slot>)>;
 
@@ -110,7 +113,7 @@ impl<'a> Builder<'a> {
         let dispatch = self
             .bind(entry, bound, walk.width, &[flags, &[one_parameter]].concat())
             .params(&self.params(walk))
-            .loops(passes * walk.iterations() + 2 * 64)
+            .loops(passes * (walk.iterations() + walk.iterations().div_ceil(BLOCK_TERMS)) + 2 * 64)
             .family(walk.family);
         self.launches.dispatches.push(match walk.family {
             Family::Subgroup { .. } => dispatch.constant("LANES", walk.lanes as u32).linear(walk.teams()),
