@@ -336,6 +336,8 @@ fn runtime_number() -> u32 {
 @group(0) @binding(2) var<storage, read> bias: array<Storage>;
 #endif
 
+const BLOCK_ROWS = 32u;
+
 @compute @workgroup_size(64)
 fn reduce(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
@@ -350,12 +352,19 @@ fn reduce(
     let column = i - sum_index * params.vectors;
 #ifdef BIAS
     let at = (i * 4u + LANES) % COLUMNS;
-    var sum = Accum4(Accum(bias[at.x]), Accum(bias[at.y]), Accum(bias[at.z]), Accum(bias[at.w]));
+    var block = Accum4(Accum(bias[at.x]), Accum(bias[at.y]), Accum(bias[at.z]), Accum(bias[at.w]));
 #else
-    var sum = Accum4();
+    var block = Accum4();
 #endif
-    for (var row = sum_index * params.terms; row < min(params.rows, (sum_index + 1u) * params.terms); row++) {
-        sum += Accum4(parts[row * params.vectors + column]);
+    // In blocks: many like terms would all be rounded to the same side of a sum that has grown large.
+    var sum = Accum4();
+    let end = min(params.rows, (sum_index + 1u) * params.terms);
+    for (var row = sum_index * params.terms; row < end;) {
+        for (let block_end = min(end, row + BLOCK_ROWS); row < block_end; row++) {
+            block += Accum4(parts[row * params.vectors + column]);
+        }
+        sum += block;
+        block = Accum4();
     }
 #ifdef ACCUMULATE
     sum = Accum4(output[i]) + sum;

@@ -29,6 +29,9 @@ const PART: u32 = 32;
 /// Terms of a sum that workgroups load at a time.
 const BLOCK_TERMS: u32 = 16;
 
+/// Rows that a reduction adds one after the other, as in its kernel.
+const BLOCK_ROWS: usize = 32;
+
 /// Rows of a subgroup's tile that are stored by the same code.
 const STORED_ROWS: usize = 16;
 
@@ -425,7 +428,7 @@ pub(super) fn reduce_rows(parts: Slot, output: Slot, rows: usize, columns: usize
     let params = ReduceParams { vectors: vectors as u32, rows: rows as u32, terms: terms as u32, sums: sums as u32 };
     Dispatch::new("matmul", "reduce", [parts, output])
         .params(&params)
-        .loops(terms)
+        .loops(terms + terms.div_ceil(BLOCK_ROWS))
         .linear((vectors * sums).div_ceil(64))
 }
 
