@@ -185,6 +185,10 @@ fn names_and_shapes_that_are_wrong_say_what_is_right() {
             &["plan", "mnist-mlp", "--input", "1x28x28"],
             "--input 1x28x28 does not fit mnist-mlp, which takes inputs such as [784]; mnist-cnn, mnist-deep, mnist-unet, lenet, ",
         ),
+        (
+            &["plan", "resnet18", "--input", "3x100000x100000"],
+            "resnet18: layer `input`: the batch of shape [1, 3, 100000, 100000] has more than",
+        ),
         (&["plan", "lenet", "--input", "3x8x8"], "fit lenet: images whose height and width are multiples of 16 fit"),
         (&["train", "char_lstm", "--device", "cpu"], "char_lstm reads tokens, but the data of this command are images"),
         (&["plan", "mnist-mlp", "--lr", "1e-50"], "--lr `1e-50`: it must be from 1.2e-38 to 3.4e38"),

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::mem::discriminant;
 
 use clap::{Args, ValueEnum};
+use tightfit::error::GraphError;
 use tightfit::models;
 use tightfit::nn::{Model, Statistics};
 use tightfit::plan::Levers;
@@ -174,7 +175,10 @@ impl ModelArgs {
             }
         }
         if let Err(error) = file.model.output_shape() {
-            return Err(self.misfit(&file.model, &own).map_or_else(|| error.into(), Failure::bad_input));
+            // An input of a shape that fits may still be too large.
+            let misfits = matches!(error, GraphError::Op { .. } | GraphError::Layer { .. });
+            let misfit = misfits.then(|| self.misfit(&file.model, &own)).flatten();
+            return Err(misfit.map_or_else(|| error.into(), Failure::bad_input));
         }
         let mut config = Config::default();
         config.batch = self.batch.unwrap_or(config.batch);
@@ -184,9 +188,7 @@ impl ModelArgs {
         config.levers = levers_without(&self.without);
         Ok((file, config))
     }
-}
 
-impl ModelArgs {
     /// What to say where a built-in model, which nobody can edit, is given an input that it does not fit; its own is `own`.
     fn misfit(&self, model: &Model, own: &Shape) -> Option<String> {
         let (name, shape) = (self.model.to_str()?, self.input.as_ref()?);
