@@ -6,7 +6,9 @@ mod common;
 use std::collections::BTreeMap;
 
 use tightfit::data::{Dataset, Samples, Targets};
-use tightfit::nn::{Conv2d, Flatten, Layer, LogSoftmax, Model, Sequential, Sigmoid, Softmax};
+use tightfit::nn::{
+    BatchNorm, Conv2d, Flatten, HardSigmoid, Hardtanh, Layer, LogSoftmax, Model, Sequential, Sigmoid, Softmax,
+};
 use tightfit::plan::{ArenaRole, Limits};
 use tightfit::tensor::Shape;
 use tightfit::train::{self, Config, FitOptions, Group, Loss, Optimizer, Trainer};
@@ -445,6 +447,54 @@ fn a_softmax_too_many_is_said() {
         (sigmoid(), bce),
     ] {
         assert_eq!(said(end, &loss), "", "{loss}");
+    }
+}
+
+#[test]
+fn a_softmax_that_is_missing_is_said() {
+    let mut probabilities = Loss::default();
+    if let Loss::CrossEntropy { from_logits, .. } = &mut probabilities {
+        *from_logits = false;
+    }
+    let bce = Loss::Bce { pos_weight: Vec::new() };
+    let said = |model: Sequential, loss: &Loss| {
+        train::warnings(&model.into(), &Config::default().loss(loss.clone())).expect("fits together").join("; ")
+    };
+    let scores = || Sequential::new("scores", [4, 6, 6]).flatten().linear(3);
+    let hidden = || scores().linear(5);
+    let maps = || Sequential::new("maps", [4, 6, 6]).conv2d(3, 1);
+    let soft = Loss::SoftCrossEntropy { label_smoothing: 0.0, class_weights: Vec::new(), from_logits: false };
+    let softmax = "takes probabilities, numbers of 0 or above, and learns little or nothing of others: end it in softmax, or leave \
+                   from_logits = false out";
+    for (model, loss, words) in [
+        (scores(), &probabilities, softmax),
+        (scores(), &soft, softmax),
+        (scores().dropout(0.5), &probabilities, softmax),
+        (hidden().push(BatchNorm::new()), &probabilities, softmax),
+        (hidden().tanh(), &probabilities, softmax),
+        (maps().global_avg_pool(), &probabilities, softmax),
+        (Sequential::new("steps", [7, 2]).lstm(3), &probabilities, softmax),
+        (scores(), &bce, "end it in sigmoid, or use the loss bce-with-logits"),
+        (maps().silu(), &bce, "end it in sigmoid"),
+        (maps().softplus(), &bce, "numbers of at most 1"),
+        (hidden().push(Hardtanh::new(-1.0, 1.0)), &bce, "numbers of 0 or above"),
+        (hidden().push(HardSigmoid), &Loss::bce_with_logits(), "applies sigmoid to its outputs itself"),
+        (scores(), &Loss::Sum { terms: vec![(1.0, Loss::Mse), (0.5, bce.clone())] }, "the loss bce "),
+        (scores().linear(1), &Loss::default(), "one score where the loss cross-entropy chooses among classes"),
+        (maps().conv2d(1, 1), &Loss::dice(), "one score where the loss dice"),
+    ] {
+        let text = said(model, loss);
+        assert!(text.contains(words), "{loss}: {text}");
+    }
+    for (model, loss) in [
+        (maps().softplus(), &probabilities),
+        (hidden().push(HardSigmoid), &bce),
+        (maps().push(Hardtanh::new(0.0, 1.0)), &bce),
+        (scores().linear(1), &Loss::bce_with_logits()),
+        (maps().conv2d(1, 1), &Loss::Mse),
+        (scores().push(Softmax::default()), &Loss::Sum { terms: vec![(1.0, probabilities.clone()), (1.0, Loss::Mse)] }),
+    ] {
+        assert_eq!(said(model, loss), "", "{loss}");
     }
 }
 

@@ -1,11 +1,14 @@
-//! `tightfit data`: fetches datasets.
+//! `tightfit data`: fetches datasets. And what `train` and `eval` read of them.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tightfit::data::{download, mnist};
+use tightfit::data::{Dataset, Samples, Targets, download, mnist};
+use tightfit::models;
+use tightfit::nn::Model;
 use tightfit::plan::format_bytes;
+use tightfit::train::{self, Config};
 
 use super::failure::Failure;
 use super::output::{Output, shown};
@@ -19,6 +22,40 @@ const BUNDLED: &str = "data/mnist";
 pub(crate) fn folder(given: Option<&Path>) -> PathBuf {
     let is_fetched = || download::MNIST_FILES.iter().all(|file| Path::new(FETCHED).join(file.name).is_file());
     given.map_or_else(|| PathBuf::from(if is_fetched() { FETCHED } else { BUNDLED }), Path::to_owned)
+}
+
+/// The training and the test set of a folder, in the shape that the model takes. Whether model and loss can take such data is seen
+/// before it is read, and whether they can take these, before anything is planned.
+pub(crate) fn open(dir: &Path, model: &Model, config: &Config) -> Result<(Dataset, Dataset), Failure> {
+    check_kind(model, config, 1).map_err(|failure| {
+        let suited = suited(dir);
+        let suited = if suited.is_empty() { String::new() } else { format!(", such as {}", suited.join(", ")) };
+        let here = "images with one label each are all that this command reads";
+        let advice = format!("use a model of such images{suited}, or train this one from Rust (see the examples)");
+        failure.prefixed(format_args!("`{}`", model.name())).and(format_args!("{here}: {advice}"))
+    })?;
+    let (train, test) = mnist::open_as(dir, model.input_shape().clone())?;
+    for data in [&train, &test] {
+        train::check_data(model, config, data)?;
+    }
+    Ok((train, test))
+}
+
+/// Whether images in the shape of a model's input, each with a label of so many classes, are of the kind that it and its loss take.
+fn check_kind(model: &Model, config: &Config, classes: u32) -> Result<(), Failure> {
+    let shape = model.input_shape().clone();
+    let image = Dataset::new(Samples::U8(vec![0; shape.numel()]), shape, Targets::labels(vec![0], classes))?;
+    Ok(train::check_data(model, config, &image)?)
+}
+
+/// The built-in models that take the images in a folder as they are.
+fn suited(dir: &Path) -> Vec<&'static str> {
+    let Ok((images, _)) = mnist::open(dir) else { return Vec::new() };
+    let fits = |name: &&str| {
+        let model = models::builtin(name).filter(|model| model.input_shape().numel() == images.sample_shape().numel());
+        model.is_some_and(|model| check_kind(&model, &Config::default(), images.classes().unwrap_or(1)).is_ok())
+    };
+    models::NAMES.into_iter().filter(fits).collect()
 }
 
 #[derive(Subcommand, Debug)]

@@ -30,12 +30,13 @@ pub(crate) fn describe(plan: &Plan, unified_memory: Option<bool>) -> Map<String,
         ("arenas", json!(arenas)),
         ("micro_batches", json!(plan.micro_batches.len())),
         ("micro_batch_sizes", json!(plan.micro_batches)),
-        ("stash", json!(plan.stash)),
+        ("stash", json!(format!("{:?}", plan.stash).to_lowercase())),
         ("chains", json!(plan.chains)),
         ("programs", programs(plan)),
         ("predicted_step_ms", json!(milliseconds(plan.predicted_step_ns as f64))),
         ("overhead_ms", json!(milliseconds(plan.overhead_ns()))),
         ("overhead", json!(plan.overhead())),
+        ("overhead_parts", overhead_parts(plan)),
         ("bound", bound(plan)),
         ("recomputed", lever(plan, Lever::Recompute)),
         ("offloaded", lever(plan, Lever::Offload)),
@@ -70,6 +71,15 @@ fn programs(plan: &Plan) -> Value {
         })
     });
     programs.collect()
+}
+
+fn overhead_parts(plan: &Plan) -> Value {
+    let [recompute_ns, offload_ns, rest_ns] = plan.overhead_parts_ns();
+    json!({
+        "recompute_ms": milliseconds(recompute_ns),
+        "offload_ms": milliseconds(offload_ns),
+        "rest_ms": milliseconds(rest_ns),
+    })
 }
 
 fn bound(plan: &Plan) -> Value {

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use tightfit::data::mnist;
 use tightfit::train::Trainer;
 
-use super::data::folder;
+use super::data::{self, folder};
 use super::failure::{Failure, INTERRUPTED};
 use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown, shown_if_any};
-use super::settings::{DeviceArgs, ModelArgs, expect_images};
+use super::settings::{DeviceArgs, ModelArgs};
 
 #[derive(Args, Debug)]
 pub(crate) struct EvalArgs {
@@ -39,8 +38,7 @@ impl EvalArgs {
 
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
-    expect_images(&model)?;
-    let (_, test) = mnist::open_as(folder(args.data.as_deref()), model.input_shape().clone())?;
+    let (_, test) = data::open(&folder(args.data.as_deref()), &model, &config)?;
     let mut trainer = Trainer::for_evaluation(model, config.clone(), args.device.device.as_deref())?;
     trainer.load(&args.weights)?;
     let stop = stop_when_asked()?;

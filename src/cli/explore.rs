@@ -8,7 +8,7 @@ use tightfit::train::{self, Config, MOST_SAMPLES};
 
 use super::describe::describe;
 use super::failure::{Failure, INFEASIBLE};
-use super::output::{Output, table};
+use super::output::{Output, shown_if_any, table};
 use super::plan::Target;
 use super::progress::planning;
 
@@ -16,6 +16,7 @@ use super::progress::planning;
 const POINTS: usize = 9;
 
 pub(crate) fn sweep(model: &Model, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
+    let warnings = warn(model, config)?;
     let plans = planning(output, || train::sweep(model, config, &target.machine, POINTS))?;
     let (Some(least), Some(most)) = (plans.first(), plans.last()) else { return Ok(0) };
     output.text(format_args!("{}, batch {}\n", model.name(), config.batch));
@@ -43,13 +44,16 @@ pub(crate) fn sweep(model: &Model, config: &Config, target: &Target, output: &Ou
         format_bytes(least_bytes),
         format_bytes(most.unconstrained_peak_bytes)
     ));
-    output.text(target.costs_line());
+    output.text(target.lines());
     let points: Vec<Value> = plans.iter().map(|plan| Value::Object(describe(plan, target.unified_memory()))).collect();
     output.object(&json!({
         "model": model.name(),
         "batch": config.batch,
+        "device": target.device,
+        "profile": shown_if_any(target.machine.profile.as_ref()),
         "minimum_budget_bytes": least_bytes,
         "unconstrained_peak_bytes": most.unconstrained_peak_bytes,
+        "warnings": warnings,
         "points": points,
     }));
     Ok(0)
@@ -63,6 +67,7 @@ pub(crate) fn max_batch(model: &Model, config: &Config, target: &Target, output:
         Some(count) if count > 1 => format!("no batch of {count}, one sample in each micro-batch,"),
         _ => "not even a batch of 1".to_owned(),
     };
+    let warnings = warn(model, config)?;
     let of = |config: &Config| train::max_batch(model, config, machine);
     let batch = planning(output, || of(config)).map_err(|error| Failure::from(error).prefixed(none(&smallest)))?;
     let whole = match config.micro_batches {
@@ -73,23 +78,36 @@ pub(crate) fn max_batch(model: &Model, config: &Config, target: &Target, output:
     let length = fitting(planning(output, || train::max_length(model, config, machine)))?.flatten();
 
     output.text(format_args!("{} in {budget}\n", model.name()));
-    row(output, "largest batch", Some(&batch));
-    if config.micro_batches.is_none() {
-        row(output, "as one micro-batch", whole.as_ref());
+    // What fits without being cut is what people ask for; cut into micro-batches, almost any batch may fit.
+    if config.micro_batches.is_some() || whole.as_ref() == Some(&batch) {
+        row(output, "largest batch", Some(&batch));
+    } else {
+        row(output, "largest batch, whole", whole.as_ref());
+        row(output, "  in micro-batches", Some(&batch));
     }
     if model.with_length(1).is_some() {
         row(output, &format!("longest at batch {}", config.batch), length.as_ref());
     }
-    output.text(target.costs_line());
+    output.text(target.lines());
     output.object(&json!({
         "model": model.name(),
         "budget_bytes": config.budget_bytes,
         "batch": config.batch,
+        "device": target.device,
+        "profile": shown_if_any(target.machine.profile.as_ref()),
+        "warnings": warnings,
         "max_batch": found(Some(&batch), target),
         "max_batch_in_one": found(whole.as_ref(), target),
         "max_length": found(length.as_ref(), target),
     }));
     Ok(0)
+}
+
+/// Says what is hardly meant.
+fn warn(model: &Model, config: &Config) -> Result<Vec<String>, Failure> {
+    let warnings = train::warnings(model, config)?;
+    warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    Ok(warnings)
 }
 
 /// What was found, or nothing where not even the smallest fits.

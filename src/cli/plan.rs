@@ -9,7 +9,7 @@ use tightfit::device::Device;
 use tightfit::files;
 use tightfit::nn::Model;
 use tightfit::plan::Planned;
-use tightfit::train::{self, Config, Machine, PlanFile, Trainer};
+use tightfit::train::{self, Config, Machine, PlanFile, Profile, Trainer};
 
 use super::describe::describe;
 use super::explore;
@@ -45,6 +45,8 @@ pub(crate) struct PlanArgs {
     max_batch: bool,
 }
 
+/// The device name of the interpreter.
+const INTERPRETER: &str = "cpu";
 /// Rows of the table of layers: in larger models, layers are put together.
 const MOST_LAYERS: usize = 48;
 
@@ -71,14 +73,15 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let planned = planning(output, || train::plan_for(&model, &config, &target.machine))?;
     output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
     output.text(planned.plan.table().unified_memory(target.unified_memory() == Some(true)));
-    output.text(target.costs_line());
-    write(args, &model, &config, &planned)?;
+    output.text(target.lines());
+    write(args, &model, &config, &planned, target.machine.profile.as_deref())?;
     for path in args.svg.iter().chain(&args.output) {
         output.text(format_args!("written to {}", path.display()));
     }
     let mut object = describe(&planned.plan, target.unified_memory());
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("parameters".to_owned(), json!(model.parameter_count()?));
+    object.insert("device".to_owned(), json!(target.device));
     object.insert("profile".to_owned(), shown_if_any(target.machine.profile.as_ref()));
     object.insert("warnings".to_owned(), json!(train::warnings(&model, &config)?));
     object.insert("svg".to_owned(), shown_if_any(args.svg.as_ref()));
@@ -90,74 +93,99 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
 /// What to plan for.
 pub(crate) struct Target {
     pub(crate) machine: Machine,
-    /// Whether a device was named.
-    known: bool,
+    /// The device that was named; `None` for none in particular.
+    pub(crate) device: Option<String>,
 }
 
 impl Target {
     /// A file is a profile, all else selects a device of this machine.
     fn named(device: Option<&OsStr>) -> Result<Self, Failure> {
-        let Some(device) = device else { return Ok(Target { machine: Machine::any(), known: false }) };
+        let Some(device) = device else { return Ok(Target { machine: Machine::any(), device: None }) };
         let path = Path::new(device);
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        let machine = if device == "cpu" {
-            Machine::interpreter()
+        let (machine, name) = if device == INTERPRETER {
+            (Machine::interpreter(), INTERPRETER.to_owned())
         } else if is_json || (path.exists() && !path.is_dir()) {
-            Machine::from_profile(path)?
+            let Profile { adapter, limits, costs, .. } = Profile::load(path)?;
+            (Machine { limits, costs, profile: Some(path.to_owned()) }, adapter)
         } else {
-            Machine::of(&mut Device::open(Some(&device.to_string_lossy()))?)
+            let mut device = Device::open(Some(&device.to_string_lossy()))?;
+            (Machine::of(&mut device), device.info().name.clone())
         };
-        Ok(Target { machine, known: true })
+        Ok(Target { machine, device: Some(name) })
     }
 
     /// Whether device and host share their memory, where that is known.
     pub(crate) fn unified_memory(&self) -> Option<bool> {
-        self.known.then_some(self.machine.costs.unified_memory)
+        self.device.as_ref().map(|_| self.machine.costs.unified_memory)
     }
 
-    /// Whose times are predicted.
-    pub(crate) fn costs_line(&self) -> String {
-        if self.known {
-            return costs_line(self.machine.profile.as_deref());
+    /// Which device was planned for, and whose times are predicted.
+    pub(crate) fn lines(&self) -> String {
+        match &self.device {
+            Some(device) => device_lines(device, self.machine.profile.as_deref()),
+            None => format!("{:<20} defaults, not measured on a device; --device names one", "costs"),
         }
-        format!("{:<20} defaults, not measured on a device; --device names one", "costs")
     }
 }
 
-/// Where predicted times come from.
-fn costs_line(profile: Option<&Path>) -> String {
-    let source = profile.map_or_else(
-        || "not measured on this device; `tightfit calibrate` does".to_owned(),
-        |path| format!("measured, from {}", path.display()),
-    );
-    format!("{:<20} {source}", "costs")
+/// A device, and where the times come from that are predicted for it.
+fn device_lines(device: &str, profile: Option<&Path>) -> String {
+    let source = match profile {
+        Some(path) => format!("measured, from {}", path.display()),
+        None if device == INTERPRETER => "defaults: the interpreter is for checking and is not measured".to_owned(),
+        None => "defaults, not measured on this device; `tightfit calibrate` does".to_owned(),
+    };
+    format!("{:<20} {device}\n{:<20} {source}", "device", "costs")
 }
 
 /// Writes the files that were asked for.
-fn write(args: &PlanArgs, model: &Model, config: &Config, planned: &Planned) -> Result<(), Failure> {
+fn write(
+    args: &PlanArgs,
+    model: &Model,
+    config: &Config,
+    planned: &Planned,
+    profile: Option<&Path>,
+) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
         let svg = planned.to_svg(model.name());
         keep(path, |path| Ok(files::write_whole(path, svg.as_bytes())?))?;
     }
     if let Some(path) = &args.output {
-        let file = PlanFile::new(model, config, planned.plan.clone());
+        let file = PlanFile::new(model, config, planned.plan.clone()).with_profile(profile);
         keep(path, |path| Ok(file.save(path)?))?;
     }
     Ok(())
 }
 
+/// A plan that was made before, and the profile that its times come from, if any.
+pub(crate) struct Kept<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) profile: Option<String>,
+}
+
+/// Where the predicted times of a training come from: the device's own profile, or what its plan was made with.
+pub(crate) fn profile_of<'a>(trainer: &'a Trainer, kept: Option<&'a Kept<'_>>) -> Option<&'a Path> {
+    kept.map_or_else(|| trainer.profile(), |kept| kept.profile.as_deref().map(Path::new))
+}
+
 /// Prints the model and the plan before the first step.
-pub(crate) fn announce(trainer: &Trainer, data: &str, output: &Output) -> Result<(), Failure> {
+pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, output: &Output) -> Result<(), Failure> {
     let (model, device) = (trainer.model(), trainer.device_name());
     let table = trainer.plan().table().unified_memory(trainer.unified_memory());
-    let costs = costs_line(trainer.profile());
+    let profile = profile_of(trainer, kept);
+    let mut device_lines = device_lines(device, profile);
+    if let Some(Kept { path, .. }) = kept {
+        let again = if trainer.profile() == profile { "" } else { ", not this device's: plan again for these" };
+        device_lines += &format!("\n{:<20} those of the plan {}{again}", "", path.display());
+    }
     output.text(trainer.summary()?.at_most(MOST_LAYERS).width(output.width()));
-    output.text(format_args!("{table}\n{:<20} {device}\n{costs}\n{:<20} {data}\n", "device", "data"));
+    output.text(format_args!("{table}\n{device_lines}\n{:<20} {data}\n", "data"));
     let mut object = describe(trainer.plan(), Some(trainer.unified_memory()));
     object.insert("event".to_owned(), json!("plan"));
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("device".to_owned(), json!(device));
-    object.insert("profile".to_owned(), shown_if_any(trainer.profile()));
+    object.insert("profile".to_owned(), shown_if_any(profile));
     object.insert("warnings".to_owned(), json!(trainer.warnings()?));
     output.object(&Value::Object(object));
     Ok(())

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tightfit::device::{Compilation, watch_compilation};
+use tightfit::plan::format_ns;
 use tightfit::train::StepReport;
 
 use super::output::Output;
@@ -64,7 +65,8 @@ impl Mean {
     fn show(self) -> String {
         let mean = self.per_step();
         let accuracy = mean.accuracy.map(|accuracy| format!("  accuracy {:.2}%", accuracy * 100.0));
-        format!("loss {:.4}{}  {:.1} ms/step", mean.loss, accuracy.unwrap_or_default(), mean.step_ms)
+        let time = format_ns(mean.step_ms * 1e6);
+        format!("loss {:.4}{}  {time}/step", mean.loss, accuracy.unwrap_or_default())
     }
 }
 

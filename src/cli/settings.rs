@@ -216,15 +216,6 @@ fn written(shape: &Shape) -> String {
     shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// Whether images can be what a model reads, which is all that the command line trains on and tests with.
-pub(crate) fn expect_images(model: &Model) -> Result<(), Failure> {
-    if model.input().dtype == DType::F32 {
-        return Ok(());
-    }
-    let text = format!("{} reads tokens, but the data of this command are images: train it from Rust", model.name());
-    Err(Failure::bad_input(text))
-}
-
 impl TrainingArgs {
     /// What the model was given as.
     pub(crate) fn name(&self) -> &OsStr {

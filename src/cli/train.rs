@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use serde_json::json;
-use tightfit::data::{Batches, Dataset, Order, mnist};
+use tightfit::data::{Batches, Dataset, Order};
 use tightfit::device::resident_bytes;
 use tightfit::error::{PlanError, TrainError};
-use tightfit::plan::format_bytes;
+use tightfit::plan::{format_bytes, format_ns, plural};
 use tightfit::train::{Evaluation, FitOptions, FitReport, Loaded, PlanFile, StepReport, Trainer};
 
-use super::data::folder;
+use super::data::{self, folder};
 use super::failure::{Failure, INTERRUPTED, keep};
 use super::interrupt::{evaluate, stop_when_asked};
 use super::memory::Memory;
 use super::output::{Output, shown, shown_if_any};
-use super::plan::announce;
+use super::plan::{Kept, announce, profile_of};
 use super::progress::{Progress, finite, percent, planning};
-use super::settings::{DeviceArgs, TrainingArgs, count, expect_images};
+use super::settings::{DeviceArgs, TrainingArgs, count};
 
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
@@ -81,15 +81,19 @@ impl TrainArgs {
 pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let plan_file = args.plan.as_ref().map(PlanFile::open).transpose()?;
     let (model, config) = args.model.resolve_for(plan_file.as_ref())?;
+    let planned_before = args
+        .plan
+        .as_deref()
+        .zip(plan_file.as_ref())
+        .map(|(path, file)| Kept { path, profile: file.profile().map(str::to_owned) });
     let plan =
         plan_file.map(|file| file.into_plan(&model, &config)).transpose().map_err(|error| args.not_usable(error))?;
-    expect_images(&model)?;
     if let Some(path) = &args.save {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }
-    let data = folder(args.data.as_deref());
+    let folder = folder(args.data.as_deref());
     let before = resident_bytes();
-    let (train, test) = mnist::open_as(&data, model.input_shape().clone())?;
+    let (train, test) = data::open(&folder, &model, &config)?;
     // Before all that takes long.
     Batches::new(train.len(), config.batch, Order::Sequential, true)?;
     let data_bytes = before.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
@@ -101,8 +105,8 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         None => planning(output, || Trainer::new(model, config.clone(), device))?,
     };
     load(args, &mut trainer, output)?;
-    let data = format!("{} and {} samples, from {}", train.len(), test.len(), data.display());
-    announce(&trainer, &data, output)?;
+    let data = format!("{} and {}, from {}", train.len(), plural(test.len(), "sample"), folder.display());
+    announce(&trainer, planned_before.as_ref(), &data, output)?;
 
     let stop = stop_when_asked()?;
     let steps_per_epoch = (train.len() / config.batch) as u64;
@@ -134,7 +138,9 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         _ => (path, None),
     };
     let report = fitted.map_err(|error| after_saving(error.into(), saved, unsaved.as_ref()))?;
-    let concluded = conclude(&mut trainer, &report, &test, &stop, Kept { saved, data_bytes }, output);
+    let is_measured = profile_of(&trainer, planned_before.as_ref()).is_some();
+    let besides = Besides { saved, data_bytes, is_measured };
+    let concluded = conclude(&mut trainer, &report, &test, &stop, besides, output);
     // Where the parameters are matters more than whatever went wrong after that.
     unsaved.map_or(concluded, Err)
 }
@@ -175,9 +181,11 @@ fn load(args: &TrainArgs, trainer: &mut Trainer, output: &Output) -> Result<(), 
 
 /// What the summary tells beside the training.
 #[derive(Clone, Copy, Debug)]
-struct Kept<'a> {
+struct Besides<'a> {
     saved: Option<&'a Path>,
     data_bytes: Option<u64>,
+    /// Whether the plan's times were measured on a device.
+    is_measured: bool,
 }
 
 /// Tests the model, and says how it went.
@@ -186,11 +194,11 @@ fn conclude(
     report: &FitReport,
     test: &Dataset,
     stop: &AtomicBool,
-    kept: Kept<'_>,
+    besides: Besides<'_>,
     output: &Output,
 ) -> Result<u8, Failure> {
     let evaluation = if report.interrupted { None } else { evaluate(trainer, test, stop, output)? };
-    summarize(trainer, report, evaluation, kept, output)?;
+    summarize(trainer, report, evaluation, besides, output)?;
     Ok(if evaluation.is_none() { INTERRUPTED } else { 0 })
 }
 
@@ -198,7 +206,7 @@ fn summarize(
     trainer: &mut Trainer,
     report: &FitReport,
     evaluation: Option<Evaluation>,
-    Kept { saved, data_bytes }: Kept<'_>,
+    Besides { saved, data_bytes, is_measured }: Besides<'_>,
     output: &Output,
 ) -> Result<(), Failure> {
     let base_bytes = trainer.base_bytes().zip(data_bytes).map(|(base, data)| base.saturating_sub(data));
@@ -218,27 +226,32 @@ fn summarize(
     } else if evaluation.is_none() {
         output.text("interrupted while testing");
     }
-    output.text(format_args!(
-        "{} steps, {:.1} ms a step (median), training loss {:.4}, training accuracy {}",
-        report.steps,
-        report.step_ms_median,
-        report.train_loss,
-        percent(report.train_accuracy)
-    ));
-    if report.steps > 0 {
-        let kernels = match compiled.kernels {
-            0 => String::new(),
-            kernels => format!("compiled {kernels} kernels in {:.1} s, ", compiled.time.as_secs_f64()),
-        };
-        output.text(format_args!("{kernels}first step {:.1} ms (not in the median)", report.first_step_ms));
-    }
+    let milliseconds = |ms: f64| format_ns(ms * 1e6);
     let predicted_ms = plan.predicted_step_ns as f64 / 1e6;
     let prediction_error = predicted_ms / report.step_ms_median - 1.0;
-    if report.steps > 0 {
+    if report.steps == 0 {
+        output.text("no step was made");
+    } else {
         output.text(format_args!(
-            "predicted {predicted_ms:.1} ms a step: measured {:.2} times that{}",
+            "{}, {} a step (median), training loss {:.4}, training accuracy {}",
+            plural(report.steps as usize, "step"),
+            milliseconds(report.step_ms_median),
+            report.train_loss,
+            percent(report.train_accuracy)
+        ));
+        let kernels = match compiled.kernels {
+            0 => String::new(),
+            kernels => {
+                format!("compiled {} in {:.1} s, ", plural(kernels, "kernel"), compiled.time.as_secs_f64())
+            }
+        };
+        let first = milliseconds(report.first_step_ms);
+        output.text(format_args!("{kernels}first step {first} (not in the median)"));
+        output.text(format_args!(
+            "predicted {} a step: measured {:.2} times that{}",
+            milliseconds(predicted_ms),
             report.step_ms_median / predicted_ms,
-            if trainer.profile().is_some() { "" } else { " (costs not measured on this device)" }
+            if is_measured { "" } else { " (costs not measured on this device)" }
         ));
     }
     if let Some(evaluation) = &evaluation {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::explain::{format_bytes, format_ns};
+use super::explain::{format_bytes, format_ns, plural};
 use super::{Command, CostModel, Lever, Program, Reason};
 use crate::graph::Graph;
 use crate::tensor::{NodeId, ValueId};
@@ -87,8 +87,9 @@ pub(super) fn of_program(number: usize, program: &Program, graph: &Graph, costs:
         };
         let how = if lever == Lever::Recompute { "made again" } else { "fetched" };
         let text = format!(
-            "{since}, {how}{user}: {} free for {absent_commands} commands, for {}",
+            "{since}, {how}{user}: {} free for {}, for {}",
             format_bytes(size_bytes),
+            plural(absent_commands, "command"),
             format_ns(cost_ns)
         );
         reasons.push(Reason {

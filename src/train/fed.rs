@@ -2,6 +2,7 @@
 //! Kernels cannot complain, they make NaN of an index that is none.
 
 use super::loss::Loss;
+use super::settings::Config;
 use crate::data::{Dataset, INPUT, TARGET, moved_channels, shown_label};
 use crate::error::{DataError, TrainError, nearest};
 use crate::graph::{Graph, Role};
@@ -131,6 +132,17 @@ impl Fed {
     }
 }
 
+/// Whether the model can take all samples of `data`, and the loss their targets: what [`Trainer::fit`](super::Trainer::fit) and
+/// [`Trainer::evaluate`](super::Trainer::evaluate) see to before they begin, without a plan.
+///
+/// # Errors
+/// Where the model does not fit together, or the data does not fit it or its loss.
+pub fn check_data(model: impl Into<Model>, config: &Config, data: &Dataset) -> Result<(), TrainError> {
+    config.loss.check()?;
+    let fed = Fed::new(&model.into(), &config.loss)?;
+    Ok(fed.check(&config.loss, data, &(0..data.len()))?)
+}
+
 /// What all ops that read an input can take.
 fn integers_of(graph: &Graph, name: &str) -> Option<Range> {
     let mut range: Option<Range> = None;
@@ -163,9 +175,11 @@ impl Entry {
             return Err(DataError::Mismatch(other_shape(name, expected, shape)));
         }
         if found != *dtype {
-            return Err(DataError::Mismatch(format!(
-                "the model takes `{name}` as {dtype}, the data has {found}: tokens are u32, all else is f32"
-            )));
+            let [takes, has] = [*dtype, found].map(|dtype| match dtype {
+                DType::U32 => "tokens (u32)",
+                DType::F32 | DType::F16 => "numbers (f32)",
+            });
+            return Err(DataError::Mismatch(format!("the model takes {takes} as `{name}`, the data has {has}")));
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ mod weights;
 pub use advice::warnings;
 pub use calibrate::{Calibration, Extent, OpFit, calibrate};
 pub use explore::{MOST_SAMPLES, max_batch, max_length, sweep};
+pub use fed::check_data;
 pub use groups::Group;
 pub use loss::Loss;
 pub use machine::{Machine, Profile};

@@ -33,6 +33,9 @@ pub struct PlanFile {
     clip_norm: Option<f32>,
     #[serde(default)]
     statistics: Statistics,
+    /// The file of costs that the plan's times come from; none where they are those of no device in particular.
+    #[serde(default)]
+    profile: Option<String>,
     plan: Plan,
 }
 
@@ -55,8 +58,16 @@ impl PlanFile {
             groups: config.groups.clone(),
             clip_norm: config.clip_norm,
             statistics: config.statistics,
+            profile: None,
             plan,
         }
+    }
+
+    /// Says which file of costs the plan's times come from: [`Machine::profile`](super::Machine::profile).
+    #[must_use]
+    pub fn with_profile(mut self, profile: Option<&Path>) -> Self {
+        self.profile = profile.map(|path| path.to_string_lossy().into_owned());
+        self
     }
 
     /// Writes the file; it appears whole or not at all.
@@ -116,6 +127,11 @@ impl PlanFile {
     /// Which statistics batch norm uses.
     pub fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    /// The file of costs that the plan's times come from, if it was made for a device that was measured.
+    pub fn profile(&self) -> Option<&str> {
+        self.profile.as_deref()
     }
 
     /// The plan.

@@ -106,16 +106,6 @@ pub(crate) fn plan_with(
     config: &Config,
     machine: &Machine,
 ) -> Result<Planned, TrainError> {
-    if let Some(first) = model.channels_first() {
-        let [channels, height, width] = model.input_shape()[..] else {
-            unreachable!("bug: an image without three extents")
-        };
-        log::warn!(
-            "`{}` reads its input {} as {channels} channels of {height} by {width}: if the channels are last, write {first}",
-            model.name(),
-            model.input_shape()
-        );
-    }
     let source = ModelSource::new(model, config, purpose)?;
     Ok(plan::plan(&source, &request(config, machine))?)
 }

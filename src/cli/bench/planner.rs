@@ -99,8 +99,8 @@ fn measured(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
         .collect::<Result<_, _>>()
         .map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;
     output.text(format_args!(
-        "{:<12} {:>7} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8} {:>10} {:>9} {:>8}",
-        "schedule", "GB", "once", "cost", "best", "vs best", "bound", "gap", "peak KiB", "looked at", "time"
+        "{:<12} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8}",
+        "schedule", "GB", "cost", "best", "vs best", "bound", "gap", "time"
     ));
     for anchor in anchors {
         let path = dir.join(format!("{}.json", anchor.instance));
@@ -112,26 +112,33 @@ fn measured(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
         let best = anchor.checkmate_gurobi_best;
         let against = found.cost.map(|cost| cost as f64 / best as f64 - 1.0);
         output.text(format_args!(
-            "{:<12} {:>7.2} {:>9} {:>9} {best:>9} {:>10} {:>9.0} {:>8} {:>10} {:>9} {:>6.2} s",
+            "{:<12} {:>6.2} {:>9} {best:>9} {:>9} {:>9} {:>8} {:>6.2} s",
             anchor.instance,
             anchor.budget_gb,
-            instance.plain_cost(),
-            found.cost.map_or_else(|| "none".to_owned(), |cost| cost.to_string()),
+            or_none(found.cost, |cost| cost.to_string()),
             against.map_or_else(String::new, percent),
-            found.bound,
+            or_none(finite(&found), |bound| format!("{bound:.0}")),
             found.gap().map_or_else(String::new, percent),
-            found.peak,
-            found.evaluations,
             time
         ));
         let mut object = scheduled(&found, time);
         object["instance"] = json!(anchor.instance);
         object["budget_gb"] = json!(anchor.budget_gb);
+        object["plain_cost"] = json!(instance.plain_cost());
         object["known_cost"] = json!(best);
         object["known_bound"] = json!(anchor.onecut_lagrangian_lb);
         output.object(&object);
     }
     Ok(())
+}
+
+/// A bound below which nothing costs; `None` where there is no schedule at all.
+fn finite(found: &Scheduled) -> Option<f64> {
+    Some(found.bound).filter(|bound| bound.is_finite())
+}
+
+fn or_none<T>(figure: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    figure.map_or_else(|| "none".to_owned(), show)
 }
 
 fn scheduled(found: &Scheduled, time: f64) -> Value {
@@ -140,7 +147,7 @@ fn scheduled(found: &Scheduled, time: f64) -> Value {
         "budget": found.budget,
         "cost": found.cost,
         "peak": found.peak,
-        "bound": if found.bound.is_finite() { json!(found.bound) } else { Value::Null },
+        "bound": finite(found),
         "gap": found.gap(),
         "evaluations": found.evaluations,
         "seconds": time,
@@ -195,32 +202,31 @@ fn paged(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
     let chipsets =
         bench::chipsets(&read(&path)?).map_err(|reason| Failure::bad_input(format!("{}: {reason}", path.display())))?;
     output.text(format_args!(
-        "\n{:<20} {:<11} {:>10} {:>14} {:>14} {:>14} {:>14} {:>8}",
-        "recompute and paging", "device", "budget", "recompute µJ", "paging µJ", "both µJ", "bound µJ", "time"
+        "\nrecompute and paging\n{:<10} {:>9} {:>12} {:>12} {:>12} {:>12} {:>7}",
+        "device", "budget", "recompute mJ", "paging mJ", "both mJ", "bound mJ", "time"
     ));
     for (device, _) in chipsets.iter().filter(|(_, chipset)| !chipset.is_complete()) {
-        output.text(format_args!("{:<20} {device:<11} left out: it states no energy of computing", ""));
+        output.text(format_args!("{device:<10} left out: it states no energy of computing"));
     }
     for file in files(dir, ".json")?.into_iter().filter(|file| *file != path) {
         let network = Paged::parse(&read(&file)?)
             .map_err(|reason| Failure::bad_input(format!("{}: {reason}", file.display())))?;
         let need_bytes = network.need_bytes();
+        output.text(stem(&file));
         for (device, chipset) in chipsets.iter().filter(|(_, chipset)| chipset.is_complete()) {
             for share in SHARES {
                 let budget_bytes = (need_bytes as f64 * share) as u64;
                 let start = Instant::now();
                 let found = network.compare(chipset, budget_bytes, work / 10);
                 let time = start.elapsed().as_secs_f64();
-                let shown = |found: &Scheduled| {
-                    found.cost.map_or_else(|| "none".to_owned(), |cost| format!("{:.3}", cost as f64 / 1e3))
-                };
+                let energy = |nanojoules: f64| format!("{:.3}", nanojoules / 1e6);
+                let shown = |found: &Scheduled| or_none(found.cost, |cost| energy(cost as f64));
                 output.text(format_args!(
-                    "{:<20} {device:<11} {budget_bytes:>10} {:>14} {:>14} {:>14} {:>14.3} {:>6.2} s",
-                    stem(&file),
+                    "{device:<10} {budget_bytes:>9} {:>12} {:>12} {:>12} {:>12} {:>5.2} s",
                     shown(&found.recompute),
                     shown(&found.paging),
                     shown(&found.both),
-                    found.both.bound / 1e3,
+                    or_none(finite(&found.both), energy),
                     time
                 ));
                 let mut object = scheduled(&found.both, time);
@@ -238,7 +244,7 @@ fn paged(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
 
 fn deep(work: u64, output: &Output) {
     output.text(format_args!(
-        "\n{:<20} {:>12} {:>12} {:>9} {:>9} {:>8} {:>8}",
+        "\n{:<12} {:>11} {:>12} {:>9} {:>9} {:>8} {:>8}",
         "deep graphs", "operations", "budget", "overhead", "bound", "gap", "time"
     ));
     for operations in DEEP {
@@ -249,10 +255,10 @@ fn deep(work: u64, output: &Output) {
             let time = start.elapsed().as_secs_f64();
             let plain = instance.plain_cost() as f64;
             output.text(format_args!(
-                "{:<20} {operations:>12} {:>12} {:>9} {:>9} {:>8} {:>6.2} s",
+                "{:<12} {operations:>11} {:>12} {:>9} {:>9} {:>8} {:>6.2} s",
                 "",
                 found.budget,
-                found.cost.map_or_else(|| "none".to_owned(), |cost| percent(cost as f64 / plain - 1.0)),
+                or_none(found.cost, |cost| percent(cost as f64 / plain - 1.0)),
                 percent(found.bound / plain - 1.0),
                 found.gap().map_or_else(String::new, percent),
                 time

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tightfit::device::AdapterInfo;
-use tightfit::plan::format_bytes;
+use tightfit::plan::{format_bytes, format_ns};
 
 use super::super::output::Output;
 use super::super::progress::finite;
@@ -25,14 +25,15 @@ fn text(measured: &Measured, output: &Output) {
         measured.workload.name(),
         measured.device
     ));
+    let time = |ms: f64| if ms < 1e4 { format!("{ms:.2} ms") } else { format_ns(ms * 1e6) };
     row(
         "step",
         format!(
-            "{:.2} ms, the median of {}; quickest {:.2} ms, nine of ten within {:.2} ms",
-            measured.quantile_ms(0.5),
+            "{}, the median of {}; quickest {}, nine of ten within {}",
+            time(measured.quantile_ms(0.5)),
             measured.step_ms.len(),
-            measured.step_ms[0],
-            measured.quantile_ms(0.9)
+            time(measured.step_ms[0]),
+            time(measured.quantile_ms(0.9))
         ),
     );
     row("samples", format!("{:.1} a second", measured.samples_per_s()));

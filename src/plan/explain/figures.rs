@@ -41,6 +41,14 @@ impl Plan {
         self.overhead_ns() / (self.unconstrained_step_ns as f64).max(1.0)
     }
 
+    /// What [`Plan::overhead_ns`] is made of: nodes that run again, copies to the host and back, and all else, such as smaller
+    /// micro-batches, other forms and another order.
+    pub fn overhead_parts_ns(&self) -> [f64; 3] {
+        let [recompute_ns, offload_ns] =
+            [Lever::Recompute, Lever::Offload].map(|lever| self.lever(lever).step_ns as f64);
+        [recompute_ns, offload_ns, self.overhead_ns() - recompute_ns - offload_ns]
+    }
+
     /// The least [`Plan::overhead_ns`] that any plan for these micro-batches has, where a bound was computed.
     pub fn least_overhead_ns(&self) -> Option<f64> {
         self.bound.map(|bound| bound.step_ns - self.unconstrained_step_ns as f64)

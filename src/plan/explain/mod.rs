@@ -88,7 +88,13 @@ fn percent(share: f64) -> String {
 }
 
 /// `1 tensor`, `2 tensors`.
-fn plural(count: usize, what: &str) -> String {
+///
+/// ```
+/// # use tightfit::plan::plural;
+/// assert_eq!(plural(1, "tensor"), "1 tensor");
+/// assert_eq!(plural(2, "tensor"), "2 tensors");
+/// ```
+pub fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -127,8 +133,8 @@ impl Plan {
         Table { plan: self, unified_memory: false }
     }
 
-    /// What memory is worth where it is tightest: an amount in words, and the time that so much more would save in a
-    /// step.
+    /// What memory is worth where it is tightest: an amount in words, and how much lower the bound on the time of a step is with so
+    /// much more. No plan saves more than that and what it is above the bound.
     pub fn worth_of_memory(&self) -> Option<(&'static str, f64)> {
         let price = self.bound?.shadow_price_ns_per_byte;
         let (bytes, words) = AMOUNTS.into_iter().find(|(bytes, _)| bytes * 20 <= self.peak_bytes).unwrap_or(AMOUNTS[6]);
@@ -179,23 +185,33 @@ impl Table<'_> {
 
     fn time(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plan = self.plan;
-        let milliseconds = plan.predicted_step_ns as f64 / 1e6;
-        write!(f, "{:<20} {:>12}", "predicted", format!("{milliseconds:.1} ms/step"))?;
+        let mut row = |name: &str, ns: f64, note: &str| write!(f, "\n{name:<20} {:>12}  {note}", format_ns(ns));
+        row("predicted", plan.predicted_step_ns as f64, "a step")?;
+        let overhead_ns = plan.overhead_ns();
+        if overhead_ns == 0.0 {
+            return Ok(());
+        }
         let share = |ns: f64| percent(ns / (plan.unconstrained_step_ns as f64).max(1.0));
-        if plan.overhead_ns() != 0.0 {
-            let share = share(plan.overhead_ns());
-            write!(f, "\n{:<20} {:>12}  {share} of unconstrained", "overhead", format_ns(plan.overhead_ns()))?;
+        row("overhead", overhead_ns, &format!("{} of unconstrained", share(overhead_ns)))?;
+        let [recompute_ns, offload_ns, rest_ns] = plan.overhead_parts_ns();
+        if recompute_ns + offload_ns > 0.0 {
+            let rest = if plan.micro_batches.len() > 1 {
+                "smaller micro-batches, other forms"
+            } else {
+                "other forms, another order"
+            };
+            let parts =
+                [("  recomputing", recompute_ns, ""), ("  transfers", offload_ns, ""), ("  the rest", rest_ns, rest)];
+            for (name, ns, note) in parts.into_iter().filter(|(_, ns, _)| *ns != 0.0) {
+                row(name, ns, &format!("{} {note}", share(ns)))?;
+            }
         }
-        if let (Some(least_ns), Some(gap)) = (plan.least_overhead_ns(), plan.gap())
-            && plan.overhead_ns() != 0.0
-        {
-            let share = share(least_ns);
+        if let (Some(least_ns), Some(gap)) = (plan.least_overhead_ns(), plan.gap()) {
             let gap = if gap < 0.000_5 { "reaches it".to_owned() } else { format!("is {} above it", percent(gap)) };
-            write!(f, "\n{:<20} {:>12}  {share}; this plan {gap}", "  at least", format_ns(least_ns))?;
+            row("  at least", least_ns, &format!("{}, a lower bound; this plan {gap}", share(least_ns)))?;
         }
-        if let Some((amount, saved_ns)) = plan.worth_of_memory() {
-            let saved = format_ns(saved_ns);
-            write!(f, "\n{:<20} {saved:>12}  less a step", format!("{amount} more"))?;
+        if let Some((amount, lower_ns)) = plan.worth_of_memory() {
+            row(&format!("  {amount} more"), lower_ns, "by which that bound falls")?;
         }
         Ok(())
     }
@@ -211,21 +227,24 @@ impl Table<'_> {
                 }
             }
         }
-        let reasons = self.plan.main_reasons(NAMED_REASONS);
-        for reason in reasons {
+        let reasons = self.plan.main_reasons(usize::MAX);
+        for reason in reasons.iter().take(NAMED_REASONS) {
             // The text has the figures.
             write!(f, "\n  {}: {}", reason.name, reason.text)?;
         }
-        Ok(())
+        match reasons.len().saturating_sub(NAMED_REASONS) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
     }
 }
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.memory(f)?;
-        writeln!(f, "{:<20} {:>12}", "micro-batches", format_parts(&self.plan.micro_batches))?;
+        write!(f, "{:<20} {:>12}", "micro-batches", format_parts(&self.plan.micro_batches))?;
         if self.plan.stash == Stash::Compact {
-            writeln!(f, "{:<20} {:>12}", "kept for backward", "small forms")?;
+            write!(f, "\n{:<20} {:>12}", "kept for backward", "small forms")?;
         }
         self.time(f)?;
         self.levers(f)
