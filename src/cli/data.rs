@@ -8,7 +8,7 @@ use tightfit::data::{Dataset, Samples, Targets, download, mnist};
 use tightfit::models;
 use tightfit::nn::Model;
 use tightfit::plan::format_bytes;
-use tightfit::train::{self, Config};
+use tightfit::train::{self, Config, Loss};
 
 use super::failure::Failure;
 use super::output::{Output, shown};
@@ -28,11 +28,9 @@ pub(crate) fn folder(given: Option<&Path>) -> PathBuf {
 /// before it is read, and whether they can take these, before anything is planned.
 pub(crate) fn open(dir: &Path, model: &Model, config: &Config) -> Result<(Dataset, Dataset), Failure> {
     check_kind(model, config, 1).map_err(|failure| {
-        let suited = suited(dir);
-        let suited = if suited.is_empty() { String::new() } else { format!(", such as {}", suited.join(", ")) };
         let here = "images with one label each are all that this command reads";
-        let advice = format!("use a model of such images{suited}, or train this one from Rust (see the examples)");
-        failure.prefixed(format_args!("`{}`", model.name())).and(format_args!("{here}: {advice}"))
+        let failure = failure.prefixed(format_args!("`{}`", model.name())).and(here);
+        failure.and(format_args!("{}, or train it from Rust (see the examples)", advice(dir, model)))
     })?;
     let (train, test) = mnist::open_as(dir, model.input_shape().clone())?;
     for data in [&train, &test] {
@@ -48,14 +46,21 @@ fn check_kind(model: &Model, config: &Config, classes: u32) -> Result<(), Failur
     Ok(train::check_data(model, config, &image)?)
 }
 
-/// The built-in models that take the images in a folder as they are.
-fn suited(dir: &Path) -> Vec<&'static str> {
-    let Ok((images, _)) = mnist::open(dir) else { return Vec::new() };
-    let fits = |name: &&str| {
-        let model = models::builtin(name).filter(|model| model.input_shape().numel() == images.sample_shape().numel());
-        model.is_some_and(|model| check_kind(&model, &Config::default(), images.classes().unwrap_or(1)).is_ok())
+/// What to train on images with one label each in place of a model with a loss that cannot be.
+fn advice(dir: &Path, model: &Model) -> String {
+    let Ok((images, _)) = mnist::open(dir) else { return "use a model of such images".to_owned() };
+    let fits = |model: &Model| {
+        model.input_shape().numel() == images.sample_shape().numel()
+            && check_kind(model, &Config::default(), images.classes().unwrap_or(1)).is_ok()
     };
-    models::NAMES.into_iter().filter(fits).collect()
+    if fits(model) {
+        return format!("use the loss {}", Loss::default());
+    }
+    let suited = models::NAMES.into_iter().filter(|name| models::builtin(name).is_some_and(|model| fits(&model)));
+    match &suited.collect::<Vec<_>>()[..] {
+        [] => "use a model of such images".to_owned(),
+        suited => format!("use a model of such images, such as {}", suited.join(", ")),
+    }
 }
 
 #[derive(Subcommand, Debug)]

@@ -83,7 +83,7 @@ pub(crate) fn max_batch(model: &Model, config: &Config, target: &Target, output:
         row(output, "largest batch", Some(&batch));
     } else {
         row(output, "largest batch, whole", whole.as_ref());
-        row(output, "  in micro-batches", Some(&batch));
+        row(output, "in micro-batches", Some(&batch));
     }
     if model.with_length(1).is_some() {
         row(output, &format!("longest at batch {}", config.batch), length.as_ref());

@@ -12,6 +12,7 @@ mod failure;
 mod interrupt;
 mod memory;
 mod model_file;
+mod model_words;
 mod output;
 mod plan;
 mod progress;
@@ -91,7 +92,7 @@ pub(crate) fn main() -> ExitCode {
             }
             // What was asked for is not known in full: the flag may stand anywhere.
             let output = Output::new(args.iter().any(|arg| arg == "--json"));
-            return report(&output, &usage(&error));
+            return report(&output, &usage(&error, &args));
         }
     };
     let output = Output::new(cli.json);
@@ -136,8 +137,24 @@ fn report(output: &Output, failure: &Failure) -> ExitCode {
     ExitCode::from(failure.exit_code)
 }
 
+/// That a value ended where its first word did.
+fn cut_short(error: &clap::Error, args: &[OsString]) -> Option<Failure> {
+    let ContextValue::String(found) = error.get(ContextKind::InvalidArg)? else { return None };
+    let at = args.iter().position(|arg| *arg == **found).filter(|_| !found.starts_with('-'))?;
+    let is_option = |arg: &OsString| arg.to_string_lossy().starts_with("--");
+    let option = args[..at].iter().rposition(is_option).filter(|option| option + 1 < at)?;
+    let [option, before] = [&args[option..=option], &args[option + 1..at]]
+        .map(|words| words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "));
+    Some(Failure::bad_input(format!(
+        "unexpected `{found}` after {option} {before}: a value is one word, or stands in quotes, {option} \"{before} {found}\""
+    )))
+}
+
 /// clap's error in one line.
-fn usage(error: &clap::Error) -> Failure {
+fn usage(error: &clap::Error, args: &[OsString]) -> Failure {
+    if let Some(failure) = cut_short(error, args).filter(|_| error.kind() == ErrorKind::UnknownArgument) {
+        return failure;
+    }
     if error.kind() == ErrorKind::MissingSubcommand {
         let Some(ContextValue::Strings(commands)) = error.get(ContextKind::ValidSubcommand) else {
             return Failure::bad_input("a command is missing: see tightfit --help");
@@ -192,8 +209,8 @@ mod tests {
     use super::*;
 
     fn message(args: &[&str]) -> String {
-        let all = ["tightfit"].iter().chain(args);
-        usage(&Cli::try_parse_from(all).expect_err("must be refused")).message
+        let all: Vec<OsString> = ["tightfit"].iter().chain(args).map(OsString::from).collect();
+        usage(&Cli::try_parse_from(&all).expect_err("must be refused"), &all).message
     }
 
     #[test]
@@ -208,6 +225,13 @@ mod tests {
         assert!(message(&["train"]).contains("<MODEL>"));
         assert_eq!(message(&["train", "m", "--save", ""]), "--save <FILE>: nothing was given");
         assert_eq!(message(&["train", "m", "--data="]), "--data <DIR>: nothing was given");
+        let text = message(&["plan", "m", "--budget", "64", "MiB"]);
+        assert!(
+            text.starts_with("unexpected `MiB` after --budget 64: a value is one word")
+                && text.ends_with("--budget \"64 MiB\"")
+        );
+        assert!(message(&["plan", "m", "--without", "recompute", "offload"]).contains("after --without recompute"));
+        assert!(message(&["plan", "m", "more"]).contains("more") && !message(&["plan", "m", "more"]).contains("after"));
         assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
         for (args, expected) in [
             (&["train", "m", "--optimizer", "adamax"][..], "--optimizer: unknown value `adamax`: did you mean `adam`?"),

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use tightfit::error::{DataError, nearest, unknown};
+use tightfit::error::{DataError, GraphError, TrainError, nearest, unknown};
 use tightfit::files;
 use tightfit::models;
 use tightfit::nn::{Input, Layer, Model, Sequential};
@@ -16,6 +16,7 @@ use tightfit::train::{Group, Loss, Optimizer};
 use toml::{Spanned, Table};
 
 use super::failure::Failure;
+use super::model_words::{in_words, missing_as};
 
 /// Far more than the layers of any model take.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -27,6 +28,23 @@ pub(crate) struct ModelFile {
     pub(crate) loss: Option<Loss>,
     pub(crate) optimizer: Option<Optimizer>,
     pub(crate) groups: Option<Vec<Group>>,
+    /// Where each layer stands in the file.
+    lines: Vec<(String, usize)>,
+}
+
+impl ModelFile {
+    /// An error of the model, with the line of the layer that it is about.
+    pub(crate) fn located(&self, error: &GraphError) -> String {
+        let (GraphError::Op { node: layer, .. } | GraphError::TooLarge { layer, .. } | GraphError::Layer { layer, .. }) =
+            error
+        else {
+            return error.to_string();
+        };
+        // Parts of a layer are named below it.
+        let first = layer.split('.').next().unwrap_or(layer);
+        let line = self.lines.iter().find(|(name, _)| name == first).map(|(_, line)| line);
+        line.map_or_else(|| error.to_string(), |line| format!("line {line}: {error}"))
+    }
 }
 
 #[derive(Deserialize)]
@@ -70,7 +88,7 @@ impl<'de> Deserialize<'de> for Parts {
 pub(crate) fn open(name: &OsStr) -> Result<ModelFile, Failure> {
     let builtin = name.to_str().and_then(|name| Some((models::builtin(name)?, loss_of(name))));
     if let Some((model, loss)) = builtin {
-        return Ok(ModelFile { model, loss, optimizer: None, groups: None });
+        return Ok(ModelFile { model, loss, optimizer: None, groups: None, lines: Vec::new() });
     }
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
@@ -100,17 +118,67 @@ fn loss_of(name: &str) -> Option<Loss> {
 
 /// Reads the text of a model file; an error names the line.
 fn parse(text: &str) -> Result<ModelFile, String> {
-    let contents: Contents = toml::from_str(text).map_err(|error| located(text, error.span(), None, &error))?;
+    let contents: Contents = toml::from_str(text).map_err(|error| whole(text, &error))?;
     let Contents { name, input, tokens, loss, optimizer, groups, layers } = contents;
     let input = if tokens { Input::tokens(input) } else { Input::values(input) };
     let mut model = Sequential::new(name, input);
+    let starts: Vec<_> = layers.0.iter().map(|layer| line_of(text, layer.span().start)).collect();
     for layer in layers.0 {
         model = model.push(one::<Layer>(text, layer, "layer")?);
     }
-    let loss = loss.map(|loss| one(text, loss, "loss")).transpose()?;
-    let optimizer = optimizer.map(|optimizer| one(text, optimizer, "optimizer")).transpose()?;
+    let lines = model.layers().map(|(name, _)| name).zip(starts).collect();
+    let loss = loss.map(|loss| checked(text, loss, "loss", Loss::check)).transpose()?;
+    let optimizer = optimizer.map(|part| checked(text, part, "optimizer", |part: &Optimizer| part.rule().map(drop)));
     let groups = groups.map(|groups| groups.0.into_iter().map(|group| one(text, group, "group")).collect());
-    Ok(ModelFile { model: model.into(), loss, optimizer, groups: groups.transpose()? })
+    Ok(ModelFile { model: model.into(), loss, optimizer: optimizer.transpose()?, groups: groups.transpose()?, lines })
+}
+
+/// The line in which a byte stands, from 1.
+fn line_of(text: &str, byte: usize) -> usize {
+    text[..byte].matches('\n').count() + 1
+}
+
+/// What is wrong with the file as a whole.
+fn whole(text: &str, error: &toml::de::Error) -> String {
+    if let Some(span) = error.span().filter(|_| error.message() == "duplicate key") {
+        let line = line_of(text, span.start);
+        let found = text.lines().nth(line - 1).unwrap_or_default().trim();
+        return match found.strip_prefix('[').and_then(|found| found.strip_suffix(']')) {
+            Some(name @ ("layers" | "groups")) => {
+                format!("line {line}: [{name}] stands here again: write each of them in double brackets, [[{name}]]")
+            }
+            Some(name) => format!("line {line}: [{name}] stands here again: put all of it in one place"),
+            None => format!("line {line}: `{}` is set again: leave one out", text[span].trim()),
+        };
+    }
+    if error.message().starts_with("missing field") {
+        let keys =
+            text.lines().take_while(|line| !line.trim_start().starts_with('[')).filter_map(|line| line.split_once('='));
+        return with_other_name(&in_words(error.message(), None), keys.map(|(key, _)| key.trim()));
+    }
+    located(text, error.span(), None, error)
+}
+
+/// That a key is missing, and which of the others may be meant by it.
+fn with_other_name<'a>(message: &str, keys: impl Iterator<Item = &'a str>) -> String {
+    let missing = message.split('`').nth(1).filter(|_| message.starts_with("missing key"));
+    match missing.and_then(|missing| missing_as(missing, keys)) {
+        Some(key) => format!("{message}: `{key}` is called so here"),
+        None => message.to_owned(),
+    }
+}
+
+/// A part whose values make sense.
+fn checked<T: DeserializeOwned>(
+    text: &str,
+    part: Spanned<toml::Value>,
+    what: &str,
+    check: impl Fn(&T) -> Result<(), TrainError>,
+) -> Result<T, String> {
+    let line = line_of(text, part.span().start);
+    let part = one(text, part, what)?;
+    check(&part).map_err(|error| format!("line {line}: {error}"))?;
+    Ok(part)
 }
 
 /// One part of the file, by itself: in a list, toml would point at the first whichever is wrong. `what` is what it is called
@@ -120,7 +188,10 @@ fn one<T: DeserializeOwned>(text: &str, part: Spanned<impl Into<toml::Value>>, w
     let part = part.into_inner().into();
     T::deserialize(part.clone()).map_err(|error| {
         let key = part.as_table().and_then(|table| wrong_key::<T>(table, error.message()));
-        located(text, Some(span), Some(key.as_deref().unwrap_or(what)), &error)
+        let message = located(text, Some(span), Some(key.as_deref().unwrap_or(what)), &error);
+        let (line, message) = message.split_once(": ").unwrap_or(("", &message));
+        let keys = part.as_table().into_iter().flat_map(Table::keys).map(String::as_str);
+        format!("{line}: {}", with_other_name(message, keys))
     })
 }
 
@@ -144,7 +215,7 @@ fn wrong_key<T: DeserializeOwned>(table: &Table, message: &str) -> Option<String
 fn located(text: &str, span: Option<Range<usize>>, key: Option<&str>, error: &toml::de::Error) -> String {
     let message = in_words(&error.message().split_whitespace().collect::<Vec<_>>().join(" "), key);
     let Some(span) = span else { return message };
-    let first = text[..span.start].matches('\n').count() + 1;
+    let first = line_of(text, span.start);
     // What is below the heading of a table belongs to it up to the next.
     let below =
         text[span.start..].lines().enumerate().take_while(|(i, line)| *i == 0 || !line.trim_start().starts_with('['));
@@ -155,36 +226,6 @@ fn located(text: &str, span: Option<Range<usize>>, key: Option<&str>, error: &to
     };
     let line = first + below.filter(|(_, line)| is_key(line)).map(|(i, _)| i).next().unwrap_or(0);
     format!("line {line}: {message}")
-}
-
-/// What serde says of the value of `key`, in the words of a model file; of a name that it does not know, with the nearest that
-/// it does.
-fn in_words(message: &str, key: Option<&str>) -> String {
-    for (start, what) in [("unknown variant `", key.unwrap_or("name")), ("unknown field `", "key")] {
-        if let Some((name, rest)) = message.strip_prefix(start).and_then(|rest| rest.split_once('`')) {
-            // What is expected stands between backquotes too.
-            let known: Vec<_> = rest.split('`').skip(1).step_by(2).collect();
-            return match known[..] {
-                [] => format!("unknown {what} `{name}`: nothing can be set here"),
-                _ => unknown(what, name, known),
-            };
-        }
-    }
-    let words = [
-        ("missing field", "missing key"),
-        ("expected usize", "expected a whole number, 0 or above"),
-        ("expected u32", "expected a whole number, 0 or above"),
-        ("expected f32", "expected a number"),
-        ("expected f64", "expected a number"),
-        ("a sequence", "a list"),
-        ("sequence", "a list"),
-        ("map,", "a table,"),
-    ];
-    let message = words.iter().fold(message.to_owned(), |text, (from, to)| text.replacen(from, to, 1));
-    match key {
-        Some(key) if !message.starts_with("missing") => format!("`{key}`: {message}"),
-        _ => message,
-    }
 }
 
 #[cfg(test)]

@@ -178,7 +178,9 @@ impl ModelArgs {
             // An input of a shape that fits may still be too large.
             let misfits = matches!(error, GraphError::Op { .. } | GraphError::Layer { .. });
             let misfit = misfits.then(|| self.misfit(&file.model, &own)).flatten();
-            return Err(misfit.map_or_else(|| error.into(), Failure::bad_input));
+            // The error should say which model, and where it is in a file, which one.
+            let located = || format!("{}: {}", self.model.display(), file.located(&error));
+            return Err(Failure::bad_input(misfit.unwrap_or_else(located)));
         }
         let mut config = Config::default();
         config.batch = self.batch.unwrap_or(config.batch);

@@ -8,6 +8,8 @@ use crate::tensor::{DType, Shape};
 const MOST_CHANNELS: usize = 4;
 /// Images are often halved so many times, and must then be multiples of the power of 2.
 const MOST_HALVINGS: u32 = 8;
+/// By how many pixels larger images are tried.
+const MOST_LARGER: usize = 64;
 
 impl Model {
     /// The input with its channels first, where it looks like an image with its channels last, `[224, 224, 3]`, and the
@@ -39,6 +41,11 @@ impl Model {
     /// Which input like its own the model can be built of, where it cannot be built of its own and there is one.
     pub fn input_advice(&self) -> Option<String> {
         let input = self.input_shape();
+        if let [batch, ref sample @ ..] = input[..]
+            && let Some(sample) = self.sample(Shape::from(sample))
+        {
+            return Some(format!("an input is one sample: write {sample}, without the batch of {batch}"));
+        }
         if let [height, width] = input[..] {
             let shapes = [[1, height, width], [3, height, width]].map(Shape::from);
             let fits = shapes.iter().all(|shape| self.fits(shape.clone()));
@@ -46,8 +53,10 @@ impl Model {
             return fits.then(|| format!("images are [channels, height, width]: write {grey}, or {colour} in colour"));
         }
         let Some(first) = channels_first(input) else {
-            let (unit, shapes) = self.sizes()?;
-            return Some(format!("images whose height and width are multiples of {unit} fit: use {shapes}"));
+            return self.sizes().map(|(unit, shapes)| match unit {
+                Some(unit) => format!("images whose height and width are multiples of {unit} fit: use {shapes}"),
+                None => format!("a larger image fits: use {shapes}"),
+            });
         };
         let shapes =
             if self.fits(first.clone()) { first.to_string() } else { self.clone().with_input(first).sizes()?.1 };
@@ -58,17 +67,29 @@ impl Model {
         self.clone().with_input(input).assemble(1, 1, Mode::Evaluate).is_ok()
     }
 
-    /// The image's sizes down and up to multiples of the least power of 2 with which both fit.
-    fn sizes(&self) -> Option<(usize, String)> {
+    /// What is left of an input without its first extent, where the model can be built of that, if need be with its channels first.
+    fn sample(&self, rest: Shape) -> Option<Shape> {
+        // Of fewer extents than images have, the first may be the time.
+        let shapes = (rest.len() >= 3).then(|| channels_first(&rest).into_iter().chain([rest]))?;
+        shapes.into_iter().find(|shape| self.fits(shape.clone()))
+    }
+
+    /// The image's sizes down and up to multiples of the least power of 2 with which both fit. Where none below does, the least
+    /// that is larger by as much in height and width, and no power.
+    fn sizes(&self) -> Option<(Option<usize>, String)> {
         let [channels, height, width] = self.input_shape()[..] else { return None };
-        (1..=MOST_HALVINGS).map(|halvings| 1_usize << halvings).find_map(|unit| {
+        let multiples = (1..=MOST_HALVINGS).map(|halvings| 1_usize << halvings).find_map(|unit| {
             let down = [height, width].map(|size| size / unit * unit);
             let up = [height, width].map(|size| size.div_ceil(unit).saturating_mul(unit));
-            // An image smaller than the unit can only grow.
-            let sizes = [down, up].into_iter().filter(|size| !size.contains(&0));
-            let shapes: Vec<_> = sizes.map(|[height, width]| Shape::from([channels, height, width])).collect();
-            let all_fit = shapes.iter().all(|shape| self.fits(shape.clone()));
-            all_fit.then(|| (unit, shapes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")))
+            // An image smaller than the unit has nothing below.
+            let shapes = [down, up].map(|[height, width]| Shape::from([channels, height, width]));
+            let all_fit = !down.contains(&0) && shapes.iter().all(|shape| self.fits(shape.clone()));
+            all_fit.then(|| (Some(unit), shapes.map(|shape| shape.to_string()).join(" or ")))
+        });
+        multiples.or_else(|| {
+            let larger = (1..=MOST_LARGER).map(|more| Shape::from([channels, height + more, width + more]));
+            let least = larger.into_iter().find(|shape| self.fits(shape.clone()))?;
+            Some((None, least.to_string()))
         })
     }
 }
@@ -105,7 +126,13 @@ mod tests {
         }
         // Too small for any step down.
         let text = message(&unet(8, 8));
-        assert!(text.ends_with("use [3, 16, 16]"), "{text}");
+        assert!(text.ends_with("a larger image fits: use [3, 16, 16]"), "{text}");
+        let wide: Model = Sequential::new("m", [1, 28, 28]).conv2d(4, 30).flatten().linear(10).into();
+        let text = message(&wide);
+        assert!(
+            text.contains("use a smaller kernel") && text.ends_with("a larger image fits: use [1, 30, 30]"),
+            "{text}"
+        );
         let layers = Sequential::new("m", [1, 30, 30]).skip("a").max_pool2d(2).skip("b").max_pool2d(2);
         let text = message(&layers.upsample(2).concat("b").upsample(2).concat("a").into());
         assert!(text.ends_with("multiples of 4 fit: use [1, 28, 28] or [1, 32, 32]"), "{text}");
@@ -134,6 +161,21 @@ mod tests {
             assert_eq!(model.channels_first(), None, "{input:?}");
         }
         assert_eq!(Model::from(Sequential::new("m", [32, 32, 3]).flatten().linear(2)).channels_first(), None);
+    }
+
+    #[test]
+    fn a_batch_is_no_part_of_an_input() {
+        for (input, words) in [
+            (&[1, 224, 224, 3][..], "write [3, 224, 224], without the batch of 1"),
+            (&[64, 3, 32, 32], "write [3, 32, 32], without the batch of 64"),
+            (&[8, 28, 28, 1], "write [1, 28, 28], without the batch of 8"),
+        ] {
+            let model: Model = Sequential::new("m", input).conv2d(8, 3).flatten().linear(10).into();
+            let text = message(&model);
+            assert!(text.ends_with(&format!("an input is one sample: {words}")), "{text}");
+        }
+        let text = message(&models::builtin("resnet18").expect("is there").with_input([2, 3, 64, 64]));
+        assert!(text.ends_with("write [3, 64, 64], without the batch of 2"), "{text}");
     }
 
     #[test]

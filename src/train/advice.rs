@@ -16,6 +16,7 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 pub fn warnings(model: &Model, config: &Config) -> Result<Vec<String>, GraphError> {
     let Built { graph, output, .. } = model.build(1, Mode::Evaluate)?;
     let mut warnings: Vec<_> = reads_channels_last(model).into_iter().collect();
+    warnings.extend(has_batch(model, &Shape::from(&graph.value(output).desc.shape[1..])));
     let losses: Vec<_> = config.loss.terms().into_iter().map(|(_, loss)| loss).collect();
     let prediction = &graph.value(output).desc.shape;
     if let Some(loss) = losses.iter().find(|loss| has_one_class(loss, prediction)) {
@@ -50,6 +51,20 @@ fn reads_channels_last(model: &Model) -> Option<String> {
         "`{}` reads its input {input} as {channels} channels of {height} by {width}: if the channels are last, write {first}",
         model.name()
     ))
+}
+
+/// That an input begins with an extent of 1 that does nothing but come out again, as that of a batch.
+fn has_batch(model: &Model, output: &Shape) -> Option<String> {
+    let (&[1, ref sample @ ..], &[1, ref made @ ..]) = (&model.input_shape()[..], &output[..]) else { return None };
+    let without = model.clone().with_input(Shape::from(sample));
+    let is_same = !sample.is_empty() && without.output_shape().is_ok_and(|shape| shape[..] == *made);
+    is_same.then(|| {
+        format!(
+            "`{}` makes {output} of its input {}: if the first 1 is the batch, leave it out, an input is one sample",
+            model.name(),
+            model.input_shape()
+        )
+    })
 }
 
 /// What the numbers are that a model makes.

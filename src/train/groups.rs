@@ -142,7 +142,8 @@ impl Rules {
                     "is not possible: say which parameters it is for (one_dimensional, prefix, suffix, contains)";
                 return Err(TrainError::Setting(format!("group {} {text}", i + 1)));
             }
-            rules.push(group.rule(optimizer)?);
+            let rule = group.rule(optimizer);
+            rules.push(rule.map_err(|error| TrainError::Setting(format!("group {}: {error}", i + 1)))?);
         }
         let mut group_of = BTreeMap::new();
         let mut names = Vec::new();

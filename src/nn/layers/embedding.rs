@@ -63,9 +63,10 @@ impl Module for Embedding {
         check_std(scope, self.std)?;
         if scope.desc(input).dtype != DType::U32 {
             let found = scope.desc(input).to_string();
-            return Err(
-                scope.error(format!("expects tokens, found {found}: put it first in a model whose input is tokens"))
-            );
+            return Err(scope.error(format!(
+                "expects tokens, found {found}: put it first in a model whose input is tokens (`tokens = true` in a model file, \
+                 Input::tokens in Rust)"
+            )));
         }
         let init = match self.padding_idx {
             None => Init::Normal { std: self.std },

@@ -203,7 +203,7 @@ impl Table<'_> {
             let parts =
                 [("  recomputing", recompute_ns, ""), ("  transfers", offload_ns, ""), ("  the rest", rest_ns, rest)];
             for (name, ns, note) in parts.into_iter().filter(|(_, ns, _)| *ns != 0.0) {
-                row(name, ns, &format!("{} {note}", share(ns)))?;
+                row(name, ns, &format!("{}{note}", share(ns)))?;
             }
         }
         if let (Some(least_ns), Some(gap)) = (plan.least_overhead_ns(), plan.gap()) {

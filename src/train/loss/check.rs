@@ -9,7 +9,10 @@ const MOST_WEIGHT: f32 = 1e18;
 
 impl Loss {
     /// Whether the settings make sense.
-    pub(in crate::train) fn check(&self) -> Result<(), TrainError> {
+    ///
+    /// # Errors
+    /// Where one does not.
+    pub fn check(&self) -> Result<(), TrainError> {
         let refuse = |reason: &str| Err(TrainError::Setting(format!("the loss {self} is not possible: {reason}")));
         let is_weight = |weight: &f32| weight.is_finite() && *weight >= 0.0;
         let needed = "it must be 0 or more and at most 3.4e38, the largest number of single precision";
