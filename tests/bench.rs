@@ -146,3 +146,17 @@ fn dispatches(trainer: &Trainer, program: usize) -> usize {
     let commands = &trainer.plan().programs[program].commands;
     commands.iter().filter(|command| matches!(command, tightfit::plan::Command::Dispatch { .. })).count()
 }
+
+#[test]
+fn tables_of_the_planner_fit_80_columns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let placement = folder.path().join("placement");
+    std::fs::create_dir(&placement).expect("a folder");
+    std::fs::write(placement.join("some.12.csv"), "id,lower,upper,size\n0,0,3,4\n1,3,9,8\n2,3,6,4\n").expect("writes");
+    let output = bench(&["planner", folder.path().to_str().expect("UTF-8"), "--seconds", "0.001"]);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success() && text.contains("some.12") && text.contains("deep graphs"), "{text}");
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}

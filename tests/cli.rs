@@ -72,8 +72,11 @@ fn plan_needs_no_gpu_and_follows_the_budget() {
     // No device was named: the times are those of none in particular, and nothing is known of its memory.
     assert!(free["unified_memory"].is_null() && !text.contains("frees nothing"), "{text}");
     let cpu = last(&run(&["plan", "mnist-cnn", "--device", "cpu", "--json"]));
-    assert_eq!(cpu["unified_memory"], true);
-    for word in ["conv2", "1,199,882", "budget", "64.0 MiB", "micro-batches", "ms/step", "not measured on a device"] {
+    assert_eq!((&cpu["unified_memory"], &cpu["device"]), (&Value::Bool(true), &Value::from("cpu")));
+    let cpu = stdout(&run(&["plan", "mnist-cnn", "--device", "cpu"]));
+    assert!(cpu.contains("defaults: the interpreter") && !cpu.contains("calibrate"), "it cannot be: {cpu}");
+    for word in ["conv2", "1,199,882", "budget", "64.0 MiB", "micro-batches", "ms  a step", "not measured on a device"]
+    {
         assert!(text.contains(word), "{word} in\n{text}");
     }
 }
@@ -94,6 +97,12 @@ fn a_softmax_that_the_loss_applies_once_more_is_told() {
     assert!(String::from_utf8_lossy(&output.stderr).contains(words));
     let output = plan("loss = { kind = \"cross-entropy\", from_logits = false }");
     assert_eq!(last(&output)["warnings"], serde_json::json!([]));
+    plan("");
+    for more in [&["--sweep"][..], &["--max-batch", "--budget", "1GB"]] {
+        let output = run(&[&["plan", file.to_str().expect("UTF-8"), "--json"], more].concat());
+        assert_eq!(last(&output)["warnings"], serde_json::json!([words]), "{more:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("warning: {words}\n"), "{more:?}");
+    }
     let output = plan("optimizer = { kind = \"adam\", lr = 1e300 }");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && stderr.contains("lr = 1e300 is not possible"), "{stderr}");
@@ -146,6 +155,7 @@ fn settings_that_make_no_sense_are_refused() {
     assert!(refused(&[], 2).contains("train"));
     assert!(refused(&["train", "mnist-cnn", "--steps", "0"], 2).starts_with("--steps"));
     refused(&["plan", "mnist-cnn", "--batch", "18446744073709551615"], 2);
+    assert!(refused(&["plan", "mnist-cnn", "--budget", "64", "MiB"], 2).contains("in quotes, --budget \"64 MiB\""));
 }
 
 #[test]
@@ -159,6 +169,19 @@ fn model_files_that_do_not_fit_together_name_the_place() {
             assert!(message.contains(word), "{word}: {message}");
         }
     };
+    check("kernel = 4", "kernel_size = 4", &["bad.toml", "line 11", "here it is `kernel`"]);
+    check("kind = \"linear\"", "type = \"linear\"", &["line 16: missing key `kind`: `type` is called so here"]);
+    check("kind = \"linear\"", "kind = \"Dense\"", &["line 17", "here it is `linear`"]);
+    check("[optimizer]", "epochs = 3\n[optimizer]", &["line 5", "train --help"]);
+    check("[[layers]]", "[layers]", &["line 13: [layers] stands here again", "[[layers]]"]);
+    check("lr = 0.1", "lr = 0.1\nlr = 0.2", &["line 8", "`lr` is set again"]);
+    check("lr = 0.1", "lr = -1", &["line 5: lr = -1.0 is not possible"]);
+    check("[optimizer]", "loss = { kind = \"huber\", delta = 0 }\n[optimizer]", &["line 5: the loss huber"]);
+    check("kernel = 4", "kernel = 4\n[[layers]]\nkind = \"dropout\"\np = 1.5", &["line 12: layer `dropout1`", "1.5"]);
+    check("kernel = 4", "kernel = 4.5", &["line 11", "`kernel`", "whole number"]);
+    check("input = [1, 28, 28]", "input_shape = [1, 28, 28]", &["unknown key `input_shape`: here it is `input`"]);
+    check("[1, 28, 28]", "[5, 1, 28, 28]", &["line 9: layer `pool1`", "write [1, 28, 28], without the batch of 5"]);
+    check("name = \"tiny\"", "", &["missing key `name`"]);
     check("kernel = 4", "kernal = 4", &["bad.toml", "line 11", "kernal", "did you mean `kernel`?"]);
     check("kind = \"flatten\"", "kind = \"relu\"", &["linear1", "flatten"]);
     check("kernel = 4", "kernel = 40", &["pool1", "40"]);
@@ -365,6 +388,42 @@ fn labels_that_are_ignored_need_no_output() {
 }
 
 #[test]
+fn what_data_does_not_go_with_is_told_before_anything_is_planned() {
+    let fixture = Fixture::new();
+    let data = fixture.dir.path().to_str().expect("UTF-8");
+    let classifiers = "use a model of such images, such as mnist-mlp, mnist-cnn";
+    let refuse = |model: &str, words: [&str; 2]| {
+        let message = refused(&["train", model, "--data", data, "--device", "cpu", "--batch", "10"], 2);
+        for word in words {
+            assert!(message.contains(word), "{word}: {message}");
+        }
+        // Nothing else on standard output either.
+        assert!(run(&["train", model, "--data", data, "--device", "cpu"]).stdout.is_empty(), "{model}");
+    };
+    refuse("gpt", ["takes tokens (u32) as `input`", classifiers]);
+    refuse("char_lstm", ["takes tokens", classifiers]);
+    refuse("unet_small", ["for the model's output [2, 256, 256]", classifiers]);
+    refuse("lstm_forecaster", ["the loss mse needs target values", classifiers]);
+    let path = fixture.path("changed.toml");
+    let change = |from: &str, to: &str, words: [&str; 2]| {
+        fixture.write("changed.toml", MODEL.replace(from, to).as_bytes());
+        refuse(path.to_str().expect("UTF-8"), words);
+    };
+    change("out_features = 10", "out_features = 5", ["10 classes", "5 outputs"]);
+    change("out_features = 10", "out_features = 1", ["10 classes", "1 output:"]);
+    change(
+        "[optimizer]",
+        "loss = \"mse\"\n\n[optimizer]",
+        ["the loss mse needs target values", "use the loss cross-entropy"],
+    );
+    change(
+        "kind = \"flatten\"",
+        "kind = \"reshape\"\nshape = [7, 7]",
+        ["the model's output [7, 10]", "one vector of scores"],
+    );
+}
+
+#[test]
 fn an_unknown_device_is_refused() {
     let fixture = Fixture::new();
     let model = fixture.path("tiny.toml");
@@ -384,6 +443,9 @@ fn weights_that_do_not_fit_are_refused() {
     assert!(refused(&args, 2).contains("weights"));
     fixture.write("weights", b"\xff\xff\xff\xff\xff\xff\xff\xffjunk");
     assert!(refused(&args, 2).contains("weights"));
+    fixture.write("weights", b"PK\x03\x04 archive/data.pkl");
+    let message = refused(&args, 2);
+    assert!(message.contains("a PyTorch file") && message.contains("s.save_file("), "{message}");
     assert!(refused(&[&args[..], &["--lr", "0.1"]].concat(), 2).contains("--lr"), "testing does not learn");
 }
 
@@ -450,7 +512,12 @@ fn the_largest_batch_is_exact() {
         run(&[&base[..], &["--batch", &batch]].concat()).status.code()
     };
     assert_eq!((fits(batch), fits(batch + 1)), (Some(0), Some(3)));
-    assert!(stdout(&run(&args)).contains(&format!("{batch}")));
+    let text = stdout(&run(&args));
+    let lines: Vec<_> = text.lines().skip(2).collect();
+    assert!(lines[0].starts_with("largest batch, whole") && lines[0].ends_with(&format!(" {batch}")), "{text}");
+    assert!(lines[2].starts_with("in micro-batches") && lines[2].ends_with("or more"), "{text}");
+    let same = stdout(&run(&["plan", "mnist-mlp", "--budget", "11.3MB", "--max-batch", "--device", "cpu"]));
+    assert!(same.contains("device               cpu") && same.contains("costs"), "{same}");
 
     let found = last(&run(&["plan", "mnist-lstm", "--batch", "1", "--budget", "5.5MiB", "--max-batch", "--json"]));
     assert!(found["max_length"]["size"].as_u64().is_some_and(|length| length > 28), "{found}");
@@ -478,6 +545,9 @@ fn a_plan_is_drawn_kept_and_run() {
     assert_eq!(summary["measured_peak_bytes"], summary["planned_peak_bytes"]);
     let same = [&train[..], &["--batch", "10", "--micro-batches", "3", "--clip-norm", "1", "--json"]].concat();
     assert_eq!(last(&run(&same))["parameters_sha256"], summary["parameters_sha256"]);
+
+    let text = stdout(&run(&kept_plan));
+    assert!(text.contains(&format!("those of the plan {kept_text}")), "{text}");
 
     // What was planned with may be said again.
     let decayed = fixture.path("decayed.json");

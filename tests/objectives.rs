@@ -482,7 +482,11 @@ fn a_softmax_that_is_missing_is_said() {
         (scores(), &Loss::Sum { terms: vec![(1.0, Loss::Mse), (0.5, bce.clone())] }, "the loss bce "),
         (scores().linear(1), &Loss::default(), "one score where the loss cross-entropy chooses among classes"),
         (maps().conv2d(1, 1), &Loss::dice(), "one score where the loss dice"),
-        (Sequential::new("batched", [1, 784]).linear(10), &Loss::default(), "if the first 1 is the batch, leave it out"),
+        (
+            Sequential::new("batched", [1, 784]).linear(10),
+            &Loss::default(),
+            "if the first 1 is the batch, leave it out",
+        ),
     ] {
         let text = said(model, loss);
         assert!(text.contains(words), "{loss}: {text}");

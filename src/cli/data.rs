@@ -56,6 +56,11 @@ fn advice(dir: &Path, model: &Model) -> String {
     if fits(model) {
         return format!("use the loss {}", Loss::default());
     }
+    if model.input_shape().numel() == images.sample_shape().numel()
+        && model.output_shape().is_ok_and(|shape| shape.len() > 1)
+    {
+        return "end the model in one vector of scores (flatten or global_avg_pool, then linear)".to_owned();
+    }
     let suited = models::NAMES.into_iter().filter(|name| models::builtin(name).is_some_and(|model| fits(&model)));
     match &suited.collect::<Vec<_>>()[..] {
         [] => "use a model of such images".to_owned(),

@@ -5,28 +5,32 @@ use tightfit::device;
 use tightfit::plan::format_bytes;
 
 use super::failure::Failure;
-use super::output::Output;
+use super::output::{Output, columns};
 
 pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
     let adapters = device::list()?;
-    output.text(format_args!(
-        "{:<5}  {:<36}  {:<7}  {:<10}  {:>11}",
-        "index", "name", "backend", "type", "largest buffer"
-    ));
+    let row = |index: &str, name: &str, backend: &str, kind: &str, sizes: [&str; 2]| {
+        [index, name, backend, kind, sizes[0], sizes[1]].map(str::to_owned)
+    };
+    let mut rows = vec![row("index", "name", "backend", "type", ["max buffer", "max tensor"])];
     for adapter in &adapters {
+        // No tensor is larger than what is bound at once, and none is cut into several buffers.
+        let tensor_bytes = adapter.max_binding_bytes.min(adapter.max_buffer_bytes);
+        let sizes = [format_bytes(adapter.max_buffer_bytes), format_bytes(tensor_bytes)];
+        let index = adapter.index.to_string();
+        rows.push(row(&index, &adapter.name, &adapter.backend, &adapter.device_type, [&sizes[0], &sizes[1]]));
+    }
+    rows.push(row("cpu", "interpreter: exact, slow, no driver", "-", "cpu", ["-", "-"]));
+    let lines = columns(&rows, 4);
+    let mut lines = lines.into_iter();
+    output.text(lines.next().unwrap_or_default());
+    for (adapter, line) in adapters.iter().zip(&mut lines) {
         let note = if adapter.missing.is_empty() {
             String::new()
         } else {
             format!("  cannot run tightfit: lacks {}", adapter.missing.join(", "))
         };
-        output.text(format_args!(
-            "{:<5}  {:<36}  {:<7}  {:<10}  {:>14}{note}",
-            adapter.index,
-            adapter.name,
-            adapter.backend,
-            adapter.device_type,
-            format_bytes(adapter.max_buffer_bytes)
-        ));
+        output.text(format_args!("{line}{note}"));
         if let Some(note) = adapter.compiler_note() {
             output.text(format_args!("       {note}"));
         }
@@ -35,10 +39,7 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
         object["usable"] = json!(adapter.missing.is_empty());
         output.object(&object);
     }
-    output.text(format_args!(
-        "{:<5}  {:<36}  {:<7}  {:<10}  {:>14}",
-        "cpu", "interpreter: exact, slow, no driver", "-", "cpu", "-"
-    ));
+    output.text(lines.next().unwrap_or_default());
     output.object(&json!({
         "index": "cpu", "name": "cpu", "backend": "interpreter", "device_type": "cpu", "usable": true,
         "max_buffer_bytes": null, "max_binding_bytes": null, "missing": [],

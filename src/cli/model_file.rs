@@ -313,12 +313,13 @@ out_features = 10
     }
 
     #[test]
-    fn the_example_of_the_readme_is_right() {
+    fn the_examples_of_the_readme_are_right() {
         let readme = include_str!("../../README.md");
-        let start = readme.find("```toml\n").expect("an example") + "```toml\n".len();
-        let length = readme[start..].find("```").expect("its end");
-        let file = parse(&readme[start..start + length]).expect("parses");
-        assert_eq!(file.model.output_shape().expect("builds")[..], [10]);
+        let blocks = readme.split("```toml\n").skip(1).map(|block| block.split("```").next().expect("its end"));
+        let shapes: Vec<_> = blocks
+            .map(|block| parse(block).expect("parses").model.output_shape().expect("builds").to_vec())
+            .collect();
+        assert_eq!(shapes, [vec![10], vec![32, 1000]]);
     }
 
     #[test]

@@ -22,15 +22,22 @@ pub(crate) fn wrapped(text: &str, width: usize) -> String {
     text.split('\n').map(wrap).collect::<Vec<_>>().join("\n")
 }
 
-/// Columns as wide as what stands in them, numbers below numbers.
-pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+/// Columns as wide as what stands in them: the first `words` begin below each other, numbers after them end so.
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]], words: usize) -> Vec<String> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}"));
+        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+            if column < words { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
         cells.collect::<Vec<_>>().join("  ")
     };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    rows.iter().map(line).collect()
+}
+
+/// A table of numbers.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    columns(rows, 0).join("\n")
 }
 
 /// Where a command writes its results.

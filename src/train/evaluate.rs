@@ -7,6 +7,7 @@ use crate::data::{Targets, shown_label};
 use crate::error::{DataError, GraphError, OpError};
 use crate::ops::accuracy::Accuracy;
 use crate::ops::{Call, Input, Op, Output};
+use crate::plan::plural;
 use crate::tensor::{Shape, TensorDesc};
 
 /// The target of one sample.
@@ -49,9 +50,11 @@ impl Loss {
                 if (*classes as usize) > logits && self.ignored().is_none_or(|label| label >= *classes) =>
             {
                 mismatch(format!(
-                    "the data has {classes} classes, labels up to {}, but the model ends in {logits} outputs: it needs one \
-                     for each class, and the loss an ignore_index where a label is none",
-                    classes - 1
+                    "the data has {}, labels up to {}, but the model ends in {}: it needs one for each class, and the loss an \
+                     ignore_index where a label is none",
+                    if *classes == 1 { "1 class".to_owned() } else { format!("{classes} classes") },
+                    classes - 1,
+                    plural(logits, "output")
                 ))
             }
             Targets::Labels { ignored: Some(label), classes, .. }

@@ -6,6 +6,7 @@ mod diagnose;
 mod evaluate;
 mod explore;
 mod fed;
+mod foreign;
 mod groups;
 mod loss;
 mod machine;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::plan::plural;
+
 /// What happened in a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport {
@@ -58,7 +60,7 @@ impl fmt::Display for Evaluation {
         if let Some(accuracy) = self.accuracy {
             write!(f, ", accuracy {:.2}%", accuracy * 100.0)?;
         }
-        write!(f, " on {} samples", self.samples)
+        write!(f, " on {}", plural(self.samples, "sample"))
     }
 }
 

@@ -7,8 +7,10 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
+use super::foreign;
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::files;
+use crate::plan::plural;
 use crate::tensor::TensorDesc;
 
 /// A header of names and shapes is never longer.
@@ -54,7 +56,7 @@ impl fmt::Display for Loaded {
         let Loaded { loaded, missing, unexpected, mismatched } = self;
         write!(f, "{} of {} tensors loaded", loaded.len(), loaded.len() + missing.len() + mismatched.len())?;
         for (name, found, expected) in mismatched {
-            write!(f, "; `{name}` is {found}, the model's is {expected}: left as it was")?;
+            write!(f, "; `{name}` is {found}, the model's is {expected}: not taken, the model keeps its own")?;
         }
         for (names, what) in [(missing, "not in the file"), (unexpected, "not in the model")] {
             if !names.is_empty() {
@@ -138,11 +140,23 @@ impl Layout {
         let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
         let io = |source| DataError::Io { path: path.to_owned(), source };
         let (mut file, length) = files::open(path, "`tightfit train … --save FILE` writes one")?;
-        let (metadata, start) = read_header(&mut file, length)
-            .map_err(|error| corrupt(format!("not a whole safetensors file ({error}): save it again")))?;
+        let (metadata, start) = match read_header(&mut file, length) {
+            Ok(found) => found,
+            Err(error) => {
+                let whole = || format!("not a whole safetensors file ({error}): save it again");
+                return Err(corrupt(foreign::advice(&mut file, path).map_err(io)?.unwrap_or_else(whole)).into());
+            }
+        };
         let loaded = self.compare(&metadata);
         if strict && let Some(fault) = loaded.fault() {
-            return Err(corrupt(format!("{fault}: it belongs to another model")).into());
+            let rest = match loaded.loaded.len() {
+                0 => String::new(),
+                fits => format!(
+                    "; `train --skip-mismatched` and Trainer::load_matching take the {} that fit",
+                    plural(fits, "tensor")
+                ),
+            };
+            return Err(corrupt(format!("{fault}: it belongs to another model{rest}")).into());
         }
         if loaded.loaded.is_empty() {
             return Err(corrupt("no tensor in it fits one of the model: it belongs to another model".to_owned()).into());

@@ -72,7 +72,15 @@ fn the_table_says_what_the_budget_costs() {
     assert!(lines(&["host tier", "25.0 KiB"]) && !text.contains("frees nothing"));
     assert!(lines(&["overhead", "300.0 µs", "% of unconstrained"]));
     assert!(lines(&["at least", "250.0 µs", "this plan is", "above"]));
-    assert!(lines(&["100 KiB more", "25.6 µs"]));
+    assert!(lines(&["  100 KiB more", "25.6 µs", "by which that bound falls"]));
+    for (part, time) in [("  recomputing", "40.0 µs"), ("  transfers", "80.0 µs"), ("  the rest", "180.0 µs")] {
+        assert!(lines(&[part, time]), "{part}");
+    }
+    let ends: Vec<_> = text.lines().take_while(|line| !line.starts_with("recomputed")).collect();
+    for line in ends {
+        let (figure, note) = line.split_at(line.char_indices().nth(33).map_or(line.len(), |(at, _)| at));
+        assert!(!figure.ends_with(' ') && (note.is_empty() || note.starts_with("  ")), "figures end alike: {line}");
+    }
     assert!(lines(&["recomputed", "50.0 KiB", "2 tensors, 40.0 µs a step"]));
     assert!(lines(&["offloaded", "25.0 KiB", "1 tensor, 80.0 µs a step"]));
     assert!(text.ends_with("frees memory for 5 commands <&>"), "the least of two reasons comes last");
@@ -109,6 +117,17 @@ fn elements(xml: &str) -> Vec<String> {
     }
     assert!(open.is_empty() && rest.trim().is_empty());
     names
+}
+
+#[test]
+fn what_is_not_named_is_counted() {
+    let mut plan = planned().plan;
+    assert!(!plan.to_string().contains(" more\n"));
+    plan.reasons = (0..8).map(|i| Reason { name: format!("layer{i}:mix"), ..plan.reasons[0].clone() }).collect();
+    assert!(plan.to_string().ends_with("\n  and 3 more"), "{plan}");
+    (plan.predicted_step_ns, plan.unconstrained_step_ns) = (176_814_700_000, 176_814_700_000);
+    let text = plan.to_string();
+    assert!(text.contains(" 176.8 s  a step") && !text.contains("overhead") && !text.contains("bound"), "{text}");
 }
 
 #[test]
