@@ -316,9 +316,8 @@ out_features = 10
     fn the_examples_of_the_readme_are_right() {
         let readme = include_str!("../../README.md");
         let blocks = readme.split("```toml\n").skip(1).map(|block| block.split("```").next().expect("its end"));
-        let shapes: Vec<_> = blocks
-            .map(|block| parse(block).expect("parses").model.output_shape().expect("builds").to_vec())
-            .collect();
+        let shapes: Vec<_> =
+            blocks.map(|block| parse(block).expect("parses").model.output_shape().expect("builds").to_vec()).collect();
         assert_eq!(shapes, [vec![10], vec![32, 1000]]);
     }
 

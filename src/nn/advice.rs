@@ -27,10 +27,11 @@ impl Model {
 
     /// The error, and an input that the model can be built of, if there is one that looks like its own.
     pub(super) fn with_advice(&self, error: GraphError) -> GraphError {
-        if self.input().dtype != DType::F32 || self.fits(self.input_shape().clone()) {
+        if self.fits(self.input_shape().clone()) {
             return error;
         }
-        let Some(advice) = self.input_advice() else { return error };
+        let advice = if self.input().dtype == DType::F32 { self.input_advice() } else { self.advice_on_tokens() };
+        let Some(advice) = advice else { return error };
         match error {
             GraphError::Op { node, source } => GraphError::Layer { layer: node, reason: format!("{source}; {advice}") },
             GraphError::Layer { layer, reason } => GraphError::Layer { layer, reason: format!("{reason}; {advice}") },
@@ -61,6 +62,13 @@ impl Model {
         let shapes =
             if self.fits(first.clone()) { first.to_string() } else { self.clone().with_input(first).sizes()?.1 };
         Some(format!("images are [channels, height, width]: write {shapes}, not {input}"))
+    }
+
+    /// That tokens were meant to be numbers, where the model can be built of these.
+    fn advice_on_tokens(&self) -> Option<String> {
+        let advice =
+            "the input is tokens: put an embedding first, or make it numbers (no `tokens = true`, Input::values)";
+        self.of_values().fits(self.input_shape().clone()).then(|| advice.to_owned())
     }
 
     fn fits(&self, input: impl Into<Shape>) -> bool {
@@ -105,7 +113,7 @@ fn channels_first(shape: &Shape) -> Option<Shape> {
 mod tests {
     use super::*;
     use crate::models;
-    use crate::nn::{Conv2d, Sequential};
+    use crate::nn::{Conv2d, Input, Sequential};
 
     fn message(model: &Model) -> String {
         model.output_shape().expect_err("must not fit").to_string()
@@ -176,6 +184,13 @@ mod tests {
         }
         let text = message(&models::builtin("resnet18").expect("is there").with_input([2, 3, 64, 64]));
         assert!(text.ends_with("write [3, 64, 64], without the batch of 2"), "{text}");
+    }
+
+    #[test]
+    fn tokens_without_an_embedding_are_told() {
+        let model: Model = Sequential::new("m", Input::tokens([20])).linear(4).into();
+        let text = message(&model);
+        assert!(text.contains("linear1") && text.contains("the input is tokens: put an embedding first"), "{text}");
     }
 
     #[test]

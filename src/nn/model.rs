@@ -194,6 +194,11 @@ impl Model {
         self
     }
 
+    /// The same model of numbers in place of tokens.
+    pub(super) fn of_values(&self) -> Self {
+        Model { input: Input::values(self.input.shape.clone()), ..self.clone() }
+    }
+
     /// The same model without dropout of any kind, in training too.
     #[must_use]
     pub fn without_dropout(mut self) -> Self {

@@ -203,7 +203,11 @@ fn check_groups(scope: &Scope<'_>, groups: usize, in_channels: usize, out_channe
 fn image(scope: &Scope<'_>, input: ValueId) -> Result<[usize; 4], GraphError> {
     let shape = scope.shape(input);
     let expected = "a sample of shape [channels, height, width]";
-    shape.try_into().map_err(|shape: Vec<usize>| scope.wrong_input(expected, &shape, "put reshape before it"))
+    shape.try_into().map_err(|shape: Vec<usize>| {
+        // With more extents it is rather a batch.
+        let advice = if shape.len() < 4 { "put reshape before it" } else { "" };
+        scope.wrong_input(expected, &shape, advice)
+    })
 }
 
 impl Conv2d {

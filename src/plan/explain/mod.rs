@@ -196,9 +196,9 @@ impl Table<'_> {
         let [recompute_ns, offload_ns, rest_ns] = plan.overhead_parts_ns();
         if recompute_ns + offload_ns > 0.0 {
             let rest = if plan.micro_batches.len() > 1 {
-                "smaller micro-batches, other forms"
+                ", smaller micro-batches and other forms"
             } else {
-                "other forms, another order"
+                ", other forms and another order"
             };
             let parts =
                 [("  recomputing", recompute_ns, ""), ("  transfers", offload_ns, ""), ("  the rest", rest_ns, rest)];
