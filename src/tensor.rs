@@ -175,3 +175,13 @@ pub(crate) fn room<T>(count: usize) -> Result<Vec<T>, HostMemory> {
     values.try_reserve_exact(count).map_err(|_| HostMemory { size_bytes })?;
     Ok(values)
 }
+/// `1 tensor`, `2 tensors`.
+///
+/// ```
+/// # use tightfit::tensor::plural;
+/// assert_eq!(plural(1, "tensor"), "1 tensor");
+/// assert_eq!(plural(2, "tensor"), "2 tensors");
+/// ```
+pub fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

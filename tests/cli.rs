@@ -155,7 +155,7 @@ fn settings_that_make_no_sense_are_refused() {
     assert!(refused(&[], 2).contains("train"));
     assert!(refused(&["train", "mnist-cnn", "--steps", "0"], 2).starts_with("--steps"));
     refused(&["plan", "mnist-cnn", "--batch", "18446744073709551615"], 2);
-    assert!(refused(&["plan", "mnist-cnn", "--budget", "64", "MiB"], 2).contains("in quotes, --budget \"64 MiB\""));
+    assert!(refused(&["plan", "mnist-cnn", "--budget", "64", "MiB"], 2).contains("write --budget \"64 MiB\""));
 }
 
 #[test]

@@ -24,7 +24,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use failure::{BAD_INPUT, Failure};
 use output::Output;
@@ -137,22 +137,38 @@ fn report(output: &Output, failure: &Failure) -> ExitCode {
     ExitCode::from(failure.exit_code)
 }
 
-/// That a value ended where its first word did.
+/// That a value ended where its first word did, such as that of `--budget 64 MiB`.
 fn cut_short(error: &clap::Error, args: &[OsString]) -> Option<Failure> {
-    let ContextValue::String(found) = error.get(ContextKind::InvalidArg)? else { return None };
-    let at = args.iter().position(|arg| *arg == **found).filter(|_| !found.starts_with('-'))?;
-    let is_option = |arg: &OsString| arg.to_string_lossy().starts_with("--");
-    let option = args[..at].iter().rposition(is_option).filter(|option| option + 1 < at)?;
-    let [option, before] = [&args[option..=option], &args[option + 1..at]]
-        .map(|words| words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "));
+    // A stray word may be taken for a command.
+    let found = error.get(ContextKind::InvalidSubcommand).or_else(|| error.get(ContextKind::InvalidArg));
+    let ContextValue::String(found) = found? else { return None };
+    let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
+    let at = args.iter().position(|arg| arg == found).filter(|_| !found.starts_with('-'))?;
+    let option = args[..at].iter().rposition(|arg| arg.starts_with("--"))?;
+    let (name, first) =
+        args[option].split_once('=').map_or((&*args[option], None), |(name, first)| (name, Some(first)));
+    let words: Vec<&str> = first.into_iter().chain(args[option + 1..at].iter().map(|word| &**word)).collect();
+    if words.is_empty() || !takes_value(&Cli::command(), name.trim_start_matches('-')) {
+        return None;
+    }
+    let whole = if words.len() > 1 { words.join(" ") } else { format!("{} {found}", words[0]) };
     Some(Failure::bad_input(format!(
-        "unexpected `{found}` after {option} {before}: a value is one word, or stands in quotes, {option} \"{before} {found}\""
+        "unexpected `{}` after {name} {}: a value is one word, several have commas between them; else write {name} \"{whole}\"",
+        found.escape_debug(),
+        words.join(" ")
     )))
+}
+
+/// Whether an option of a command, or of one below it, has a value.
+fn takes_value(command: &clap::Command, option: &str) -> bool {
+    let is_named = |arg: &&clap::Arg| arg.get_long() == Some(option) && arg.get_action().takes_values();
+    command.get_arguments().any(|arg| is_named(&arg))
+        || command.get_subcommands().any(|below| takes_value(below, option))
 }
 
 /// clap's error in one line.
 fn usage(error: &clap::Error, args: &[OsString]) -> Failure {
-    if let Some(failure) = cut_short(error, args).filter(|_| error.kind() == ErrorKind::UnknownArgument) {
+    if let Some(failure) = cut_short(error, args) {
         return failure;
     }
     if error.kind() == ErrorKind::MissingSubcommand {
@@ -225,13 +241,19 @@ mod tests {
         assert!(message(&["train"]).contains("<MODEL>"));
         assert_eq!(message(&["train", "m", "--save", ""]), "--save <FILE>: nothing was given");
         assert_eq!(message(&["train", "m", "--data="]), "--data <DIR>: nothing was given");
-        let text = message(&["plan", "m", "--budget", "64", "MiB"]);
-        assert!(
-            text.starts_with("unexpected `MiB` after --budget 64: a value is one word")
-                && text.ends_with("--budget \"64 MiB\"")
-        );
-        assert!(message(&["plan", "m", "--without", "recompute", "offload"]).contains("after --without recompute"));
-        assert!(message(&["plan", "m", "more"]).contains("more") && !message(&["plan", "m", "more"]).contains("after"));
+        for (args, words) in [
+            (&["plan", "m", "--budget", "64", "MiB"][..], "unexpected `MiB` after --budget 64: a value is one word"),
+            (&["plan", "m", "--budget", "64", "MiB"], "else write --budget \"64 MiB\""),
+            (&["plan", "m", "--budget=64", "MiB"], "unexpected `MiB` after --budget 64"),
+            (&["plan", "--budget", "64", "MiB", "m"], "else write --budget \"64 MiB\""),
+            (&["plan", "m", "--without", "recompute", "offload"], "several have commas between them"),
+            (&["bench", "w1", "--budget", "1", "GB"], "write --budget \"1 GB\""),
+        ] {
+            assert!(message(args).contains(words), "{args:?}: {}", message(args));
+        }
+        for args in [&["plan", "m", "more"][..], &["plan", "--json", "m", "more"], &["plan", "--sweep", "m", "more"]] {
+            assert!(message(args).contains("more") && !message(args).contains("after"), "{args:?}: {}", message(args));
+        }
         assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
         for (args, expected) in [
             (&["train", "m", "--optimizer", "adamax"][..], "--optimizer: unknown value `adamax`: did you mean `adam`?"),
@@ -252,7 +274,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory as _;
         Cli::command().debug_assert();
     }
 }

@@ -9,7 +9,8 @@ use serde_json::json;
 use tightfit::data::{Batches, Dataset, Order};
 use tightfit::device::resident_bytes;
 use tightfit::error::{PlanError, TrainError};
-use tightfit::plan::{format_bytes, format_ns, plural};
+use tightfit::plan::{format_bytes, format_ns};
+use tightfit::tensor::plural;
 use tightfit::train::{Evaluation, FitOptions, FitReport, Loaded, PlanFile, StepReport, Trainer};
 
 use super::data::{self, folder};

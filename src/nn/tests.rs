@@ -154,7 +154,7 @@ fn layers_of_images_refuse_what_does_not_fit() {
         (image().push(Conv2d::new(4, 2).same_padding()), "same padding needs a kernel of odd extents, found (2, 2)"),
         (
             image().push(transposed().groups(3)),
-            "groups = 3 must divide both the 4 channels that come in and out_channels = 4",
+            "groups = 3 must divide both 4 channels, which come in, and out_channels = 4",
         ),
         (
             image().push(transposed().output_padding(1)),

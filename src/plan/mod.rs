@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::check;
 pub use costs::{CopyRates, CostModel, OpRates, Work};
-pub use explain::{LeverUse, Table, format_bytes, format_ns, format_parts, plural};
+pub use explain::{LeverUse, Table, format_bytes, format_ns, format_parts};
 pub use possible::is_possible;
 pub use restore::restore;
 pub use search::plan;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::explain::{format_bytes, format_ns, plural};
+use super::explain::{format_bytes, format_ns};
 use super::{Command, CostModel, Lever, Program, Reason};
 use crate::graph::Graph;
-use crate::tensor::{NodeId, ValueId};
+use crate::tensor::{NodeId, ValueId, plural};
 
 /// What is known of a value while commands are gone through.
 #[derive(Clone, Copy, Debug, Default)]

@@ -39,7 +39,7 @@ fn without_a_budget_the_whole_batch_runs_at_once() {
     assert_eq!(plan.evaluate, Some(1));
     assert_eq!(plan.programs[0].predicted_ns, plan.predicted_step_ns);
     let text = plan.to_string();
-    assert!(text.contains("1 × 32") && text.contains("optimizer state") && text.contains("ms/step"), "{text}");
+    assert!(text.contains("1 × 32") && text.contains("optimizer state") && text.contains("  a step"), "{text}");
 }
 
 /// Budgets from all that is needed down to the smallest.

@@ -7,8 +7,7 @@ use crate::data::{Targets, shown_label};
 use crate::error::{DataError, GraphError, OpError};
 use crate::ops::accuracy::Accuracy;
 use crate::ops::{Call, Input, Op, Output};
-use crate::plan::plural;
-use crate::tensor::{Shape, TensorDesc};
+use crate::tensor::{Shape, TensorDesc, plural};
 
 /// The target of one sample.
 #[derive(Clone, Copy, Debug)]

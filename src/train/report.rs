@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::plan::plural;
+use crate::tensor::plural;
 
 /// What happened in a step.
 #[derive(Clone, Copy, Debug, PartialEq)]

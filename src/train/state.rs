@@ -13,7 +13,7 @@ use crate::exec::Executor;
 use crate::files;
 use crate::graph::Role;
 use crate::nn::{Built, Mode, Model, Parameter};
-use crate::tensor::{TensorDesc, room};
+use crate::tensor::{TensorDesc, plural, room};
 
 /// Tensors by name.
 type Tensors = BTreeMap<String, (TensorDesc, Vec<f32>)>;
@@ -77,7 +77,7 @@ impl Trainer {
             return Err(TrainError::Setting(unknown("parameter", name, names)));
         };
         if desc.numel() != data.len() {
-            return Err(TrainError::Setting(format!("`{name}` is {desc}: got {} elements", data.len())));
+            return Err(TrainError::Setting(format!("`{name}` is {desc}: got {}", plural(data.len(), "element"))));
         }
         Ok(self.executor.write(name, bytemuck::cast_slice(data))?)
     }

@@ -10,8 +10,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use super::foreign;
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::files;
-use crate::plan::plural;
-use crate::tensor::TensorDesc;
+use crate::tensor::{TensorDesc, plural};
 
 /// A header of names and shapes is never longer.
 const MAX_HEADER_BYTES: u64 = 4 << 20;

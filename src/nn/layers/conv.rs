@@ -5,7 +5,7 @@ use super::{Module, Pair, Scheme, Scope};
 use crate::error::GraphError;
 use crate::ops::reshape::Reshape;
 use crate::ops::{conv_transpose2d, conv2d};
-use crate::tensor::ValueId;
+use crate::tensor::{ValueId, plural};
 
 /// Zeros on each side of what is convolved.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -195,7 +195,8 @@ fn check_groups(scope: &Scope<'_>, groups: usize, in_channels: usize, out_channe
         return Ok(());
     }
     Err(scope.error(format!(
-        "groups = {groups} must divide both the {in_channels} channels that come in and out_channels = {out_channels}"
+        "groups = {groups} must divide both {}, which come in, and out_channels = {out_channels}",
+        plural(in_channels, "channel")
     )))
 }
 

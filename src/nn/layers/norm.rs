@@ -8,7 +8,7 @@ use crate::nn::Statistics;
 use crate::ops::relu::Relu;
 use crate::ops::scale::Scale;
 use crate::ops::{Affine, batch_norm, batch_norm_eval, group_norm, layer_norm, rms_norm};
-use crate::tensor::ValueId;
+use crate::tensor::{ValueId, plural};
 
 /// Batch normalization of samples `[channels, …]`: each channel by its mean and variance over the batch and all places.
 ///
@@ -344,7 +344,9 @@ impl Module for GroupNorm {
         let channels = scope.shape(input)[1];
         if !channels.is_multiple_of(self.groups) {
             let groups = self.groups;
-            return Err(scope.error(format!("groups = {groups} must divide the {channels} channels that come in")));
+            return Err(
+                scope.error(format!("groups = {groups} must divide {}, which come in", plural(channels, "channel")))
+            );
         }
         by_group(scope, input, self.groups, self.eps, self.affine)
     }

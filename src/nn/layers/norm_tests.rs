@@ -62,7 +62,7 @@ fn batch_norm_follows_the_mode() {
 #[test]
 fn normalizations_say_what_they_cannot_do() {
     let image = || Sequential::new("m", [6, 4, 5]);
-    assert!(error(&image().group_norm(4)).contains("groups = 4 must divide the 6 channels"));
+    assert!(error(&image().group_norm(4)).contains("groups = 4 must divide 6 channels"));
     assert!(error(&image().group_norm(0)).contains("groups must be at least 1"));
     assert!(error(&image().push(LayerNorm::new().dims(4))).contains("dims must be 1 to 3"));
     assert!(error(&image().push(RmsNorm::new().dims(0))).contains("dims must be 1 to 3"));

@@ -4,7 +4,7 @@ use super::activation::NoSettings;
 use super::{Module, Scope};
 use crate::error::GraphError;
 use crate::ops::{pad, permute, reshape};
-use crate::tensor::{Shape, ValueId};
+use crate::tensor::{Shape, ValueId, plural};
 
 /// Lays a sample out as one vector `[features]`. Moves no data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,8 @@ impl Module for Reshape {
         let wanted = self.shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
         if self.shape.is_empty() || wanted != Some(found) {
             let (from, to) = (Shape::from(&shape[1..]), Shape::from(&self.shape[..]));
-            return Err(scope.error(format!("a sample of shape {from} ({found} elements) cannot take the shape {to}")));
+            return Err(scope
+                .error(format!("a sample of shape {from} ({}) cannot take the shape {to}", plural(found, "element"))));
         }
         let mut full = vec![shape[0]];
         full.extend(&self.shape);

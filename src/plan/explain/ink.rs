@@ -84,11 +84,17 @@ pub(super) fn end_of(text: &str, room: f64, font_size: f64) -> String {
 }
 
 /// The longest name of `features.block1.conv2:conv2d` that takes at most `room` pixels: the whole, that of the layer, and the
-/// last parts of that. Half a name says nothing.
-pub(super) fn name_in(name: &str, room: f64, font_size: f64) -> Option<&str> {
-    let layer = name.split(':').next().unwrap_or(name);
-    let parts = layer.match_indices('.').map(|(dot, _)| &layer[dot + 1..]);
-    [name, layer].into_iter().chain(parts).find(|name| !name.is_empty() && width(name, font_size) <= room)
+/// last parts of that. Of a parameter's `features.block1.conv2.weight`, parts before the layer's last go first. Half a name, or a
+/// name without its layer, says nothing.
+pub(super) fn name_in<'a>(name: &'a str, layer: &'a str, room: f64, font_size: f64) -> Option<&'a str> {
+    let layer = name.split_once(':').map_or(layer, |(layer, _)| layer);
+    let after_dots = |name: &'a str| name.match_indices('.').map(move |(dot, _)| &name[dot + 1..]);
+    let last = layer.rsplit('.').next().unwrap_or(layer);
+    let from_layer = name.find(layer).filter(|_| !layer.is_empty() && !name.contains(':'));
+    let least = from_layer.map_or(name.len(), |at| name.len() - (at + layer.len() - last.len()));
+    let parts = after_dots(name).filter(|part| part.len() >= least);
+    let names = std::iter::once(name).chain(parts).chain([layer]).chain(after_dots(layer));
+    names.into_iter().find(|name| !name.is_empty() && width(name, font_size) <= room)
 }
 
 #[cfg(test)]
@@ -110,9 +116,20 @@ mod tests {
             (70.0, Some("conv2")),
             (30.0, None),
         ] {
-            assert_eq!(name_in(name, room, 11.0), shown, "{room}");
+            assert_eq!(name_in(name, "another", room, 11.0), shown, "{room}");
         }
-        assert_eq!(name_in("workspace", 40.0, 11.0), None);
+        let state = "grad.block1.conv2.weight.exp_avg";
+        for (room, shown) in [
+            (220.0, Some(state)),
+            (190.0, Some("block1.conv2.weight.exp_avg")),
+            (140.0, Some("conv2.weight.exp_avg")),
+            (130.0, Some("block1.conv2")),
+            (70.0, Some("conv2")),
+            (30.0, None),
+        ] {
+            assert_eq!(name_in(state, "block1.conv2", room, 11.0), shown, "{room}");
+        }
+        assert_eq!(name_in("workspace", "", 40.0, 11.0), None);
         assert_eq!(end_of("linear1", 100.0, 10.0), "linear1");
         assert_eq!(end_of("features.linear1", 60.0, 10.0), "….linear1");
         assert_eq!(end_of("模型模型", 30.0, 10.0), "…模型");

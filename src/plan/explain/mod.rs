@@ -12,6 +12,7 @@ use std::fmt;
 pub use figures::LeverUse;
 
 use super::{ArenaRole, Lever, Plan, Stash};
+use crate::tensor::plural;
 
 /// Recomputed and offloaded tensors that a table names.
 const NAMED_REASONS: usize = 5;
@@ -85,17 +86,6 @@ pub fn format_parts(parts: &[usize]) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0 + 0.0)
-}
-
-/// `1 tensor`, `2 tensors`.
-///
-/// ```
-/// # use tightfit::plan::plural;
-/// assert_eq!(plural(1, "tensor"), "1 tensor");
-/// assert_eq!(plural(2, "tensor"), "2 tensors");
-/// ```
-pub fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 impl fmt::Display for ArenaRole {

@@ -232,7 +232,7 @@ impl<'a> Drawing<'a> {
         };
         let sideways = across < 44.0 && height > 1.5 * across;
         if !sideways && height >= 13.0 {
-            if let Some(name) = name_in(&block.name, across - 6.0, 11.0) {
+            if let Some(name) = name_in(&block.name, &block.layer, across - 6.0, 11.0) {
                 if height >= 30.0 && width(&size, 11.0) <= across - 6.0 {
                     text(middle_x, middle_y - 2.0, "", name);
                     text(middle_x, middle_y + 11.0, "", &size);
@@ -242,7 +242,7 @@ impl<'a> Drawing<'a> {
             }
         } else if sideways
             && across >= 12.0
-            && let Some(name) = name_in(&block.name, height - 6.0, 11.0)
+            && let Some(name) = name_in(&block.name, &block.layer, height - 6.0, 11.0)
         {
             let both = format!("{name}  {size}");
             let label = if width(&both, 11.0) <= height - 6.0 { &both } else { name };

@@ -1,6 +1,6 @@
 //! What is in transient memory when, read off a program's commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{ArenaRole, Command, Lever, Place, Plan, Program};
 use crate::graph::{Graph, Phase, Role};
@@ -33,6 +33,8 @@ pub(super) enum End {
 pub(super) struct Block {
     /// The value's name, or `workspace`.
     pub(super) name: String,
+    /// The layer that it belongs to; of a workspace, none.
+    pub(super) layer: String,
     /// Shape and type, or the node whose workspace it is.
     pub(super) detail: String,
     pub(super) content: Content,
@@ -80,6 +82,7 @@ pub(super) struct Timeline {
 struct Replay<'a> {
     plan: &'a Plan,
     graph: &'a Graph,
+    layers: BTreeSet<&'a str>,
     timeline: Timeline,
     /// The block of each value that is in memory.
     live: BTreeMap<ValueId, usize>,
@@ -90,7 +93,8 @@ impl Timeline {
     /// made out.
     pub(super) fn of(plan: &Plan, number: usize, program: &Program, graph: &Graph) -> Timeline {
         let timeline = Timeline { steps: Vec::new(), blocks: Vec::new() };
-        let mut replay = Replay { plan, graph, timeline, live: BTreeMap::new() };
+        let layers = graph.nodes().iter().map(|node| node.name.as_str()).collect();
+        let mut replay = Replay { plan, graph, layers, timeline, live: BTreeMap::new() };
         replay.begin("upload", "upload of inputs".to_owned(), Action::Upload);
         for (&value, &place) in &program.places {
             replay.make(value, place, None);
@@ -127,7 +131,18 @@ impl Replay<'_> {
     fn layer(&self, value: ValueId) -> String {
         let producer = self.graph.values().get(value.index()).and_then(|value| value.producer);
         let node = producer.and_then(|node| self.graph.nodes().get(node.index()));
-        node.map_or_else(|| self.name(value).split('.').take(1).collect(), |node| node.name.clone())
+        node.map_or_else(|| self.layer_in(&self.name(value)).to_owned(), |node| node.name.clone())
+    }
+
+    /// The layer in the name of what no node makes, such as `grad.conv1.weight`: the first that is there, and of those the longest.
+    fn layer_in<'n>(&self, name: &'n str) -> &'n str {
+        let dots = || name.match_indices('.').map(|(dot, _)| dot);
+        let starts = std::iter::once(0).chain(dots().map(|dot| dot + 1));
+        let mut parts = starts.flat_map(|start| {
+            let ends = dots().chain([name.len()]).filter(move |&end| end > start).collect::<Vec<_>>();
+            ends.into_iter().rev().map(move |end| &name[start..end])
+        });
+        parts.find(|part| self.layers.contains(part)).unwrap_or(name)
     }
 
     /// Begins a block of a value, where its place is in transient memory.
@@ -143,12 +158,12 @@ impl Replay<'_> {
             (_, Role::Accumulator, _) | (_, _, Some(Phase::Backward | Phase::Update)) => Content::Gradient,
             _ => Content::Activation,
         };
-        let (name, detail) = (known.name.clone(), known.desc.to_string());
+        let (name, layer, detail) = (known.name.clone(), self.layer(value), known.desc.to_string());
         let recomputed = matches!(again, Some((Lever::Recompute, _)));
         let reason = again.and_then(|(_, reason)| reason);
         let (start, end, ended) = (self.now(), usize::MAX, End::ReadBack);
         self.live.insert(value, self.timeline.blocks.len());
-        self.timeline.blocks.push(Block { name, detail, content, recomputed, place, start, end, ended, reason });
+        self.timeline.blocks.push(Block { name, layer, detail, content, recomputed, place, start, end, ended, reason });
     }
 
     fn end(&mut self, value: ValueId, time: usize, ended: End) {
@@ -203,6 +218,7 @@ impl Replay<'_> {
             }
             self.timeline.blocks.push(Block {
                 name: "workspace".to_owned(),
+                layer: String::new(),
                 detail: format!("of {}", node.name),
                 content: Content::Workspace,
                 recomputed: false,
@@ -257,6 +273,28 @@ mod tests {
                 });
                 assert!(!overlaps, "{block:?}");
             }
+        }
+    }
+
+    #[test]
+    fn layers_are_found_in_names() {
+        let chain = Chain { layers: 3, width: 30, mixes_samples: false };
+        let (levers, limits, costs) = (Levers::default(), Limits::default(), CostModel::default());
+        let request = Request { batch: 4, budget_bytes: None, micro_batches: Some(1), levers, limits, costs };
+        let planned = plan(&chain, &request).expect("a plan");
+        let (plan, graph) = (&planned.plan, &planned.graphs[0]);
+        let timeline = Timeline { steps: Vec::new(), blocks: Vec::new() };
+        let layers = ["block.0", "block.0.conv1", "fc"].into();
+        let replay = Replay { plan, graph, layers, timeline, live: BTreeMap::new() };
+        for (name, layer) in [
+            ("grad.block.0.conv1.weight", "block.0.conv1"),
+            ("block.0.scale.exp_avg", "block.0"),
+            ("fc.weight.exp_avg_sq", "fc"),
+            ("fc", "fc"),
+            ("hyper", "hyper"),
+            ("grad.fcs.weight", "grad.fcs.weight"),
+        ] {
+            assert_eq!(replay.layer_in(name), layer, "{name}");
         }
     }
 }
