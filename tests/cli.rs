@@ -190,7 +190,7 @@ fn model_files_that_do_not_fit_together_name_the_place() {
     check("out_features = 10", "out_features = 99999999999", &["linear1", "out_features"]);
     let linear = &MODEL[MODEL.rfind("[[layers]]").expect("is there")..];
     check(linear, "", &["bad.toml: no parameter reaches the loss"]);
-    check("lr = 0.1", "lr = 1e300", &["bad.toml: lr = 1e300"]);
+    check("lr = 0.1", "lr = 1e300", &["bad.toml: line 5: lr = 1e300 is not possible"]);
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn names_and_shapes_that_are_wrong_say_what_is_right() {
             &["plan", "resnet18", "--input", "3x100000x100000"],
             "resnet18: layer `input`: the batch of shape [1, 3, 100000, 100000] has more than",
         ),
-        (&["plan", "lenet", "--input", "3x8x8"], "fit lenet: images whose height and width are multiples of 16 fit"),
-        (&["train", "char_lstm", "--device", "cpu"], "char_lstm reads tokens, but the data of this command are images"),
+        (&["plan", "lenet", "--input", "3x8x8"], "--input 3x8x8 does not fit lenet: a larger image fits: use [3, 12, 12]"),
+        (&["train", "char_lstm", "--device", "cpu"], "takes tokens (u32) as `input`"),
         (&["plan", "mnist-mlp", "--lr", "1e-50"], "--lr `1e-50`: it must be from 1.2e-38 to 3.4e38"),
         (&["train", "mnist-mlp", "--save", ""], "--save <FILE>: nothing was given"),
     ] {

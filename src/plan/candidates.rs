@@ -265,12 +265,12 @@ impl<'a> Candidates<'a> {
         let allowance = Allowance::new(wanted.work);
         // Half of it for quick looks.
         let quick = allowance.share(2);
-        let mut best = self.quickest(wanted, &quick)?;
+        let best = self.quickest(wanted, &quick)?;
         allowance.spend(wanted.work / 2 - quick.left());
         let &Wanted { budget_bytes, step_ns: (enough_ns, _), near, .. } = wanted;
         let most_ns = worth_searching(least_ns(&best));
         let mut chosen: Option<(Fit, Rc<Draft>)> = None;
-        for (mut fit, draft) in std::mem::take(&mut best).into_values() {
+        for (mut fit, draft) in best.into_values() {
             let quick_ns = fit.step_ns();
             let is_worth_it = quick_ns < most_ns && quick_ns > enough_ns && !allowance.is_spent();
             if !fit.is_plain() && is_worth_it {

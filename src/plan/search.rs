@@ -234,10 +234,13 @@ impl<'a> Search<'a> {
                 Some(fit) => Rung { budget_bytes: fit.peak_bytes().clamp(below.budget_bytes, half_bytes), fit },
                 None => Rung { budget_bytes: half_bytes, fit: below.fit.clone() },
             };
-            if budget_bytes < half.budget_bytes {
-                above = half;
-            } else {
+            if budget_bytes >= half.budget_bytes {
                 below = half;
+            } else if Rc::ptr_eq(&half.fit, &below.fit) {
+                // From here to half-way nothing is faster.
+                break;
+            } else {
+                above = half;
             }
         }
         if Rc::ptr_eq(&below.fit, &self.least) { self.lowest(&above, offload) } else { Ok(below.fit) }

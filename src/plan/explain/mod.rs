@@ -165,7 +165,7 @@ impl Table<'_> {
         bytes("  device", plan.baseline_bytes)?;
         let host_bytes = plan.arena_bytes(ArenaRole::Host);
         if host_bytes > 0 {
-            let note = if self.unified_memory { "  the device uses the host's memory: frees nothing" } else { "" };
+            let note = if self.unified_memory { "  frees nothing here: see --without offload" } else { "" };
             writeln!(f, "{:<20} {:>12}{note}", ArenaRole::Host, format_bytes(host_bytes))?;
         }
         let mut bytes = |name: &str, bytes: u64| writeln!(f, "{name:<20} {:>12}", format_bytes(bytes));
