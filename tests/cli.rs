@@ -212,7 +212,10 @@ fn names_and_shapes_that_are_wrong_say_what_is_right() {
             &["plan", "resnet18", "--input", "3x100000x100000"],
             "resnet18: layer `input`: the batch of shape [1, 3, 100000, 100000] has more than",
         ),
-        (&["plan", "lenet", "--input", "3x8x8"], "--input 3x8x8 does not fit lenet: a larger image fits: use [3, 12, 12]"),
+        (
+            &["plan", "lenet", "--input", "3x8x8"],
+            "--input 3x8x8 does not fit lenet: a larger image fits: use [3, 12, 12]",
+        ),
         (&["train", "char_lstm", "--device", "cpu"], "takes tokens (u32) as `input`"),
         (&["plan", "mnist-mlp", "--lr", "1e-50"], "--lr `1e-50`: it must be from 1.2e-38 to 3.4e38"),
         (&["train", "mnist-mlp", "--save", ""], "--save <FILE>: nothing was given"),
