@@ -17,6 +17,8 @@ const SEARCH_WORK: u64 = 400_000_000;
 /// A quick look is this much cheaper, and what follows it.
 const QUICK: u64 = 12;
 const THOROUGH: u64 = 3;
+/// Packing is this much cheaper where memory is to be packed tightly.
+const TIGHTLY: u64 = 2;
 /// The share of what may still be done that one search takes at most: of quick looks there are many.
 const QUICK_SHARE: u64 = 8;
 const THOROUGH_SHARE: u64 = 2;
@@ -167,15 +169,8 @@ fn schedule(
         if is_slow(&part_ns) {
             return Ok(None);
         }
-        let pack_work = (MOST_WORK
-            / if tightly {
-                2
-            } else if cheaper == QUICK {
-                QUICK
-            } else {
-                THOROUGH
-            })
-        .min(allowance.left() / 2);
+        let share = if tightly { TIGHTLY } else { cheaper };
+        let pack_work = (MOST_WORK / share).min(allowance.left() / 2);
         let mut built = draft.build(request, &choice, if tightly { 0 } else { room_bytes }, pack_work)?;
         allowance.spend(built.work);
         let keeps = built.used_bytes.iter().all(|&used_bytes| used_bytes <= room_bytes);
