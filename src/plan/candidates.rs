@@ -216,7 +216,8 @@ impl<'a> Candidates<'a> {
         if self.request.levers.chains { &[true, false] } else { &[false] }
     }
 
-    /// The fastest plan without a budget: the fewest micro-batches that are possible, nothing run again or moved.
+    /// The fastest plan without a budget, nothing run again or moved: mostly that with the fewest micro-batches that are possible,
+    /// but kernels may take large batches more slowly than small ones. With large programs only the fewest are looked at.
     pub(super) fn unlimited(&mut self) -> Result<Option<Fit>, PlanError> {
         let mut fastest: Option<Rc<Draft>> = None;
         for position in self.positions() {
@@ -227,7 +228,7 @@ impl<'a> Candidates<'a> {
                     fastest = Some(draft);
                 }
             }
-            if fastest.is_some() {
+            if fastest.is_some() && self.size > 1 {
                 break;
             }
         }
@@ -293,7 +294,7 @@ impl<'a> Candidates<'a> {
     /// The quickest plan of each form that is found with little work: which one is quickest of all may change once each is
     /// searched with more.
     fn quickest(&mut self, wanted: &Wanted<'_>, allowance: &Allowance) -> Result<Best, PlanError> {
-        let &Wanted { budget_bytes, offload, step_ns: (_, limit_ns), near, .. } = wanted;
+        let &Wanted { budget_bytes, offload, step_ns: (enough_ns, limit_ns), near, .. } = wanted;
         let mut best = Best::new();
         for (position, form) in self.in_order(wanted) {
             if allowance.is_spent() {
@@ -310,7 +311,10 @@ impl<'a> Candidates<'a> {
             if draft.plain_least_bytes(self.request)? <= budget_bytes {
                 let plain = fit::plain(&draft, self.request, budget_bytes)?;
                 if plain.peak_bytes() <= budget_bytes {
-                    best.insert(form, (plain, draft));
+                    // What is faster than the plan for more memory is of no use: that one would be slower.
+                    if plain.step_ns() >= enough_ns {
+                        best.insert(form, (plain, draft));
+                    }
                     continue;
                 }
             }
