@@ -161,7 +161,7 @@ pub enum PlanError {
         /// The limit.
         limit_bytes: u64,
         /// What to use instead.
-        advice: &'static str,
+        advice: String,
     },
     /// A plan that was kept is not one for this training on this device.
     #[error("the plan cannot be used: {0}")]

@@ -631,10 +631,18 @@ fn ended(
 #[cfg(unix)]
 #[test]
 fn what_was_learned_is_kept_when_training_is_asked_to_end() {
-    // Signals that come of themselves may come twice.
-    for signals in
-        [&["-INT"][..], &["-TERM"], &["-HUP"; 3], &["-XCPU"; 2], &["-USR1", "-TERM"], &["-USR2"], &["-ALRM", "-HUP"]]
-    {
+    // Signals that come of themselves may come twice, and orders, too: `timeout` sends them to the process and to its group.
+    for signals in [
+        &["-INT"][..],
+        &["-INT", "-INT"],
+        &["-TERM", "-TERM"],
+        &["-INT", "-TERM"],
+        &["-HUP"; 3],
+        &["-XCPU"; 2],
+        &["-USR1", "-TERM"],
+        &["-USR2"],
+        &["-ALRM", "-HUP"],
+    ] {
         let fixture = Fixture::new();
         let model = fixture.path("tiny.toml");
         let weights = fixture.path("w.safetensors");

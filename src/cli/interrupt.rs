@@ -1,12 +1,16 @@
 //! Ctrl-C and other signals, and what they may end.
 
 #[cfg(unix)]
+use std::io::Write as _;
+#[cfg(unix)]
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(unix)]
+use std::time::{Duration, Instant};
 
 #[cfg(unix)]
-use signal_hook::consts;
+use signal_hook::{consts, iterator::Signals};
 use tightfit::data::Dataset;
 use tightfit::train::{Evaluation, Trainer};
 
@@ -21,9 +25,14 @@ pub(crate) fn stop_when_asked() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// What people send. Whoever sends a second one does not want to wait: that ends the process.
+/// What people send, and what ends a service.
 #[cfg(unix)]
 const ORDERS: [i32; 2] = [consts::SIGINT, consts::SIGTERM];
+
+/// How long after the first order another Ctrl-C ends the process: one that comes at once may be the same order, sent to the process
+/// and to its group.
+#[cfg(unix)]
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What comes of itself and often twice: a terminal that is closed, a limit that is near, as batch systems announce it. They
 /// would end the process, and what it learned. SIGQUIT does, which is there for that.
@@ -33,18 +42,40 @@ const WARNINGS: [i32; 5] = [consts::SIGHUP, consts::SIGXCPU, consts::SIGUSR1, co
 #[cfg(unix)]
 fn catch(stop: &Arc<AtomicBool>) -> Result<(), String> {
     use signal_hook::flag;
-    let is_second = Arc::new(AtomicBool::new(false));
-    let orders = ORDERS.into_iter().try_for_each(|signal| {
-        // Looked at before the first sets the flag.
-        flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&is_second))?;
-        flag::register(signal, Arc::clone(&is_second))?;
-        flag::register(signal, Arc::clone(stop)).map(drop)
-    });
+    let orders = ORDERS.into_iter().try_for_each(|signal| flag::register(signal, Arc::clone(stop)).map(drop));
     // What was to be ignored, as below nohup, is.
     let mut warnings = WARNINGS.into_iter().filter(|&signal| !is_ignored(signal));
     let caught =
         orders.and_then(|()| warnings.try_for_each(|signal| flag::register(signal, Arc::clone(stop)).map(drop)));
-    caught.map_err(|error| error.to_string())
+    let orders = caught.and_then(|()| Signals::new(ORDERS)).map_err(|error| error.to_string())?;
+    // Without a thread to spare, only SIGQUIT and SIGKILL end the process at once.
+    let _ = std::thread::Builder::new().name("signals".into()).spawn(|| answer(orders));
+    Ok(())
+}
+
+/// Says that an order was understood. Whoever presses Ctrl-C again does not want to wait: that ends the process.
+#[cfg(unix)]
+fn answer(mut orders: Signals) {
+    let mut first: Option<Instant> = None;
+    for signal in &mut orders {
+        match first {
+            None => {
+                first = Some(Instant::now());
+                say("ending after this step; Ctrl-C again ends at once and saves nothing");
+            }
+            Some(first) if signal == consts::SIGINT && first.elapsed() >= PATIENCE => {
+                say("ended at once: nothing more was saved");
+                std::process::exit(i32::from(INTERRUPTED));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// On a line of its own, below what a terminal shows of the keys pressed and of the progress.
+#[cfg(unix)]
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "\n{text}");
 }
 
 #[cfg(unix)]

@@ -14,6 +14,7 @@ mod memory;
 mod model_file;
 mod model_words;
 mod output;
+mod overwrite;
 mod plan;
 mod progress;
 mod settings;
@@ -212,6 +213,13 @@ fn usage(error: &clap::Error, args: &[OsString]) -> Failure {
     {
         return Failure::bad_input(format!("unknown {what} `{}`: did you mean `{near}`?", wrong.escape_debug()));
     }
+    // What clap says of others: how to pass them as a value.
+    if let Some((what, wrong, _)) = unknown_name
+        && let [wrong, ..] = strings(wrong)[..]
+        && (what == "command" || wrong.starts_with('-'))
+    {
+        return Failure::bad_input(format!("unknown {what} `{}`: --help lists what there is", wrong.escape_debug()));
+    }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = text.find("\nUsage:").or_else(|| text.find("\nFor more information")).unwrap_or(text.len());
@@ -254,7 +262,17 @@ mod tests {
         for args in [&["plan", "m", "more"][..], &["plan", "--json", "m", "more"], &["plan", "--sweep", "m", "more"]] {
             assert!(message(args).contains("more") && !message(args).contains("after"), "{args:?}: {}", message(args));
         }
-        assert!(message(&["train", "mnist-cnn", "--wat"]).contains("--wat"));
+        for (args, expected) in [
+            (&["train", "m", "--resume"][..], "unknown option `--resume`: --help lists what there is"),
+            (&["train", "m", "-b", "4"], "unknown option `-b`: --help lists what there is"),
+            (&["fit"], "unknown command `fit`: --help lists what there is"),
+            (
+                &["train", "m", "--batch", "18446744073709551616"],
+                "--batch `18446744073709551616`: it is too large a number",
+            ),
+        ] {
+            assert_eq!(message(args), expected);
+        }
         for (args, expected) in [
             (&["train", "m", "--optimizer", "adamax"][..], "--optimizer: unknown value `adamax`: did you mean `adam`?"),
             (&["plan", "m", "--without", "ofload"], "--without: unknown value `ofload`: did you mean `offload`?"),

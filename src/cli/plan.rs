@@ -15,6 +15,7 @@ use super::describe::describe;
 use super::explore;
 use super::failure::{Failure, keep};
 use super::output::{Output, shown_if_any};
+use super::overwrite;
 use super::progress::planning;
 use super::settings::TrainingArgs;
 
@@ -65,6 +66,9 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     if args.max_batch {
         return explore::max_batch(&model, &config, &target, output);
     }
+    let outputs = [("--svg", args.svg.as_deref()), ("--output", args.output.as_deref())];
+    let inputs = [overwrite::model(args.model()), ("--device", args.device.as_deref().map(Path::new))];
+    overwrite::refuse(&outputs, &inputs, None)?;
     for (option, path) in [("--svg", &args.svg), ("--output", &args.output)] {
         if let Some(path) = path {
             files::check_writable(path, 1).map_err(|error| Failure::bad_input(format!("{option} {error}")))?;

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::mem::discriminant;
+use std::num::{IntErrorKind, ParseIntError};
 
 use clap::{Args, ValueEnum};
 use tightfit::error::GraphError;
@@ -280,10 +281,17 @@ impl TrainingArgs {
 
 /// A whole number of at least 1.
 pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let number = text.parse::<u64>().ok().filter(|number| *number > 0);
-    number
-        .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| "it must be a whole number of at least 1".to_owned())
+    let number =
+        text.parse::<u64>().map_err(|error| out_of_range(&error, "it must be a whole number of at least 1"))?;
+    let number = Some(number).filter(|number| *number > 0).ok_or("it must be a whole number of at least 1")?;
+    T::try_from(number).map_err(|_| TOO_LARGE.to_owned())
+}
+
+const TOO_LARGE: &str = "it is too large a number";
+
+/// Why digits are no number of this kind.
+fn out_of_range(error: &ParseIntError, otherwise: &str) -> String {
+    if *error.kind() == IntErrorKind::PosOverflow { TOO_LARGE } else { otherwise }.to_owned()
 }
 
 /// Extents with an `x` between them, or a comma.
@@ -294,7 +302,7 @@ fn shape(text: &str) -> Result<Shape, String> {
 }
 
 fn whole(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "it must be a whole number, 0 or above".to_owned())
+    text.parse().map_err(|error| out_of_range(&error, "it must be a whole number, 0 or above"))
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -18,6 +18,7 @@ use super::failure::{Failure, INTERRUPTED, keep};
 use super::interrupt::{evaluate, stop_when_asked};
 use super::memory::Memory;
 use super::output::{Output, shown, shown_if_any};
+use super::overwrite;
 use super::plan::{Kept, announce, profile_of};
 use super::progress::{Progress, finite, percent, planning};
 use super::settings::{DeviceArgs, TrainingArgs, count};
@@ -89,10 +90,16 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         .map(|(path, file)| Kept { path, profile: file.profile().map(str::to_owned) });
     let plan =
         plan_file.map(|file| file.into_plan(&model, &config)).transpose().map_err(|error| args.not_usable(error))?;
+    let folder = folder(args.data.as_deref());
+    let inputs = [
+        overwrite::model(args.model()),
+        ("--plan", args.plan.as_deref()),
+        ("--device", args.device.device.as_deref().map(Path::new)),
+    ];
+    overwrite::refuse(&[("--save", args.save.as_deref())], &inputs, Some(&folder))?;
     if let Some(path) = &args.save {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }
-    let folder = folder(args.data.as_deref());
     let before = resident_bytes();
     let (train, test) = data::open(&folder, &model, &config)?;
     // Before all that takes long.

@@ -158,8 +158,13 @@ impl<'a> Candidates<'a> {
     /// Why there is no plan at all, with advice that can be followed.
     pub(super) fn refusal(&self) -> PlanError {
         let advice = microbatch::fewer_samples(self.request, self.mixing.as_ref()).unwrap_or(SMALLER);
+        // Batch statistics keep a batch together that would fit in parts.
+        let other = self.mixing.as_ref().and_then(|mixing| mixing.advice).filter(|_| self.request.batch > 1);
+        let advice = other.map_or_else(|| advice.to_owned(), |other| format!("{advice}, or {other}"));
         match self.refused.clone() {
-            Some((_, PlanError::Binding { value, size_bytes, limit_bytes, advice: FEWER_SAMPLES })) => {
+            Some((_, PlanError::Binding { value, size_bytes, limit_bytes, advice: given }))
+                if given == FEWER_SAMPLES =>
+            {
                 PlanError::Binding { value, size_bytes, limit_bytes, advice }
             }
             Some((_, PlanError::Graph(error @ GraphError::TooLarge { .. }))) => {

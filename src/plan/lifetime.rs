@@ -40,7 +40,12 @@ impl Storage {
         let mut largest_bytes = 0;
         let mut note = |name: &str, size_bytes: u64, rounded_bytes: u64, advice: &'static str| {
             if size_bytes > limit_bytes || rounded_bytes > most_bytes {
-                return Err(PlanError::Binding { value: name.to_owned(), size_bytes, limit_bytes, advice });
+                return Err(PlanError::Binding {
+                    value: name.to_owned(),
+                    size_bytes,
+                    limit_bytes,
+                    advice: advice.to_owned(),
+                });
             }
             largest_bytes = rounded_bytes.max(largest_bytes);
             Ok(())

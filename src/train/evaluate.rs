@@ -49,8 +49,8 @@ impl Loss {
                 if (*classes as usize) > logits && self.ignored().is_none_or(|label| label >= *classes) =>
             {
                 mismatch(format!(
-                    "the data has {}, labels up to {}, but the model ends in {}: it needs one for each class, and the loss an \
-                     ignore_index where a label is none",
+                    "the data has {}, labels up to {}, but the model ends in {}: it needs one for each class, but \
+                     for a label that is ignored (ignore_index in the loss)",
                     if *classes == 1 { "1 class".to_owned() } else { format!("{classes} classes") },
                     classes - 1,
                     plural(logits, "output")
