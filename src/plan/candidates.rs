@@ -381,6 +381,9 @@ impl<'a> Candidates<'a> {
             }
             let (mut least_here, mut still_here): (Option<Fit>, Option<Fit>) = (None, None);
             for form in self.joinings().iter().flat_map(|&chains| self.forms(chains)).collect::<Vec<_>>() {
+                if allowance.is_spent() && least_here.is_some() {
+                    break;
+                }
                 let count = self.counts[position];
                 // Joined nodes are few enough only where they are not many apart, which spares making them.
                 let apart = Form { chains: false, ..form };
