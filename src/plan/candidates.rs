@@ -350,16 +350,14 @@ impl<'a> Candidates<'a> {
         let is_near = |(position, form): (usize, Form)| {
             wanted.near.iter().any(|fit| (self.position(fit), fit.form()) == (position, form))
         };
-        all.sort_by_key(|&candidate| !is_near(candidate));
         if self.size > 1 {
-            let near = all.iter().take_while(|&&candidate| is_near(candidate)).count();
-            let others = all.split_off(near);
-            // Joined ones, at numbers of micro-batches from the fewest to the most.
-            let others: Vec<_> =
-                others.into_iter().filter(|(_, form)| form.chains == self.request.levers.chains).collect();
-            let step = others.len().div_ceil(LARGE_CANDIDATES).max(1);
-            all.extend(others.into_iter().step_by(step));
+            // Joined ones, at numbers of micro-batches from the fewest to the most: the same for each search.
+            let joined = |&(_, form): &(usize, Form)| form.chains == self.request.levers.chains;
+            let step = all.iter().filter(|candidate| joined(candidate)).count().div_ceil(LARGE_CANDIDATES).max(1);
+            let others: Vec<_> = all.iter().copied().filter(joined).step_by(step).collect();
+            all.retain(|&candidate| is_near(candidate) || others.contains(&candidate));
         }
+        all.sort_by_key(|&candidate| !is_near(candidate));
         all
     }
 
