@@ -197,6 +197,23 @@ fn the_smallest_budget_is_one_number_for_every_request() {
     }
 }
 
+/// The plan with the fewest micro-batches that a device can bind may be slower than one with more: neither end of the lookup may
+/// hide what lies between them.
+#[test]
+fn a_batch_that_cannot_be_bound_is_not_cut_further_than_it_must_be() {
+    let model = models::builtin("mnist-lstm").expect("no such model");
+    for (batch, budget_bytes) in [(8192, 100_000_000), (20_000, 50_000_000)] {
+        let config = Config::default().batch(batch).budget_bytes(budget_bytes);
+        let limits = Limits { max_binding_bytes: 128 << 20, ..Limits::any_device() };
+        let at = |config: &Config| plan(&model, config, &limits).expect("a plan").plan;
+        let chosen = at(&config);
+        for count in [batch / 512, batch / 400, batch / 256] {
+            let cut = at(&config.clone().micro_batches(count)).predicted_step_ns;
+            assert!(chosen.predicted_step_ns <= cut + cut / 50, "{count}: {cut} < {}", chosen.predicted_step_ns);
+        }
+    }
+}
+
 /// Kernels count elements in 32 bits; a table of layers does not.
 #[test]
 fn layers_are_listed_for_a_batch_beyond_what_kernels_count() {
