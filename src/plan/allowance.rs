@@ -24,8 +24,12 @@ impl Allowance {
         self.0.set(self.left().saturating_sub(units));
     }
 
-    /// So much of what is left, for a part of the search; what that spends is to be spent here too.
-    pub(super) fn share(&self, divisor: u64) -> Self {
-        Allowance::new(self.left() / divisor)
+    /// Does a part of the search with this share of what is left. What it spends is spent here too.
+    pub(super) fn share<T>(&self, divisor: u64, part: impl FnOnce(&Allowance) -> T) -> T {
+        let own = Allowance::new(self.left() / divisor);
+        let given = own.left();
+        let result = part(&own);
+        self.spend(given - own.left());
+        result
     }
 }

@@ -270,9 +270,7 @@ impl<'a> Candidates<'a> {
     pub(super) fn cheapest(&mut self, wanted: &Wanted<'_>) -> Result<Option<Fit>, PlanError> {
         let allowance = Allowance::new(wanted.work);
         // Half of it for quick looks.
-        let quick = allowance.share(2);
-        let best = self.quickest(wanted, &quick)?;
-        allowance.spend(wanted.work / 2 - quick.left());
+        let best = allowance.share(2, |allowance| self.quickest(wanted, allowance))?;
         let &Wanted { budget_bytes, step_ns: (enough_ns, _), near, .. } = wanted;
         let most_ns = worth_searching(least_ns(&best));
         let mut chosen: Option<(Fit, Rc<Draft>)> = None;
@@ -326,12 +324,12 @@ impl<'a> Candidates<'a> {
             let of_form = best.get(&form).map_or(u64::MAX, |(fit, _)| fit.step_ns());
             let most_ns = of_form.min(worth_searching(least_ns(&best).min(limit_ns)));
             // Something is left for those that follow.
-            let own = allowance.share(OWN_SHARE);
-            let most = own.left();
-            if let Some(fit) = fit::quick(&draft, self.request, budget_bytes, (most_ns, offload), near, &own)? {
+            let quick = |allowance: &Allowance| {
+                fit::quick(&draft, self.request, budget_bytes, (most_ns, offload), near, allowance)
+            };
+            if let Some(fit) = allowance.share(OWN_SHARE, quick)? {
                 best.insert(form, (fit, draft));
             }
-            allowance.spend(most - own.left());
         }
         Ok(best)
     }

@@ -90,8 +90,11 @@ fn effort(operations: usize, cheaper: u64, allowance: &Allowance) -> Effort {
     let squared = (operations * operations) as u64;
     let share = if cheaper == QUICK { QUICK_SHARE } else { THOROUGH_SHARE };
     let search_work = ((squared * 20_000).min(SEARCH_WORK) / cheaper).min(allowance.left() / share);
-    let bound_work = if cheaper == QUICK { 4 * operations.max(500) } else { 60_000.max(12 * operations) };
-    Effort { search_work, bound_work, good_enough: 0.001 }
+    Effort { search_work, bound_work: bound_work(operations, cheaper), good_enough: 0.001 }
+}
+
+fn bound_work(operations: usize, cheaper: u64) -> usize {
+    if cheaper == QUICK { 4 * operations.max(500) } else { 60_000.max(12 * operations) }
 }
 
 /// How hard to look for a plan.
@@ -134,7 +137,7 @@ fn schedule(
     };
     if most_ns < u64::MAX && cheaper == QUICK {
         let bounds = problems.iter().map(|Scheduling { problem, .. }| {
-            let work = effort(problem.len(), cheaper, allowance).bound_work;
+            let work = bound_work(problem.len(), cheaper);
             let bound_ns = problem.plain_cost() as f64 + certificate(problem, room_bytes, work).extra_cost;
             allowance.spend(problem.work());
             bound_ns
@@ -232,12 +235,10 @@ pub(super) fn quick(
     };
     // Something is left for the ways that follow.
     let schedule = |way: (&BTreeSet<String>, bool), most_ns: u64| {
-        let own = if offload { allowance.share(2) } else { allowance.share(1) };
-        let given = own.left();
-        let look = Look { cheaper: QUICK, allowance: &own, most_ns, tightly: false };
-        let fit = schedule(draft, request, budget_bytes, way, look, near);
-        allowance.spend(given - own.left());
-        fit
+        allowance.share(if offload { 2 } else { 1 }, |allowance| {
+            let look = Look { cheaper: QUICK, allowance, most_ns, tightly: false };
+            schedule(draft, request, budget_bytes, way, look, near)
+        })
     };
     let nothing = BTreeSet::new();
     if request.levers.recompute {
@@ -428,7 +429,7 @@ pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64, choice:
             let part = &draft.parts[number];
             let scheduling = Scheduling::of(part, &part.storage, &request.costs, request.levers);
             let problem = scheduling.problem.with_lasting(lasting(draft, part, request));
-            let work = effort(problem.len(), 1, &Allowance::new(0)).bound_work;
+            let work = bound_work(problem.len(), 1);
             let LowerBound { extra_cost, price, .. } = certificate(&problem, room_bytes, work);
             let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
             // Each operation counts in whole nanoseconds here, so up to half of one too many.

@@ -126,7 +126,9 @@ fn search(problem: &Problem, mut pool: Pool<'_>, effort: Effort, mut solution: S
             note(Some((outcome.cost, seed.clone())), &mut best);
         }
     }
-    for start in (0..=starts).filter(|_| starts > 0) {
+    // One more from the best; none where there is too little work for one.
+    let runs = if starts > 0 { starts + 1 } else { 0 };
+    for start in 0..runs {
         if best.as_ref().is_some_and(|&(cost, _)| enough(cost)) {
             break;
         }

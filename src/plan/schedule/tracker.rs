@@ -346,6 +346,11 @@ impl<'a> Tracker<'a> {
         entry.map_or(0, |entry| self.position(entry) + 1)
     }
 
+    /// Takes account of a change at a position: what follows moves in each of the three lists.
+    fn spend_change(&mut self, position: usize) {
+        self.work += CHANGE_WORK + 3 * (self.entries.len() - position) as u64 / ENTRIES_PER_UNIT;
+    }
+
     fn place(&mut self, entry: Entry) -> bool {
         let problem = self.problem;
         let Err(position) = self.entries.binary_search(&entry) else { return false };
@@ -360,7 +365,7 @@ impl<'a> Tracker<'a> {
             Event::Fetch(value) => problem.values()[value].bytes,
         };
         let waiting = self.memory[position] + self.shared[position] - made;
-        self.work += CHANGE_WORK + 3 * (self.entries.len() - position) as u64 / ENTRIES_PER_UNIT;
+        self.spend_change(position);
         self.entries.insert(position, entry);
         self.memory.insert(position, waiting);
         self.shared.insert(position, 0);
@@ -404,7 +409,7 @@ impl<'a> Tracker<'a> {
     fn displace(&mut self, entry: Entry) {
         let problem = self.problem;
         let position = self.position(entry);
-        self.work += CHANGE_WORK + 3 * (self.entries.len() - position) as u64 / ENTRIES_PER_UNIT;
+        self.spend_change(position);
         self.take_cost(entry);
         match entry.event() {
             Event::Run(operation) => {
