@@ -5,7 +5,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tightfit::device::Device;
 use tightfit::error::DeviceError;
-use tightfit::exec::measure::{Effort, Stopwatch};
+use tightfit::exec::measure::{Stopwatch, Timing};
 use tightfit::graph::Graph;
 use tightfit::nn::{BatchNorm, Conv2d, Linear, Sequential};
 use tightfit::ops::Op;
@@ -118,7 +118,7 @@ fn ops(criterion: &mut Criterion) {
         }
         device => device.expect("device"),
     };
-    let watch = Stopwatch::new(&device, Effort::default()).expect("empty submissions");
+    let watch = Stopwatch::new(&device, Timing::default()).expect("empty submissions");
     for case in [gemms(), convolutions(), sequences(), others()].into_iter().flatten() {
         let node = case.graph.node(case.node);
         let descs = |ids: &[ValueId]| ids.iter().map(|&id| case.graph.value(id).desc.clone()).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-// Convolution of 3 by 3 with stride 1 as products at points (Winograd, F(4x4, 3x3)): polynomials are multiplied by their
+// Convolution of 3 by 3 with stride 1 as Winograd products (F(4x4, 3x3)): polynomials are multiplied by their
 // values at six points along each axis. A tile of 4 by 4 outputs takes 36 multiplications for each pair of channels in place
 // of 144, and at each of the 36 points the sum over channels is a matrix product (matmul.wgsl).
 //

@@ -1,5 +1,5 @@
-// The kernel of elementwise ops, alone or in chains: output = f(tensors at the same place), where f is the functions of
-// LINKS, each written in the file of its op, one after another.
+// The kernel of elementwise ops, alone or fused with others: output = f(tensors at the same place), where f is the functions of
+// FUSED, each written in the file of its op, one after another.
 //
 // bindings   output, then each tensor once. Any shape, all alike; of a mask, a bit for each element.
 // in place   any tensor that is no mask
@@ -32,5 +32,5 @@ fn forward(
     if i >= params.vectors {
         return;
     }
-    output[i] = Storage4(linked(i));
+    output[i] = Storage4(fused(i));
 }

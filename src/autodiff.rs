@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::{GraphError, OpError};
-use crate::graph::{Carry, Graph, Pass, Phase, Role, Value};
+use crate::graph::{BufferUpdate, Graph, Pass, Phase, Role, Value};
 use crate::ops::accumulate::Accumulate;
 use crate::ops::add::Add;
 use crate::ops::clip::{ClipApply, ClipCoefficient, SquaredNorm};
@@ -13,7 +13,7 @@ use crate::ops::ema::Ema;
 use crate::ops::fill::Fill;
 use crate::ops::scale::Scale;
 use crate::ops::state::WriteRows;
-use crate::ops::{Backward, Builder, HYPER_LEN, Stash, UpdateRule};
+use crate::ops::{Backward, Builder, HYPER_LEN, SavedActivations, UpdateRule};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// Name of the accumulator of the loss: the mean over the step's batch.
@@ -40,9 +40,9 @@ pub struct Training<'a> {
     /// The share of the step's samples that this micro-batch holds: its loss and gradients count by it.
     pub weight: f32,
     /// In which form forward values are kept for backward.
-    pub stash: Stash,
+    pub saved: SavedActivations,
     /// What buffers become at the end of the step.
-    pub carries: &'a [Carry],
+    pub buffer_updates: &'a [BufferUpdate],
 }
 
 /// Extends `graph` by the backward nodes of `loss` and, in the step's last pass, the updates of all parameters.
@@ -75,8 +75,8 @@ pub fn joint(
     }
 
     let mut kept = BTreeSet::new();
-    if training.stash == Stash::Compact {
-        compact(&mut graph)?;
+    if training.saved == SavedActivations::Compressed {
+        compressed(&mut graph)?;
         kept = kept_anyway(&graph, loss, training)?;
     }
     let carried = carried(&mut graph, training)?;
@@ -101,21 +101,21 @@ pub fn joint(
     }
     if matches!(training.pass, Pass::Only | Pass::Last) {
         update(&mut graph, guard, &pairs, training)?;
-        carry(&mut graph, guard, training.carries, &carried)?;
+        update_buffers(&mut graph, guard, training.buffer_updates, &carried)?;
     }
     Ok(graph)
 }
 
 /// What buffers take over, as it is after this pass: of several micro-batches, the mean so far, or the rows so far.
 fn carried(graph: &mut Graph, training: &Training<'_>) -> Result<Vec<ValueId>, GraphError> {
-    let of_step = |carry: &Carry| {
+    let of_step = |update: &BufferUpdate| {
         if training.pass == Pass::Only {
-            return Ok(carry.value);
+            return Ok(update.value);
         }
-        let Value { name: buffer, desc, .. } = graph.value(carry.buffer).clone();
+        let Value { name: buffer, desc, .. } = graph.value(update.buffer).clone();
         graph.set_scope(layer_of(&buffer));
-        if let Some(run) = carry.rows {
-            let name = format!("carry.{buffer}");
+        if let Some(run) = update.rows {
+            let name = format!("buffer_update.{buffer}");
             let rows = if training.pass == Pass::First {
                 let zeros = graph.apply(Fill { value: 0.0, shape: desc.shape }, &[])?;
                 graph.promote(zeros, name, Role::Accumulator);
@@ -123,33 +123,38 @@ fn carried(graph: &mut Graph, training: &Training<'_>) -> Result<Vec<ValueId>, G
             } else {
                 graph.source(name, desc, Role::Accumulator)
             };
-            graph.apply_all(WriteRows, &[rows, carry.value, run])?;
+            graph.apply_all(WriteRows, &[rows, update.value, run])?;
             return Ok(rows);
         }
-        let share = graph.apply(Scale { factor: training.weight }, &[carry.value])?;
-        sum_over_step(graph, share, format!("carry.{buffer}"), training.pass)
+        let share = graph.apply(Scale { factor: training.weight }, &[update.value])?;
+        sum_over_step(graph, share, format!("buffer_update.{buffer}"), training.pass)
     };
-    training.carries.iter().map(of_step).collect()
+    training.buffer_updates.iter().map(of_step).collect()
 }
 
 /// Changes, in a graph that only evaluates, the buffers that have a row for each sample: each run goes on from the one before.
 ///
 /// # Errors
 /// Where a buffer and its rows do not fit together.
-pub fn carry_rows(graph: &mut Graph, carries: &[Carry]) -> Result<(), GraphError> {
-    for carry in carries {
-        if let Some(run) = carry.rows {
-            let name = graph.value(carry.buffer).name.clone();
+pub fn update_buffer_rows(graph: &mut Graph, buffer_updates: &[BufferUpdate]) -> Result<(), GraphError> {
+    for update in buffer_updates {
+        if let Some(run) = update.rows {
+            let name = graph.value(update.buffer).name.clone();
             graph.set_scope(layer_of(&name));
-            graph.apply_all(WriteRows, &[carry.buffer, carry.value, run])?;
+            graph.apply_all(WriteRows, &[update.buffer, update.value, run])?;
         }
     }
     Ok(())
 }
 
-fn carry(graph: &mut Graph, guard: ValueId, carries: &[Carry], values: &[ValueId]) -> Result<(), GraphError> {
+fn update_buffers(
+    graph: &mut Graph,
+    guard: ValueId,
+    buffer_updates: &[BufferUpdate],
+    values: &[ValueId],
+) -> Result<(), GraphError> {
     graph.set_phase(Phase::Update);
-    for (&Carry { buffer, momentum, factor, .. }, &value) in carries.iter().zip(values) {
+    for (&BufferUpdate { buffer, momentum, factor, .. }, &value) in buffer_updates.iter().zip(values) {
         let name = graph.value(buffer).name.clone();
         graph.set_scope(layer_of(&name));
         graph.apply_all(Ema { momentum, factor }, &[buffer, value, guard])?;
@@ -157,14 +162,14 @@ fn carry(graph: &mut Graph, guard: ValueId, carries: &[Carry], values: &[ValueId
     Ok(())
 }
 
-/// Replaces ops by those that keep less for their backward, as [`Op::compact`](crate::ops::Op::compact) says: for
-/// [`Stash::Compact`], and where there is no backward.
+/// Replaces ops by those that keep less for their backward, as [`Op::compressed`](crate::ops::Op::compressed) says: for
+/// [`SavedActivations::Compressed`], and where there is no backward.
 ///
 /// # Errors
 /// Where such an op refuses its inputs, which would be a defect of the op.
-pub fn compact(graph: &mut Graph) -> Result<(), GraphError> {
+pub fn compressed(graph: &mut Graph) -> Result<(), GraphError> {
     for id in graph.node_ids() {
-        if let Some(op) = graph.node(id).op.compact() {
+        if let Some(op) = graph.node(id).op.compressed() {
             let node = graph.node(id).name.clone();
             graph.substitute(id, op).map_err(|source| GraphError::Op { node, source })?;
         }
@@ -221,7 +226,7 @@ fn backward(
             outputs: &node.outputs,
             grad_outputs: &grad_outputs,
             wanted: &wanted,
-            stash: training.stash,
+            saved: training.saved,
             kept,
         };
         let grad_inputs = node.op.backward(graph, &forward).map_err(named)?;

@@ -1,6 +1,6 @@
 //! The graph: values and the nodes that make them, in an order in which they can run. Shapes are checked while building.
 
-mod chain;
+mod fusion;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -85,7 +85,7 @@ pub enum Pass {
 /// Over micro-batches, the mean of `value` counts, weighted by their samples; or, of a buffer that has a row for each sample
 /// of the step, each micro-batch's rows are its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Carry {
+pub struct BufferUpdate {
     /// The buffer.
     pub buffer: ValueId,
     /// A forward value of its shape, or the rows of the graph's samples.

@@ -67,7 +67,7 @@ fn step(trainer: &mut Trainer, data: &Dataset, number: usize) -> f32 {
 fn no_budget_changes_one_bit_of_what_is_dropped() {
     let data = sentences(3 * BATCH);
     let all = Levers::default();
-    let recompute = Levers { offload: false, compact: false, ..all };
+    let recompute = Levers { offload: false, compression: false, ..all };
     for device in devices() {
         for (micro_batches, ways) in [(1, &[recompute, all][..]), (2, &[all])] {
             let config = Config::default().batch(BATCH).micro_batches(micro_batches).seed(3);

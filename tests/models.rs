@@ -260,7 +260,8 @@ impl Run {
     /// What a buffer becomes if the step ends with this micro-batch.
     fn buffer_after(&mut self, name: &str) -> Vec<f32> {
         let named = |buffer| self.built.graph.value(buffer).name == name;
-        let carry = *self.built.carries.iter().find(|carry| named(carry.buffer)).expect("a buffer that is carried");
+        let carry =
+            *self.built.buffer_updates.iter().find(|carry| named(carry.buffer)).expect("a buffer that is carried");
         let init = self.built.buffers.iter().find(|buffer| buffer.name == name).expect("a buffer").init;
         let batch = self.read(&format!("carry.{name}"));
         let before = start(init, name, batch.len());

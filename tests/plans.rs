@@ -117,7 +117,7 @@ fn requests() -> Vec<(&'static str, Config, Machine)> {
         all,
         Levers { offload: false, ..all },
         Levers { recompute: false, ..all },
-        Levers { compact: false, chains: false, ..all },
+        Levers { compression: false, fusion: false, ..all },
         Levers { recompute: false, offload: false, ..all },
     ];
     let mut requests = Vec::new();
@@ -214,7 +214,7 @@ fn a_batch_that_cannot_be_bound_is_not_cut_further_than_it_must_be() {
     }
 }
 
-/// Kernels count elements in 32 bits; a table of layers does not.
+/// Kernels count elements in 32 bits; a model summary does not.
 #[test]
 fn layers_are_listed_for_a_batch_beyond_what_kernels_count() {
     let rows = |batch| {

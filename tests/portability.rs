@@ -14,7 +14,7 @@ use naga::valid::Capabilities;
 use naga::{Module, ShaderStage};
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node};
-use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, Op, Slot, Stash};
+use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, Op, SavedActivations, Slot};
 use tightfit::shader::{self, Access, Checked, Family, Kernel, Reflection, StorageType, Target, Tiles, Variant};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
 
@@ -81,8 +81,9 @@ enum Backend {
 /// All nodes that a case gives rise to: its own, and those of its backward for each set of gradients that it takes.
 fn nodes(case: &Case) -> Vec<(Graph, usize)> {
     let kept = BTreeSet::new();
-    let build = |gradients: Option<Vec<bool>>, stash: Stash| {
-        let op = case.op.compact().filter(|_| stash == Stash::Compact).unwrap_or_else(|| case.op.clone());
+    let build = |gradients: Option<Vec<bool>>, saved: SavedActivations| {
+        let op =
+            case.op.compressed().filter(|_| saved == SavedActivations::Compressed).unwrap_or_else(|| case.op.clone());
         let mut graph = Graph::new();
         let descs = case.inputs.iter().map(|(desc, _)| desc.clone());
         let inputs: Vec<ValueId> = descs.enumerate().map(|(i, desc)| graph.input(format!("input{i}"), desc)).collect();
@@ -106,7 +107,7 @@ fn nodes(case: &Case) -> Vec<(Graph, usize)> {
             outputs: &outputs,
             grad_outputs: &grad_outputs,
             wanted: &case.wanted,
-            stash,
+            saved,
             kept: &kept,
         };
         match op.backward(&mut graph, &forward) {
@@ -116,13 +117,13 @@ fn nodes(case: &Case) -> Vec<(Graph, usize)> {
             Err(error) => panic!("backward of {}/{}: {error}", case.op.name(), case.name),
         }
     };
-    let forward = build(None, Stash::Full).expect("always built");
+    let forward = build(None, SavedActivations::Full).expect("always built");
     let outputs = forward.nodes()[0].outputs.len();
     let mut graphs = vec![forward];
     if case.wanted.contains(&true) {
         let subset = |bits: u32| (0..outputs).map(|i| bits >> i & 1 == 1).collect();
-        for stash in [Stash::Full, Stash::Compact] {
-            graphs.extend((1u32..1 << outputs).filter_map(|bits| build(Some(subset(bits)), stash)));
+        for saved in [SavedActivations::Full, SavedActivations::Compressed] {
+            graphs.extend((1u32..1 << outputs).filter_map(|bits| build(Some(subset(bits)), saved)));
         }
         assert!(graphs.len() > 1, "no gradient reaches {}/{}", case.op.name(), case.name);
     }

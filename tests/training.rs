@@ -68,8 +68,8 @@ fn measured_peak_equals_planned_peak() {
 fn no_budget_changes_one_bit_of_an_unsplit_batch() {
     let all = Levers::default();
     let ways = [
-        ("recompute", Levers { offload: false, compact: false, ..all }),
-        ("offload", Levers { recompute: false, compact: false, ..all }),
+        ("recompute", Levers { offload: false, compression: false, ..all }),
+        ("offload", Levers { recompute: false, compression: false, ..all }),
         ("all", all),
     ];
     for device in devices() {

@@ -1,5 +1,5 @@
 // What a kernel makes of its sums before it stores them at the vector i, or with BY_ELEMENT, all four alike, at the element i:
-// with RELU as relu.wgsl, bit for bit, then with LINKS what links.wgsl says.
+// with RELU as relu.wgsl, bit for bit, then with FUSED what fused.wgsl says.
 
 fn epilogue(x: Accum4, i: u32) -> Accum4 {
 #ifdef RELU
@@ -8,8 +8,8 @@ fn epilogue(x: Accum4, i: u32) -> Accum4 {
 #else
     let y = x;
 #endif
-#ifdef LINKS
-    return linked(y, i);
+#ifdef FUSED
+    return fused(y, i);
 #else
     return y;
 #endif

@@ -27,8 +27,8 @@
 //            ONE_PARAMETER (all elements of a set have one);
 //            BY_PARAMETER (sets are those of parameters); COLUMNS (a vector is of four sets side by side, LANES is 1);
 //            WEIGHTED (sums over groups include w, which differs there)
-// links      forward, normalize, grad_input and grad_input_from_sums end in them (shared/links.wgsl)
-// in place   normalize, forward: input; grad_input, grad_input_from_sums: input or grad_output; all: operands of links
+// epilogue   forward, normalize, grad_input and grad_input_from_sums end in one (shared/fused.wgsl)
+// in place   normalize, forward: input; grad_input, grad_input_from_sums: input or grad_output; all: operands of the epilogue
 // dispatch   LANES invocations per set and split, 64 per workgroup (with subgroups LANES), folded
 // workgroup  768 bytes (forward, moments, combine), 256 bytes (grad_input, sums), with subgroups 0 bytes
 // source     https://arxiv.org/abs/1502.03167; Welford 1962, https://doi.org/10.2307/1266577 (updates of a mean and a sum
@@ -186,17 +186,17 @@ fn activated(y: Value) -> Value {
 #endif
 }
 
-// What is written at a place: with LINKS, what elementwise functions make of it.
-#ifdef LINKS
+// What is written at a place: with FUSED, what elementwise functions make of it.
+#ifdef FUSED
 fn runtime_number() -> u32 {
     return params.terms;
 }
 
 fn finished(y: Value, i: u32) -> Value {
 #ifdef VECTORS
-    return linked(y, i);
+    return fused(y, i);
 #else
-    return linked(Accum4(y), i).x;
+    return fused(Accum4(y), i).x;
 #endif
 }
 #else

@@ -8,7 +8,7 @@ use serde_json::json;
 use tightfit::device::Device;
 use tightfit::error::DataError;
 use tightfit::files;
-use tightfit::train::{Calibration, Extent, Profile, Tuned, calibrate};
+use tightfit::train::{Calibration, Effort, Profile, Tuned, calibrate};
 
 use super::failure::{Failure, keep};
 use super::output::{Output, shown};
@@ -43,9 +43,9 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
         None => default_path(&device)?,
     };
     files::check_writable(&path, PROFILE_BYTES).map_err(|error| Failure::bad_input(format!("--output {error}")))?;
-    let extent = if args.quick { Extent::Quick } else { Extent::Full };
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
     output.text(format_args!("measuring {}; other work on the machine disturbs it", device.info().name));
-    let calibration = calibrate(&device, extent)?;
+    let calibration = calibrate(&device, effort)?;
     show(&calibration, output);
     keep(&path, |path| Ok(calibration.profile.save(path)?))?;
     let used = if args.output.is_some() {

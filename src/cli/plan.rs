@@ -48,7 +48,7 @@ pub(crate) struct PlanArgs {
 
 /// The device name of the interpreter.
 const INTERPRETER: &str = "cpu";
-/// Rows of the table of layers: in larger models, layers are put together.
+/// Rows of the model summary: in larger models, layers are put together.
 const MOST_LAYERS: usize = 48;
 
 impl PlanArgs {

@@ -130,8 +130,8 @@ enum StatisticsName {
 pub(crate) enum LeverName {
     Recompute,
     Offload,
-    SmallForms,
-    Chains,
+    Compression,
+    Fusion,
 }
 
 /// All levers but these.
@@ -139,8 +139,8 @@ pub(crate) fn levers_without(names: &[LeverName]) -> Levers {
     Levers {
         recompute: !names.contains(&LeverName::Recompute),
         offload: !names.contains(&LeverName::Offload),
-        compact: !names.contains(&LeverName::SmallForms),
-        chains: !names.contains(&LeverName::Chains),
+        compression: !names.contains(&LeverName::Compression),
+        fusion: !names.contains(&LeverName::Fusion),
     }
 }
 

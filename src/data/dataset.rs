@@ -162,13 +162,13 @@ pub struct Dataset {
     samples: Samples,
     sample_shape: Shape,
     targets: Targets,
-    further: Vec<Further>,
+    extra: Vec<ExtraInput>,
     len: usize,
 }
 
 /// Another input of a model besides the samples.
 #[derive(Clone, Debug, PartialEq)]
-struct Further {
+struct ExtraInput {
     name: String,
     values: Samples,
     shape: Shape,
@@ -189,7 +189,7 @@ impl Dataset {
                 "{len} samples but {target_count} targets: each sample needs one"
             )));
         }
-        Ok(Dataset { samples, sample_shape, targets, further: Vec::new(), len })
+        Ok(Dataset { samples, sample_shape, targets, extra: Vec::new(), len })
     }
 
     /// Adds what a model takes besides the samples: `name` is what the model calls the input, such as `lengths`, `shape`
@@ -211,10 +211,10 @@ impl Dataset {
                 self.len
             )));
         }
-        if [INPUT, TARGET].contains(&&*name) || self.further.iter().any(|further| further.name == name) {
+        if [INPUT, TARGET].contains(&&*name) || self.extra.iter().any(|extra| extra.name == name) {
             return Err(DataError::Mismatch(format!("the dataset has a `{name}` already: use another name")));
         }
-        self.further.push(Further { name, values, shape });
+        self.extra.push(ExtraInput { name, values, shape });
         Ok(self)
     }
 
@@ -243,18 +243,18 @@ impl Dataset {
         if name == INPUT {
             return Some((self.samples.dtype(), &self.sample_shape));
         }
-        let further = self.further.iter().find(|further| further.name == name)?;
-        Some((further.values.dtype(), &further.shape))
+        let extra = self.extra.iter().find(|extra| extra.name == name)?;
+        Some((extra.values.dtype(), &extra.shape))
     }
 
     /// Names of all that a model may take.
     pub(crate) fn input_names(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(INPUT).chain(self.further.iter().map(|further| &*further.name))
+        std::iter::once(INPUT).chain(self.extra.iter().map(|extra| &*extra.name))
     }
 
     /// The integers of an entry of all samples, and the shape of one sample's; `None` where it holds none.
     pub(crate) fn integers(&self, name: &str) -> Option<(&[u32], &Shape)> {
-        let further = || self.further.iter().find(|further| further.name == name);
+        let extra = || self.extra.iter().find(|extra| extra.name == name);
         match (name, &self.targets) {
             (TARGET, Targets::Labels { labels, shape, .. }) => return Some((labels, shape)),
             (TARGET, Targets::Values { .. }) => return None,
@@ -262,7 +262,7 @@ impl Dataset {
         }
         let (samples, shape) = match name {
             INPUT => (&self.samples, &self.sample_shape),
-            _ => further().map(|further| (&further.values, &further.shape))?,
+            _ => extra().map(|extra| (&extra.values, &extra.shape))?,
         };
         match samples {
             Samples::Tokens(tokens) => Some((tokens, shape)),
@@ -304,15 +304,15 @@ impl Dataset {
             )));
         }
         let part = |shape: &Shape| range.start * shape.numel()..range.end * shape.numel();
-        let further = |further: &Further| {
-            let values = further.values.part(part(&further.shape))?;
-            Ok(Further { values, name: further.name.clone(), shape: further.shape.clone() })
+        let extra = |extra: &ExtraInput| {
+            let values = extra.values.part(part(&extra.shape))?;
+            Ok(ExtraInput { values, name: extra.name.clone(), shape: extra.shape.clone() })
         };
         Ok(Dataset {
             samples: self.samples.part(part(&self.sample_shape))?,
             sample_shape: self.sample_shape.clone(),
             targets: self.targets.part(part(self.targets.shape()))?,
-            further: self.further.iter().map(further).collect::<Result<_, DataError>>()?,
+            extra: self.extra.iter().map(extra).collect::<Result<_, DataError>>()?,
             len: range.len(),
         })
     }
@@ -338,8 +338,8 @@ impl Dataset {
         }
         // The entries' places first, so that what follows cannot run short of memory.
         let entries = [(INPUT, &self.sample_shape), (TARGET, self.targets.shape())];
-        let further = self.further.iter().map(|further| (&*further.name, &further.shape));
-        for (name, shape) in entries.into_iter().chain(further) {
+        let extra = self.extra.iter().map(|extra| (&*extra.name, &extra.shape));
+        for (name, shape) in entries.into_iter().chain(extra) {
             let size_bytes = indices.len().saturating_mul(shape.numel()).saturating_mul(size_of::<f32>());
             let reserved = batch.entry(name).try_reserve_exact(size_bytes);
             reserved.map_err(|_| HostMemory { size_bytes: size_bytes as u64 })?;
@@ -351,7 +351,7 @@ impl Dataset {
             }
         };
         gather(&self.samples, &self.sample_shape, batch.entry(INPUT));
-        for Further { name, values, shape } in &self.further {
+        for ExtraInput { name, values, shape } in &self.extra {
             gather(values, shape, batch.entry(name));
         }
         let out = batch.entry(TARGET);

@@ -221,7 +221,7 @@ mod tests {
                 in_place,
                 family: Family::Workgroup,
                 consts: Vec::new(),
-                links: Vec::new(),
+                epilogue: Vec::new(),
             })
             .collect();
         let kernels: Vec<_> = variants.iter().map(|variant| (kernel, variant)).collect();

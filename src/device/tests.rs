@@ -93,7 +93,7 @@ fn pipelines_are_made_once_and_refused_where_unsupported() {
         in_place: None,
         family: Family::Workgroup,
         consts: Vec::new(),
-        links: Vec::new(),
+        epilogue: Vec::new(),
     };
     let first = device.pipeline(copy, &variant).expect("compiles");
     assert!(Arc::ptr_eq(&first, &device.pipeline(copy, &variant).expect("cached")));

@@ -11,7 +11,7 @@ use super::{Clock, Executor, NodeTime};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Node, Phase, Role};
 use crate::ops::{Call, Input, Output};
-use crate::plan::{ArenaRole, Command, Place, Plan, Planned};
+use crate::plan::{Allocation, ArenaRole, Command, Plan, Planned};
 use crate::tensor::{DType, NodeId, TensorDesc, ValueId, copied};
 
 const WORD_BYTES: u64 = 4;
@@ -33,7 +33,7 @@ pub struct CpuExecutor {
     /// Where an input goes whose memory the output takes over.
     scratch: Vec<u32>,
     /// Where values of the program that runs, or ran last, are.
-    places: BTreeMap<ValueId, Place>,
+    places: BTreeMap<ValueId, Allocation>,
     last_program: Option<usize>,
     /// What the last launch was to read.
     collected: Vec<Vec<u8>>,
@@ -95,12 +95,12 @@ impl CpuExecutor {
     }
 
     /// The arena words of a place, without its padding.
-    fn words(&self, place: Place, desc: &TensorDesc) -> &[u32] {
+    fn words(&self, place: Allocation, desc: &TensorDesc) -> &[u32] {
         let start = (place.offset_bytes / WORD_BYTES) as usize;
         &self.arenas[place.arena as usize][start..start + desc.numel()]
     }
 
-    fn words_mut(&mut self, place: Place, desc: &TensorDesc) -> &mut [u32] {
+    fn words_mut(&mut self, place: Allocation, desc: &TensorDesc) -> &mut [u32] {
         let start = (place.offset_bytes / WORD_BYTES) as usize;
         &mut self.arenas[place.arena as usize][start..start + desc.numel()]
     }
@@ -110,7 +110,7 @@ impl CpuExecutor {
         self.words(self.places[&graph.storage_root(id)], &graph.value(id).desc)
     }
 
-    fn persistent(&self, name: &str) -> Result<(Place, TensorDesc), DeviceError> {
+    fn persistent(&self, name: &str) -> Result<(Allocation, TensorDesc), DeviceError> {
         let found = self.plan.persistent.iter().find(|value| value.name == name);
         found.map(|value| (value.place, value.desc.clone())).ok_or_else(|| invalid(name, "there is no such value"))
     }
@@ -130,7 +130,7 @@ impl CpuExecutor {
                 // Outputs may lie where an input is that they take over.
                 let places = self.places.clone();
                 self.places.extend(node.outputs.iter().copied().zip(outputs.iter().copied()));
-                let range = |id: ValueId, places: &BTreeMap<ValueId, Place>| -> Range {
+                let range = |id: ValueId, places: &BTreeMap<ValueId, Allocation>| -> Range {
                     let place = places[&graph.storage_root(id)];
                     let start = (place.offset_bytes / WORD_BYTES) as usize;
                     (place.arena as usize, start, graph.value(id).desc.numel())
@@ -151,7 +151,7 @@ impl CpuExecutor {
     }
 
     /// Copies a value between the host tier and the device.
-    fn copy(&mut self, value: ValueId, from: Place, to: Place, program: usize) {
+    fn copy(&mut self, value: ValueId, from: Allocation, to: Allocation, program: usize) {
         let words = self.graphs[program].value(value).desc.numel();
         let [source, target] = [from, to].map(|place| (place.offset_bytes / WORD_BYTES) as usize);
         let arenas = self.arenas.get_disjoint_mut([from.arena, to.arena].map(|arena| arena as usize));

@@ -15,7 +15,7 @@ use super::{Clock, Executor, NodeTime};
 use crate::device::{ALIGNMENT_BYTES, Compiled, Device, Range as BufferRange, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Pass, Phase, Role};
-use crate::plan::{Limits, Place, Planned};
+use crate::plan::{Allocation, Limits, Planned};
 use crate::tensor::ValueId;
 
 /// Larger buffers are legal on many devices, but binding and mapping them is where drivers fail.
@@ -63,7 +63,7 @@ struct Recorded {
 /// A value's data: its place and its size without padding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tensor {
-    pub(super) place: Place,
+    pub(super) place: Allocation,
     pub(super) size_bytes: u64,
 }
 

@@ -3,13 +3,13 @@ use crate::device::testing::device_or_skip;
 use crate::graph::Pass;
 use crate::ops::add::Add;
 use crate::ops::relu::Relu;
-use crate::plan::{self, ArenaRole, Command, Persistent, Plan, Program, Staging, Stash};
+use crate::plan::{self, ArenaRole, Command, Persistent, Plan, Program, SavedActivations, Staging};
 use crate::tensor::TensorDesc;
 
 const LEN: usize = 1000;
 
-fn place(arena: u32, offset_bytes: u64) -> Place {
-    Place { arena, offset_bytes, size_bytes: 4096 }
+fn place(arena: u32, offset_bytes: u64) -> Allocation {
+    Allocation { arena, offset_bytes, size_bytes: 4096 }
 }
 
 /// `x → relu → a → relu (in place) → b`, `w → relu → c` and `b + c → d`, where `b`, `c` and `d` are read back; all
@@ -59,8 +59,8 @@ fn planned() -> Planned {
         unconstrained_step_ns: 0,
         minimum_budget_bytes: bytes,
         micro_batches: vec![LEN],
-        stash: Stash::Full,
-        chains: false,
+        saved: SavedActivations::Full,
+        fused: false,
         schedule: vec![0],
         evaluate: Some(0),
         programs: vec![program],

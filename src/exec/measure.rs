@@ -18,7 +18,7 @@ use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// How carefully to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
+pub struct Timing {
     /// A submission repeats the work until it should take so long.
     pub submission: Duration,
     /// Submissions, of which the quickest counts.
@@ -26,16 +26,16 @@ pub struct Effort {
 }
 
 /// Many short submissions: one of them has the device, or the cores of a software device, to itself.
-impl Default for Effort {
+impl Default for Timing {
     fn default() -> Self {
-        Effort { submission: Duration::from_millis(3), rounds: 10 }
+        Timing { submission: Duration::from_millis(3), rounds: 10 }
     }
 }
 
-impl Effort {
+impl Timing {
     /// The least that gives any figures at all, for tests.
     pub fn quick() -> Self {
-        Effort { submission: Duration::from_millis(1), rounds: 3 }
+        Timing { submission: Duration::from_millis(1), rounds: 3 }
     }
 }
 
@@ -50,7 +50,7 @@ const RUNS_OF_SUBMISSION: u64 = 20;
 pub struct Stopwatch<'a> {
     device: &'a Device,
     target: Target,
-    effort: Effort,
+    timing: Timing,
     empty_ns: f64,
 }
 
@@ -83,9 +83,9 @@ impl<'a> Stopwatch<'a> {
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn new(device: &'a Device, effort: Effort) -> Result<Self, DeviceError> {
-        let mut watch = Stopwatch { device, target: device.target(), effort, empty_ns: 0.0 };
-        let times = (0..effort.rounds * 10).map(|_| watch.once(|_| {})).collect::<Result<Vec<_>, _>>()?;
+    pub fn new(device: &'a Device, timing: Timing) -> Result<Self, DeviceError> {
+        let mut watch = Stopwatch { device, target: device.target(), timing, empty_ns: 0.0 };
+        let times = (0..timing.rounds * 10).map(|_| watch.once(|_| {})).collect::<Result<Vec<_>, _>>()?;
         watch.empty_ns = least(times);
         Ok(watch)
     }
@@ -116,13 +116,13 @@ impl<'a> Stopwatch<'a> {
             // Some drivers compile in the first run; the second tells how often to repeat.
             self.once(|encoder| record(&work, encoder, 1))?;
             let single_ns = (self.once(|encoder| record(&work, encoder, 1))? - self.empty_ns).max(1.0);
-            let wanted = self.effort.submission.as_nanos() as f64 / single_ns;
+            let wanted = self.timing.submission.as_nanos() as f64 / single_ns;
             laps.push(Lap { work, repetitions: wanted.clamp(1.0, MAX_REPETITIONS) as usize, times: Vec::new() });
         }
         // Round after round, so that another program's burst of work does not meet all laps of one work.
-        for round in 0..self.effort.rounds * (1 + MORE_ROUNDS) {
+        for round in 0..self.timing.rounds * (1 + MORE_ROUNDS) {
             for lap in &mut laps {
-                if round < self.effort.rounds || !is_steady(&lap.times, self.empty_ns) {
+                if round < self.timing.rounds || !is_steady(&lap.times, self.empty_ns) {
                     lap.times.push(self.once(|encoder| record(&lap.work, encoder, lap.repetitions))?);
                 }
             }
@@ -321,8 +321,8 @@ impl Stopwatch<'_> {
     fn best(&self, mut work: impl FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
         work()?;
         let mut times = Vec::new();
-        for round in 0..self.effort.rounds * (1 + MORE_ROUNDS) {
-            if round < self.effort.rounds || !is_steady(&times, 0.0) {
+        for round in 0..self.timing.rounds * (1 + MORE_ROUNDS) {
+            if round < self.timing.rounds || !is_steady(&times, 0.0) {
                 let start = Instant::now();
                 work()?;
                 times.push(start.elapsed().as_nanos() as f64);
@@ -440,7 +440,7 @@ mod tests {
             graph
         };
         let before = device.ledger().current_bytes();
-        let watch = Stopwatch::new(&device, Effort::quick()).expect("measures");
+        let watch = Stopwatch::new(&device, Timing::quick()).expect("measures");
         let (small, large) = (graph(1), graph(2048));
         let times = watch.node_times(&[&small, &large, &small]).expect("measures");
         assert_eq!(times.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 3]);
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn copies_and_runs_have_times() {
         let Some(device) = device_or_skip() else { return };
-        let watch = Stopwatch::new(&device, Effort::quick()).expect("measures");
+        let watch = Stopwatch::new(&device, Timing::quick()).expect("measures");
         let copies = watch.copy_times().expect("measures");
         assert!(copies.iter().all(|copy| copy.offload_ns >= 1.0 && copy.prefetch_ns >= 1.0), "{copies:?}");
         let run_ns = watch.run_ns().expect("measures");

@@ -9,7 +9,7 @@ use crate::device::{Device, in_parallel};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Role};
 use crate::ops::{Cost, Dispatch, Op, Slot};
-use crate::plan::{Command, Place, Program};
+use crate::plan::{Allocation, Command, Program};
 use crate::shader::{Access, Kernel, StorageType, Variant};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
@@ -42,17 +42,17 @@ pub(super) enum Step {
     Offload {
         value: ValueId,
         from: Tensor,
-        to: Place,
+        to: Allocation,
     },
     Prefetch {
-        from: Place,
+        from: Allocation,
         to: Tensor,
     },
 }
 
 /// A command, with what the commands before it decide.
 enum Placed<'a> {
-    Dispatch { command: &'a Command, inputs: Vec<Place> },
+    Dispatch { command: &'a Command, inputs: Vec<Allocation> },
     Step(Step),
 }
 
@@ -73,7 +73,7 @@ impl<'a> Draft<'a> {
         let mut places = program.places.clone();
         places.values().try_for_each(|&place| check_place(place, arenas))?;
         let size_bytes = |id: ValueId| graph.value(id).desc.size_bytes();
-        let tensor = |places: &BTreeMap<ValueId, Place>, id: ValueId| {
+        let tensor = |places: &BTreeMap<ValueId, Allocation>, id: ValueId| {
             let place = places.get(&graph.storage_root(id)).copied();
             let place = place.ok_or_else(|| invalid(format!("`{}` has no place", graph.value(id).name)))?;
             Ok::<_, DeviceError>(Tensor { place, size_bytes: size_bytes(id) })
@@ -173,7 +173,7 @@ fn parts(steps: &[Step]) -> Vec<Range<usize>> {
     parts
 }
 
-fn check_place(place: Place, arenas: &[Arena]) -> Result<(), DeviceError> {
+fn check_place(place: Allocation, arenas: &[Arena]) -> Result<(), DeviceError> {
     let end = place.offset_bytes.saturating_add(place.size_bytes);
     match arenas.get(place.arena as usize) {
         Some(arena) if end <= arena.size_bytes() => Ok(()),
@@ -182,7 +182,11 @@ fn check_place(place: Place, arenas: &[Arena]) -> Result<(), DeviceError> {
 }
 
 /// Where the inputs of a node lie, with values where `places` says.
-fn input_places(graph: &Graph, node: NodeId, places: &BTreeMap<ValueId, Place>) -> Result<Vec<Place>, DeviceError> {
+fn input_places(
+    graph: &Graph,
+    node: NodeId,
+    places: &BTreeMap<ValueId, Allocation>,
+) -> Result<Vec<Allocation>, DeviceError> {
     let node = graph.node(node);
     let place_of = |&value: &ValueId| {
         let place = places.get(&graph.storage_root(value)).copied();
@@ -198,9 +202,9 @@ struct Node<'a> {
     inputs: Vec<TensorDesc>,
     outputs: Vec<TensorDesc>,
     arenas: &'a [Arena],
-    input_places: &'a [Place],
-    output_places: &'a [Place],
-    workspaces: &'a [Place],
+    input_places: &'a [Allocation],
+    output_places: &'a [Allocation],
+    workspaces: &'a [Allocation],
     in_place: Option<(usize, usize)>,
     storage: StorageType,
 }
@@ -211,7 +215,7 @@ impl<'a> Node<'a> {
         arenas: &'a [Arena],
         graph: &'a Graph,
         command: &'a Command,
-        input_places: &'a [Place],
+        input_places: &'a [Allocation],
     ) -> Result<Self, DeviceError> {
         let Command::Dispatch { node: id, outputs: output_places, workspaces, in_place } = command else {
             return Err(invalid("it dispatches what is not a node"));
@@ -256,7 +260,7 @@ impl<'a> Node<'a> {
             Launch::new(device, dispatch, self.storage, access, self.in_place, &|slot| self.locate(slot))
         });
         let launches = launches.collect::<Result<_, _>>()?;
-        let tensor = |(&place, desc): (&Place, &TensorDesc)| Tensor { place, size_bytes: desc.size_bytes() };
+        let tensor = |(&place, desc): (&Allocation, &TensorDesc)| Tensor { place, size_bytes: desc.size_bytes() };
         let outputs = self.output_places.iter().zip(&self.outputs).map(tensor).collect();
         Ok(Step::Dispatch { node: self.id, launches, cost: self.op.cost(&self.inputs, &self.outputs), outputs })
     }

@@ -10,7 +10,7 @@ use super::init::Init;
 use super::scope::Building;
 use super::tensor::{Net, Tensor};
 use crate::error::GraphError;
-use crate::graph::{Carry, Graph};
+use crate::graph::{BufferUpdate, Graph};
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
 /// Samples of a batch and elements of a sample at most: kernels count in 32 bits.
@@ -147,7 +147,7 @@ pub struct Built {
     /// the number of steps.
     pub counters: Vec<String>,
     /// What buffers become at the end of a step.
-    pub carries: Vec<Carry>,
+    pub buffer_updates: Vec<BufferUpdate>,
 }
 
 /// A tensor that lasts: trained, or a buffer.
@@ -349,20 +349,20 @@ impl Model {
             }
         };
         building.skips.finish()?;
-        let mut keep: Vec<_> = building.carries.iter().map(|carry| carry.value).collect();
+        let mut keep: Vec<_> = building.buffer_updates.iter().map(|update| update.value).collect();
         keep.push(output);
         let now = building.graph.fuse(&keep);
         let now = |value: ValueId| now[value.index()];
-        let Building { graph, parameters, buffers, states, counters, carries, layers, .. } = building;
+        let Building { graph, parameters, buffers, states, counters, buffer_updates, layers, .. } = building;
         let moved = |parameters: Vec<Parameter>| -> Vec<Parameter> {
             parameters.into_iter().map(|parameter| Parameter { value: now(parameter.value), ..parameter }).collect()
         };
-        let carries = carries.into_iter();
-        let carries = carries.map(|carry| Carry {
-            buffer: now(carry.buffer),
-            value: now(carry.value),
-            rows: carry.rows.map(now),
-            ..carry
+        let buffer_updates = buffer_updates.into_iter();
+        let buffer_updates = buffer_updates.map(|update| BufferUpdate {
+            buffer: now(update.buffer),
+            value: now(update.value),
+            rows: update.rows.map(now),
+            ..update
         });
         let layers = layers.into_iter().map(|layer| LayerInfo { output: now(layer.output), ..layer });
         let built = Built {
@@ -373,7 +373,7 @@ impl Model {
             buffers: moved(buffers),
             states: moved(states),
             counters,
-            carries: carries.collect(),
+            buffer_updates: buffer_updates.collect(),
         };
         Ok((built, layers.collect()))
     }

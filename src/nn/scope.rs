@@ -8,7 +8,7 @@ use super::init::Init;
 use super::layers::{Module, Pair, Skips};
 use super::model::{LayerInfo, Mode, Parameter, Statistics};
 use crate::error::GraphError;
-use crate::graph::{Carry, Graph, Role};
+use crate::graph::{BufferUpdate, Graph, Role};
 use crate::ops::Op;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -30,7 +30,7 @@ pub(super) struct Building {
     pub(super) buffers: Vec<Parameter>,
     pub(super) states: Vec<Parameter>,
     pub(super) counters: Vec<String>,
-    pub(super) carries: Vec<Carry>,
+    pub(super) buffer_updates: Vec<BufferUpdate>,
     pub(super) skips: Skips,
     pub(super) layers: Vec<LayerInfo>,
     names: BTreeSet<String>,
@@ -53,7 +53,7 @@ impl Building {
             buffers: Vec::new(),
             states: Vec::new(),
             counters: Vec::new(),
-            carries: Vec::new(),
+            buffer_updates: Vec::new(),
             skips: Skips::default(),
             layers: Vec::new(),
             names: BTreeSet::new(),
@@ -158,7 +158,7 @@ impl Scope<'_> {
         Ok(value)
     }
 
-    /// Creates the buffer `<layer>.<name>`: kept between steps like a parameter, but not trained. [`Scope::carry`] changes
+    /// Creates the buffer `<layer>.<name>`: kept between steps like a parameter, but not trained. [`Scope::update_buffer`] changes
     /// it.
     ///
     /// # Errors
@@ -192,9 +192,9 @@ impl Scope<'_> {
         self.building.counters.push(format!("{}.{name}", self.layer));
     }
 
-    /// At the end of a training step whose loss is finite, changes a buffer as [`Carry`] says.
-    pub fn carry(&mut self, carry: Carry) {
-        self.building.carries.push(carry);
+    /// At the end of a training step whose loss is finite, changes a buffer as [`BufferUpdate`] says.
+    pub fn update_buffer(&mut self, update: BufferUpdate) {
+        self.building.buffer_updates.push(update);
     }
 
     /// The input that tells runs apart: see [`RUN`].
@@ -264,7 +264,7 @@ impl Scope<'_> {
     }
 
     /// Whether the value is an input of the model, which has no gradient.
-    pub fn is_given(&self, value: ValueId) -> bool {
+    pub fn is_input(&self, value: ValueId) -> bool {
         self.building.graph.value(value).role == Role::Input
     }
 

@@ -146,12 +146,12 @@ pub(super) trait ClassLoss: Op + Copy {
 
     /// The target's share of a class at a position, before smoothing; `None` where the position does not count. NaN where
     /// it makes no sense.
-    fn share<T: Real>(&self, call: &Call<'_, T>, at: Place) -> Option<T>;
+    fn share<T: Real>(&self, call: &Call<'_, T>, at: Coordinate) -> Option<T>;
 }
 
 /// A class at a position.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Coordinate {
     pub(super) position: usize,
     pub(super) class: usize,
     pub(super) classes: usize,
@@ -268,7 +268,7 @@ fn softmax<L: ClassLoss, T: Real>(
     let largest = elements.clone().map(|i| input[i]).fold(T::NEG_INFINITY, Real::max);
     let sum = sum(elements.clone().map(|i| (input[i] - largest).exp()));
     let shares = elements.enumerate().map(|(class, element)| {
-        let share = loss.share(call, Place { position, class, classes, element })?;
+        let share = loss.share(call, Coordinate { position, class, classes, element })?;
         let weight = if options.weighted { call.input(weights)[class] } else { T::ONE };
         Some(weight * ((T::ONE - smoothing) * share + smoothing / T::from_f64(classes as f64)))
     });

@@ -139,7 +139,7 @@ impl Op for ConvTranspose2d {
         Ok(grads)
     }
 
-    fn takes_links(&self) -> bool {
+    fn takes_epilogue(&self) -> bool {
         true
     }
 

@@ -1,6 +1,6 @@
 //! Softmax cross-entropy with integer labels.
 
-use super::class_loss::{self, ClassLoss, Options, Place, Positions};
+use super::class_loss::{self, ClassLoss, Options, Coordinate, Positions};
 use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, expect_count};
 use crate::error::OpError;
 use crate::shader::Target;
@@ -98,7 +98,7 @@ impl ClassLoss for CrossEntropy {
         Options { label_smoothing, ignore_index, normalized, weighted }
     }
 
-    fn share<T: Real>(&self, call: &Call<'_, T>, at: Place) -> Option<T> {
+    fn share<T: Real>(&self, call: &Call<'_, T>, at: Coordinate) -> Option<T> {
         let label = call.ints(1)[at.position];
         match label as usize {
             _ if self.ignore_index == Some(label) => None,

@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::graph::Graph;
-    use crate::ops::Stash;
+    use crate::ops::SavedActivations;
 
     #[test]
     fn stops_gradients() {
@@ -89,7 +89,7 @@ mod tests {
             outputs: &[output],
             grad_outputs: &[Some(grad)],
             wanted: &[true],
-            stash: Stash::Full,
+            saved: SavedActivations::Full,
             kept: &BTreeSet::new(),
         };
         assert_eq!(Detach.backward(&mut graph, &forward), Ok(vec![None]));

@@ -1,7 +1,7 @@
 //! One kernel launch, as an op describes it: no addresses, no device.
 
 use super::Elementwise;
-use crate::shader::{Access, Family, Kernel, Link, Operand, StorageType, Variant};
+use crate::shader::{Access, EpilogueOp, Family, Kernel, Operand, StorageType, Variant};
 use crate::tensor::DType;
 
 /// The most loop iterations one invocation may make in total: beyond it Mesa's lavapipe computes wrong results
@@ -32,7 +32,7 @@ pub struct Dispatch {
     /// Constants of the prelude (`const TILE_M = 32u;`).
     pub consts: Vec<(&'static str, u32)>,
     /// Elementwise functions that the kernel computes on the way to its output.
-    pub links: Vec<Link>,
+    pub epilogue: Vec<EpilogueOp>,
     /// What binding 0, 1, 2… is bound to.
     pub bindings: Vec<Slot>,
     /// The bytes of the kernel's parameter struct.
@@ -52,7 +52,7 @@ impl Dispatch {
             kernel: Kernel { file, entry },
             family: Family::Workgroup,
             consts: Vec::new(),
-            links: Vec::new(),
+            epilogue: Vec::new(),
             bindings: bindings.into(),
             params: Vec::new(),
             grid: [1, 1, 1],
@@ -107,8 +107,8 @@ impl Dispatch {
     }
 
     /// Has the kernel compute one elementwise function more before it writes its output: of tensors, and where an operand is
-    /// `None`, of what it would have written. Its file says where (`shaders/shared/links.wgsl`).
-    pub(super) fn link(&mut self, function: &Elementwise, operands: impl IntoIterator<Item = Option<(Slot, DType)>>) {
+    /// `None`, of what it would have written. Its file says where (`shaders/shared/fused.wgsl`).
+    pub(super) fn fuse(&mut self, function: &Elementwise, operands: impl IntoIterator<Item = Option<(Slot, DType)>>) {
         let bind = |operand: Option<(Slot, DType)>| {
             let Some((slot, dtype)) = operand else { return Operand::Value };
             let bound = self.bindings.iter().position(|&bound| bound == slot).unwrap_or_else(|| {
@@ -118,7 +118,11 @@ impl Dispatch {
             if dtype == DType::U32 { Operand::Bits(bound) } else { Operand::Tensor(bound) }
         };
         let operands = operands.into_iter().map(bind).collect();
-        self.links.push(Link { function: function.function, operands, settings: function.settings.len() as u32 });
+        self.epilogue.push(EpilogueOp {
+            function: function.function,
+            operands,
+            settings: function.settings.len() as u32,
+        });
         self.params.extend_from_slice(bytemuck::cast_slice(&function.settings));
     }
 
@@ -131,10 +135,10 @@ impl Dispatch {
     /// memory.
     pub fn variant(&self, storage: StorageType, access: Access, in_place: Option<(usize, usize)>) -> Variant {
         let in_place = self.in_place_input(in_place);
-        let mut links = self.links.clone();
+        let mut epilogue = self.epilogue.clone();
         if let Some(input) = in_place {
             let place = self.bindings.iter().position(|&slot| slot == Slot::Input(input));
-            for operand in links.iter_mut().flat_map(|link| &mut link.operands) {
+            for operand in epilogue.iter_mut().flat_map(|fuse| &mut fuse.operands) {
                 if let Operand::Tensor(binding) = *operand
                     && place == Some(binding as usize)
                 {
@@ -142,7 +146,7 @@ impl Dispatch {
                 }
             }
         }
-        Variant { storage, access, in_place, family: self.family, consts: self.consts.clone(), links }
+        Variant { storage, access, in_place, family: self.family, consts: self.consts.clone(), epilogue }
     }
 
     /// The input that this launch leaves unbound, because it reads its output's memory instead. A launch that does not

@@ -24,7 +24,7 @@ impl Elementwise {
 pub(super) fn dispatch(function: &Elementwise, inputs: &[TensorDesc], output: &TensorDesc) -> Dispatch {
     let operands = inputs.iter().enumerate().map(|(i, desc)| Some((Slot::Input(i), desc.dtype)));
     let mut dispatch = launch_with("elementwise", "forward", [Slot::Output(0)], output.numel(), &[]);
-    dispatch.link(function, operands);
+    dispatch.fuse(function, operands);
     dispatch
 }
 

@@ -7,7 +7,7 @@ use super::sums::Blocks;
 use super::{Dispatch, MAX_LOOP_ITERATIONS, Real, Slot};
 use crate::shader::{Family, ProductKind, ProductSize, Target, Tile};
 
-/// Rows and columns of the tile that the choice of split sums reckons with on every device.
+/// Rows and columns of the tile that the choice of split sums assumes on every device.
 const TILE: usize = 64;
 
 /// With fewer tiles than this the sum is split, so that a device has enough workgroups to work on.

@@ -16,9 +16,9 @@ use super::{Case, Real};
 /// | lengths, where [`lengths`](Recurrent::lengths) says so; else all are T | `[B]`, u32 |
 /// | output 0: hₜ of all steps | `[B, T, H]` |
 /// | output 1: the last h | `[B, H]` |
-/// | output 2: r, z, n and s | `[B, T, 4H]`; compact, `[B, C, 4H]` |
+/// | output 2: r, z, n and s | `[B, T, 4H]`; compressed, `[B, C, 4H]` |
 ///
-/// **Saved for backward:** input, weights and outputs 0, 2: `B·T·(I + 5H)` numbers. Compact, not output 2, which then is
+/// **Saved for backward:** input, weights and outputs 0, 2: `B·T·(I + 5H)` numbers. Compressed, not output 2, which then is
 /// scratch for C steps (about √T, but at least 512 / B), but the biases: `B·T·(I + H)` numbers; backward computes the gates
 /// again, C steps at a time.
 /// Output 2 gets no gradient. **In place:** no.

@@ -12,7 +12,7 @@ use crate::error::OpError;
 /// | output | as input |
 ///
 /// **Saved for backward:** the output, whose sign is that of the input; with a negative slope it is not, and the input is
-/// saved. Compact, a bit for each element unless all of it is kept anyway. **In place:** yes.
+/// saved. Compressed, a bit for each element unless all of it is kept anyway. **In place:** yes.
 /// **Numerics:** the gradient at 0 is `slope`, as in PyTorch.
 ///
 /// # Errors

@@ -16,9 +16,9 @@ use super::{Case, Real};
 /// | lengths, where [`lengths`](Recurrent::lengths) says so; else all are T | `[B]`, u32 |
 /// | output 0: hₜ of all steps | `[B, T, H]` |
 /// | outputs 1, 2: the last h and c | `[B, H]` |
-/// | output 3: cₜ of all steps; output 4: gates after σ and tanh | `[B, T, H]`, `[B, T, 4H]`; compact, `[B, C, 4H]` |
+/// | output 3: cₜ of all steps; output 4: gates after σ and tanh | `[B, T, H]`, `[B, T, 4H]`; compressed, `[B, C, 4H]` |
 ///
-/// **Saved for backward:** input, weights and outputs 0, 3, 4: `B·T·(I + 6H)` numbers. Compact, not output 4, which then
+/// **Saved for backward:** input, weights and outputs 0, 3, 4: `B·T·(I + 6H)` numbers. Compressed, not output 4, which then
 /// is scratch for C steps (about √T, but at least 512 / B), but the biases: `B·T·(I + 2H)` numbers; backward computes the
 /// gates again, C steps at a time. Outputs 3 and 4 get no gradient. **In place:** no.
 /// **Numerics:** products in f32. A step is one or two launches, see `shaders/shared/recurrent_tile.wgsl`. Backward adds

@@ -20,7 +20,7 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// | bias, if `bias` | `[n]`; not with a batch |
 /// | output | `[m, n]` or `[batch, m, n]` |
 ///
-/// **Saved for backward:** a and b, each where the other wants a gradient; with `relu` the output (compact, a bit for each of
+/// **Saved for backward:** a and b, each where the other wants a gradient; with `relu` the output (compressed, a bit for each of
 /// its elements unless the output is kept anyway).
 /// **Numerics:** sums in f32, which start from the bias; NaN passes `relu`; a long sum with few results is split into parts of fixed length, which are added in order.
 ///
@@ -142,7 +142,7 @@ impl Op for MatMul {
         Ok(grads)
     }
 
-    fn takes_links(&self) -> bool {
+    fn takes_epilogue(&self) -> bool {
         true
     }
 

@@ -101,13 +101,13 @@ pub enum Probabilities {
 
 /// In which form forward keeps what backward reads. The gradients are the same, bit for bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Stash {
+pub enum SavedActivations {
     /// As forward has it.
     #[default]
     Full,
     /// In fewer bytes, for some more work: signs packed into bits, indices packed into a few bits each, gates computed
     /// again.
-    Compact,
+    Compressed,
 }
 
 /// Adds nodes to the graph under construction, for [`Op::backward`].
@@ -145,16 +145,16 @@ pub struct Backward<'a> {
     /// Which inputs need a gradient.
     pub wanted: &'a [bool],
     /// In which form forward values are kept.
-    pub stash: Stash,
+    pub saved: SavedActivations,
     /// Forward values that stay in memory for backward whatever this op reads.
     pub kept: &'a BTreeSet<ValueId>,
 }
 
 impl Backward<'_> {
-    /// Whether reading a smaller form in place of a forward value saves memory: small forms are asked for, and nothing else
+    /// Whether reading a compressed form in place of a forward value saves memory: the compressed form is asked for, and nothing else
     /// keeps the value.
     pub fn packs(&self, value: ValueId) -> bool {
-        self.stash == Stash::Compact && !self.kept.contains(&value)
+        self.saved == SavedActivations::Compressed && !self.kept.contains(&value)
     }
 }
 
@@ -175,10 +175,10 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         Err(OpError::NotDifferentiable { op: self.name() })
     }
 
-    /// The op that runs in this one's place where forward values are kept in small forms ([`Stash::Compact`]), if it is
+    /// The op that runs in place of this one where activations are saved compressed ([`SavedActivations::Compressed`]), if it is
     /// another: of the same inputs it makes the same outputs, but that those which only its own backward reads may be
     /// smaller.
-    fn compact(&self) -> Option<Arc<dyn Op>> {
+    fn compressed(&self) -> Option<Arc<dyn Op>> {
         None
     }
 
@@ -202,9 +202,9 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether elementwise ops may run on output 0 before it is written ([`Chain`](chain::Chain)): each of its elements is
-    /// written once, and the launches that bind it are of kernels that end in links, as `shaders/shared/links.wgsl` says.
-    fn takes_links(&self) -> bool {
+    /// Whether elementwise ops may run on output 0 before it is written ([`Fused`](fused::Fused)): each of its elements is
+    /// written once, and the launches that bind it are of kernels with an epilogue, as `shaders/shared/fused.wgsl` says.
+    fn takes_epilogue(&self) -> bool {
         self.elementwise().is_some()
     }
 
@@ -346,7 +346,7 @@ ops! {
     batch_norm_eval,
     bce_with_logits,
     bias_add,
-    chain,
+    fused,
     clamp,
     clip,
     concat,

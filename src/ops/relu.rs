@@ -11,7 +11,7 @@ use crate::tensor::TensorDesc;
 /// | input | any |
 /// | output | as input |
 ///
-/// **Saved for backward:** the output; compact, a bit for each of its elements unless the output is kept anyway.
+/// **Saved for backward:** the output; compressed, a bit for each of its elements unless the output is kept anyway.
 /// **In place:** yes.
 /// **Numerics:** the gradient at 0 is 0, as in PyTorch. NaN stays NaN.
 ///

@@ -1,6 +1,6 @@
 //! Softmax cross-entropy with probabilities as targets.
 
-use super::class_loss::{self, ClassLoss, Options, Place, Positions};
+use super::class_loss::{self, ClassLoss, Options, Coordinate, Positions};
 use super::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
 use crate::shader::Target;
@@ -82,7 +82,7 @@ impl ClassLoss for SoftCrossEntropy {
         Options { label_smoothing, ignore_index: None, normalized: false, weighted }
     }
 
-    fn share<T: Real>(&self, call: &Call<'_, T>, at: Place) -> Option<T> {
+    fn share<T: Real>(&self, call: &Call<'_, T>, at: Coordinate) -> Option<T> {
         Some(call.input(1)[at.element])
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lifetime::{Block, Event, Kind, Lifetimes, Owner, Storage};
 use super::placement::{self, Interval, Packing};
 use super::{
-    Arena, ArenaRole, Command, CostModel, Form, Limits, Pass, Persistent, Place, Plan, Planned, Program, Request,
+    Allocation, Arena, ArenaRole, Command, CostModel, Form, Limits, Pass, Persistent, Plan, Planned, Program, Request,
     Source, Staging, microbatch, order,
 };
 use crate::error::PlanError;
@@ -145,10 +145,10 @@ impl Draft {
     }
 
     /// The largest arena for transient values that keeps the budget, where one is enough.
-    pub(super) fn room_bytes(budget_bytes: u64, fixed_bytes: u64) -> Option<u64> {
-        let room_bytes = budget_bytes.checked_sub(fixed_bytes)?;
-        let unit = unit_bytes(room_bytes);
-        Some(room_bytes / unit * unit)
+    pub(super) fn headroom_bytes(budget_bytes: u64, fixed_bytes: u64) -> Option<u64> {
+        let headroom_bytes = budget_bytes.checked_sub(fixed_bytes)?;
+        let unit = unit_bytes(headroom_bytes);
+        Some(headroom_bytes / unit * unit)
     }
 
     /// The plan for this choice, with memory packed into `enough_bytes` for transient values or as tightly as it can be found
@@ -199,8 +199,8 @@ impl Draft {
             unconstrained_step_ns: step_ns,
             minimum_budget_bytes: peak_bytes,
             micro_batches: self.micro_batches.clone(),
-            stash: self.form.stash,
-            chains: self.form.chains,
+            saved: self.form.saved,
+            fused: self.form.fused,
             predicted_step_ns: step_ns,
             schedule: self.schedule.clone(),
             evaluate: Some(self.parts.len() - 1),
@@ -267,9 +267,9 @@ impl<'a> Scheduled<'a> {
     fn program(
         &self,
         persistent: &[Persistent],
-        on_host: impl Iterator<Item = (ValueId, Place)>,
+        on_host: impl Iterator<Item = (ValueId, Allocation)>,
         costs: &CostModel,
-        place: &dyn Fn(usize) -> Place,
+        place: &dyn Fn(usize) -> Allocation,
     ) -> Program {
         let Part { graph, .. } = self.part;
         let by_name: BTreeMap<_, _> = persistent.iter().map(|value| (value.name.as_str(), value.place)).collect();
@@ -337,11 +337,11 @@ impl Tier {
         Tier { packings, first_arena }
     }
 
-    fn place(&self, program: usize, interval: usize, size_bytes: u64) -> Place {
+    fn place(&self, program: usize, interval: usize, size_bytes: u64) -> Allocation {
         let packing = &self.packings[program];
         let offset = packing.offsets[interval];
         let arena = self.first_arena + (offset / packing.chunk_bytes) as u32;
-        Place { arena, offset_bytes: offset % packing.chunk_bytes, size_bytes }
+        Allocation { arena, offset_bytes: offset % packing.chunk_bytes, size_bytes }
     }
 }
 
@@ -424,7 +424,7 @@ fn place_persistent(
                 arenas.push(Arena { role, size_bytes: 0 });
                 used_bytes = 0;
             }
-            let place = Place { arena: arenas.len() as u32 - 1, offset_bytes: used_bytes, size_bytes };
+            let place = Allocation { arena: arenas.len() as u32 - 1, offset_bytes: used_bytes, size_bytes };
             persistent.push(Persistent { name: value.name.clone(), role, desc: value.desc.clone(), place });
             used_bytes += size_bytes;
             if let Some(arena) = arenas.last_mut() {

@@ -10,7 +10,7 @@ use super::fit::{self, Fit};
 use super::lifetime::FEWER_SAMPLES;
 use super::microbatch::{self, Mixing};
 use super::placement::MOST_WORK;
-use super::{Bound, Form, Plan, Planned, Request, Source, Stash};
+use super::{Bound, Form, Plan, Planned, Request, SavedActivations, Source};
 use crate::error::{GraphError, PlanError};
 
 /// Numbers of micro-batches that are looked at for the smallest budget.
@@ -94,7 +94,7 @@ impl Fit {
     }
 
     pub(super) fn form(&self) -> Form {
-        Form { stash: self.plan().stash, chains: self.plan().chains }
+        Form { saved: self.plan().saved, fused: self.plan().fused }
     }
 }
 
@@ -210,15 +210,19 @@ impl<'a> Candidates<'a> {
     }
 
     /// The forms of graphs to choose from, with elementwise nodes joined or apart.
-    fn forms(&self, chains: bool) -> Vec<Form> {
-        let stashes = if self.request.levers.compact { &[Stash::Full, Stash::Compact][..] } else { &[Stash::Full] };
-        stashes.iter().map(|&stash| Form { stash, chains }).collect()
+    fn forms(&self, fused: bool) -> Vec<Form> {
+        let all_saved = if self.request.levers.compression {
+            &[SavedActivations::Full, SavedActivations::Compressed][..]
+        } else {
+            &[SavedActivations::Full]
+        };
+        all_saved.iter().map(|&saved| Form { saved, fused }).collect()
     }
 
     /// Whether to join nodes. Joined nodes take less time, but all that they read is in memory at once: where memory is so
     /// short that values come and go, they may be better apart.
     fn joinings(&self) -> &'static [bool] {
-        if self.request.levers.chains { &[true, false] } else { &[false] }
+        if self.request.levers.fusion { &[true, false] } else { &[false] }
     }
 
     /// The fastest plan without a budget, nothing run again or moved: mostly that with the fewest micro-batches that are possible,
@@ -226,7 +230,7 @@ impl<'a> Candidates<'a> {
     pub(super) fn unlimited(&mut self) -> Result<Option<Fit>, PlanError> {
         let mut fastest: Option<Rc<Draft>> = None;
         for position in self.positions() {
-            for form in self.forms(self.request.levers.chains) {
+            for form in self.forms(self.request.levers.fusion) {
                 let Some(draft) = self.draft(self.counts[position], form, &Allowance::new(0))? else { continue };
                 let step_ns = |draft: &Draft| draft.plain_ns(self.request);
                 if fastest.as_ref().is_none_or(|fastest| step_ns(&draft) < step_ns(fastest)) {
@@ -252,7 +256,7 @@ impl<'a> Candidates<'a> {
         request.limits.max_buffer_bytes = u64::MAX;
         let parts = microbatch::split(request.batch, self.counts[0]);
         let mut found = false;
-        for form in self.forms(request.levers.chains) {
+        for form in self.forms(request.levers.fusion) {
             let draft = match Draft::new(self.source, &request, &parts, form) {
                 Err(PlanError::Graph(_)) => continue,
                 draft => draft?,
@@ -303,7 +307,7 @@ impl<'a> Candidates<'a> {
             if allowance.is_spent() {
                 break;
             }
-            if !form.chains && best.values().any(|(fit, _)| fit.is_plain()) {
+            if !form.fused && best.values().any(|(fit, _)| fit.is_plain()) {
                 continue;
             }
             let Some(draft) = self.draft(self.counts[position], form, &Allowance::new(0))? else { continue };
@@ -338,9 +342,9 @@ impl<'a> Candidates<'a> {
     /// be looked at closely, and work may run out; then joined ones before others, and few micro-batches before many.
     fn in_order(&self, wanted: &Wanted<'_>) -> Vec<(usize, Form)> {
         let mut all = Vec::new();
-        for &chains in self.joinings() {
+        for &fused in self.joinings() {
             for position in wanted.positions.clone() {
-                let forms = self.forms(chains).into_iter();
+                let forms = self.forms(fused).into_iter();
                 let forms = forms.filter(|form| wanted.forms.is_empty() || wanted.forms.contains(form));
                 all.extend(forms.map(|form| (position, form)));
             }
@@ -350,7 +354,7 @@ impl<'a> Candidates<'a> {
         };
         if self.size > 1 {
             // Joined ones, at numbers of micro-batches from the fewest to the most: the same for each search.
-            let joined = |&(_, form): &(usize, Form)| form.chains == self.request.levers.chains;
+            let joined = |&(_, form): &(usize, Form)| form.fused == self.request.levers.fusion;
             let step = all.iter().filter(|candidate| joined(candidate)).count().div_ceil(LARGE_CANDIDATES).max(1);
             let others: Vec<_> = all.iter().copied().filter(joined).step_by(step).collect();
             all.retain(|&candidate| is_near(candidate) || others.contains(&candidate));
@@ -376,18 +380,18 @@ impl<'a> Candidates<'a> {
                 break;
             }
             let (mut least_here, mut still_here): (Option<Fit>, Option<Fit>) = (None, None);
-            for form in self.joinings().iter().flat_map(|&chains| self.forms(chains)).collect::<Vec<_>>() {
+            for form in self.joinings().iter().flat_map(|&fused| self.forms(fused)).collect::<Vec<_>>() {
                 if allowance.is_spent() && least_here.is_some() {
                     break;
                 }
                 let count = self.counts[position];
                 // Joined nodes are few enough only where they are not many apart, which spares making them.
-                let apart = Form { chains: false, ..form };
-                if form.chains && self.draft(count, apart, &allowance)?.is_none_or(|apart| fit::size(&apart) > 1) {
+                let apart = Form { fused: false, ..form };
+                if form.fused && self.draft(count, apart, &allowance)?.is_none_or(|apart| fit::size(&apart) > 1) {
                     continue;
                 }
                 let Some(draft) = self.draft(count, form, &allowance)? else { continue };
-                if form.chains && fit::size(&draft) > 0 {
+                if form.fused && fit::size(&draft) > 0 {
                     continue;
                 }
                 // What needs no host tier counts for itself only where that matters.

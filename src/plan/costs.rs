@@ -1,4 +1,4 @@
-//! What commands cost in time, as the planner reckons.
+//! What commands cost in time, as the planner estimates.
 
 use std::collections::BTreeMap;
 

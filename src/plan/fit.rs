@@ -59,7 +59,7 @@ impl Fit {
     fn is_of(&self, draft: &Draft, (hosted, moves): (&BTreeSet<String>, bool)) -> bool {
         let plan = &self.built.plan;
         let same_programs = plan.micro_batches == draft.micro_batches
-            && (plan.stash, plan.chains) == (draft.form.stash, draft.form.chains);
+            && (plan.saved, plan.fused) == (draft.form.saved, draft.form.fused);
         same_programs && !self.is_plain() && self.choice.moves == moves && self.choice.hosted == *hosted
     }
 }
@@ -67,8 +67,8 @@ impl Fit {
 /// Every node once, everything on the device. A budget is enough where there is one.
 pub(super) fn plain(draft: &Draft, request: &Request, budget_bytes: u64) -> Result<Fit, PlanError> {
     let choice = draft.plain();
-    let room_bytes = Draft::room_bytes(budget_bytes, draft.fixed_bytes(request, &choice.hosted, false)?);
-    let built = draft.build(request, &choice, room_bytes.unwrap_or(0), MOST_WORK)?;
+    let headroom_bytes = Draft::headroom_bytes(budget_bytes, draft.fixed_bytes(request, &choice.hosted, false)?);
+    let built = draft.build(request, &choice, headroom_bytes.unwrap_or(0), MOST_WORK)?;
     Ok(Fit { built, choice, entries: Vec::new() })
 }
 
@@ -120,7 +120,7 @@ fn schedule(
     near: &[&Fit],
 ) -> Result<Option<Fit>, PlanError> {
     let fixed_bytes = draft.fixed_bytes(request, hosted, moves)?;
-    let Some(room_bytes) = Draft::room_bytes(budget_bytes, fixed_bytes) else { return Ok(None) };
+    let Some(headroom_bytes) = Draft::headroom_bytes(budget_bytes, fixed_bytes) else { return Ok(None) };
     let levers = Levers { offload: moves, ..request.levers };
     let problems: Vec<_> = draft
         .parts
@@ -138,7 +138,7 @@ fn schedule(
     if most_ns < u64::MAX && cheaper == QUICK {
         let bounds = problems.iter().map(|Scheduling { problem, .. }| {
             let work = bound_work(problem.len(), cheaper);
-            let bound_ns = problem.plain_cost() as f64 + certificate(problem, room_bytes, work).extra_cost;
+            let bound_ns = problem.plain_cost() as f64 + certificate(problem, headroom_bytes, work).extra_cost;
             allowance.spend(problem.work());
             bound_ns
         });
@@ -151,7 +151,7 @@ fn schedule(
     let mut choice = Choice { hosted: hosted.clone(), moves, events: vec![Vec::new(); problems.len()] };
     let mut sequences = vec![Vec::new(); problems.len()];
     // Each program's room shrinks by what its blocks do not pack.
-    let mut rooms = vec![room_bytes; problems.len()];
+    let mut rooms = vec![headroom_bytes; problems.len()];
     let mut peaks = rooms.clone();
     let mut anew = vec![true; problems.len()];
     for _ in 0..PACKING_TRIES {
@@ -174,9 +174,9 @@ fn schedule(
         }
         let share = if tightly { TIGHTLY } else { cheaper };
         let pack_work = (MOST_WORK / share).min(allowance.left() / 2);
-        let mut built = draft.build(request, &choice, if tightly { 0 } else { room_bytes }, pack_work)?;
+        let mut built = draft.build(request, &choice, if tightly { 0 } else { headroom_bytes }, pack_work)?;
         allowance.spend(built.work);
-        let keeps = built.used_bytes.iter().all(|&used_bytes| used_bytes <= room_bytes);
+        let keeps = built.used_bytes.iter().all(|&used_bytes| used_bytes <= headroom_bytes);
         if !tightly && keeps && built.plan.peak_bytes > budget_bytes {
             // Programs that share several arenas may each be small enough, but not all together.
             built = draft.build(request, &choice, 0, pack_work)?;
@@ -186,7 +186,7 @@ fn schedule(
             return Ok(Some(Fit { built, choice, entries: sequences }));
         }
         for (number, &used_bytes) in built.used_bytes.iter().enumerate() {
-            let over_bytes = used_bytes.saturating_sub(room_bytes);
+            let over_bytes = used_bytes.saturating_sub(headroom_bytes);
             anew[number] = over_bytes > 0;
             // Below what the sequence needs, so that another one is found.
             rooms[number] = rooms[number].min(peaks[number]).saturating_sub(over_bytes);
@@ -363,8 +363,8 @@ pub(super) fn is_possible(draft: &Draft, request: &Request, budget_bytes: u64) -
     let hosting = hosted_sets.into_iter().rev().take(fewest).map(|hosted| (hosted, true));
     for (hosted, moves) in std::iter::once((BTreeSet::new(), false)).chain(hosting) {
         let fixed_bytes = draft.fixed_bytes(request, &hosted, moves)?;
-        let Some(room_bytes) = Draft::room_bytes(budget_bytes, fixed_bytes) else { continue };
-        if keeps(draft, request, (hosted, moves), (room_bytes, budget_bytes))? {
+        let Some(headroom_bytes) = Draft::headroom_bytes(budget_bytes, fixed_bytes) else { continue };
+        if keeps(draft, request, (hosted, moves), (headroom_bytes, budget_bytes))? {
             return Ok(true);
         }
     }
@@ -376,7 +376,7 @@ fn keeps(
     draft: &Draft,
     request: &Request,
     (hosted, moves): (BTreeSet<String>, bool),
-    (room_bytes, budget_bytes): (u64, u64),
+    (headroom_bytes, budget_bytes): (u64, u64),
 ) -> Result<bool, PlanError> {
     let levers = Levers { offload: moves, ..request.levers };
     let of_part = |part: &Part| {
@@ -384,10 +384,10 @@ fn keeps(
         Scheduling::of(part, &storage, &request.costs, levers)
     };
     let problems: Vec<_> = draft.parts.iter().map(of_part).collect();
-    if problems.iter().any(|scheduling| scheduling.problem.floor_bytes() > room_bytes) {
+    if problems.iter().any(|scheduling| scheduling.problem.floor_bytes() > headroom_bytes) {
         return Ok(false);
     }
-    let mut enough_bytes = room_bytes;
+    let mut enough_bytes = headroom_bytes;
     let allowance = Allowance::new(POSSIBLE_WORK);
     for _ in 0..PACKING_TRIES {
         let mut events = Vec::new();
@@ -396,13 +396,13 @@ fn keeps(
             let (effort, before) = (effort(problem.len(), QUICK, &allowance), problem.work());
             let (entries, peak_bytes) = low_peak(problem, effort, enough_bytes);
             allowance.spend(problem.work() - before);
-            if peak_bytes > room_bytes {
+            if peak_bytes > headroom_bytes {
                 return Ok(false);
             }
             events.push(scheduling.events(&entries));
         }
         let choice = Choice { hosted: hosted.clone(), moves, events };
-        let built = draft.build(request, &choice, room_bytes, (MOST_WORK / QUICK).min(allowance.left()))?;
+        let built = draft.build(request, &choice, headroom_bytes, (MOST_WORK / QUICK).min(allowance.left()))?;
         allowance.spend(built.work);
         let peak_bytes = built.plan.peak_bytes;
         if peak_bytes <= budget_bytes {
@@ -420,7 +420,7 @@ pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64, choice:
     let request = &Request { levers: Levers { offload, ..request.levers }, ..request.clone() };
     let all: BTreeSet<String> = hostable(&draft.parts).into_iter().map(|(name, ..)| name).collect();
     // What lasts counts with the transient values where it can be moved; else it is taken from the start.
-    let room_bytes = budget_bytes.saturating_sub(draft.fixed_bytes(request, &all, false)?);
+    let headroom_bytes = budget_bytes.saturating_sub(draft.fixed_bytes(request, &all, false)?);
     let mut bound = Bound { step_ns: 0.0, shadow_price_ns_per_byte: 0.0 };
     // Micro-batches share programs.
     let mut of_part: Vec<Option<(f64, f64)>> = vec![None; draft.parts.len()];
@@ -430,7 +430,7 @@ pub(super) fn bound(draft: &Draft, request: &Request, budget_bytes: u64, choice:
             let scheduling = Scheduling::of(part, &part.storage, &request.costs, request.levers);
             let problem = scheduling.problem.with_lasting(lasting(draft, part, request));
             let work = bound_work(problem.len(), 1);
-            let LowerBound { extra_cost, price, .. } = certificate(&problem, room_bytes, work);
+            let LowerBound { extra_cost, price, .. } = certificate(&problem, headroom_bytes, work);
             let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
             // Each operation counts in whole nanoseconds here, so up to half of one too many.
             let plain_ns = problem.plain_cost() as f64 - problem.len() as f64 / 2.0;

@@ -156,7 +156,7 @@ impl Storage {
     }
 
     /// The inputs whose memory output 0 of a node may take over, with their roots, if they end there.
-    pub(super) fn takeovers<'a>(
+    pub(super) fn in_place_reuses<'a>(
         &'a self,
         graph: &'a Graph,
         node: NodeId,
@@ -276,7 +276,7 @@ impl Lifetimes {
                     instance.is_some_and(|instance| instance.last == time && !instance.fetched_next)
                 };
                 step.in_place =
-                    storage.takeovers(graph, id).take(2).find(|&(_, root)| ends(root)).map(|(input, _)| input);
+                    storage.in_place_reuses(graph, id).take(2).find(|&(_, root)| ends(root)).map(|(input, _)| input);
             } else {
                 step.outputs = vec![None; begun[time].len()];
             }
@@ -373,7 +373,7 @@ fn instances(graph: &Graph, storage: &Storage, events: &[Event]) -> (Vec<Instanc
                     on_host[storage.root(node.inputs[input]).index()] = false;
                 }
                 for (slot, &output) in node.outputs.iter().enumerate() {
-                    // A value that was made again is what it was.
+                    // A value that was recomputed is what it was.
                     if matches!(storage.kind(output), Kind::Hosted(_)) {
                         on_host[output.index()] = false;
                     }

@@ -1,6 +1,6 @@
 //! Ways to cut a step's batch into micro-batches.
 
-use super::{Pass, Request, Source, Stash};
+use super::{Pass, Request, SavedActivations, Source};
 use crate::error::GraphError;
 use crate::graph::{Graph, Phase, Role};
 use crate::tensor::{NodeId, ValueId};
@@ -74,7 +74,7 @@ pub(super) struct Mixing {
 /// Whether a model mixes the samples of its batches: seen with two samples, or with one where two are too large.
 pub(super) fn mixing(source: &dyn Source, batch: usize) -> Result<Option<Mixing>, GraphError> {
     // As a batch of their own, for states that are carried have a row for each sample of the batch.
-    let few = |samples| source.graph(Pass::Only, samples, samples, Stash::Full);
+    let few = |samples| source.graph(Pass::Only, samples, samples, SavedActivations::Full);
     let graph = few(batch.min(2)).or_else(|_| few(1))?;
     Ok(mixes_samples(&graph).map(|node| {
         let node = graph.node(node);

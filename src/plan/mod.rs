@@ -45,7 +45,7 @@ pub use sweep::{Largest, largest, sweep};
 use crate::error::GraphError;
 pub use crate::graph::Pass;
 use crate::graph::{Graph, Role};
-pub use crate::ops::Stash;
+pub use crate::ops::SavedActivations;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Where the planner gets its graphs. Implemented by the trainer over a model, a loss and an optimizer.
@@ -55,24 +55,24 @@ pub trait Source {
     ///
     /// # Errors
     /// Where the model cannot be built at that size.
-    fn graph(&self, pass: Pass, samples: usize, batch: usize, stash: Stash) -> Result<Graph, GraphError>;
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, saved: SavedActivations) -> Result<Graph, GraphError>;
 }
 
 /// What may be different about the graphs of a step that all make the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Form {
     /// In which form forward values are kept for backward.
-    stash: Stash,
+    saved: SavedActivations,
     /// Whether elementwise nodes are joined with what they follow.
-    chains: bool,
+    fused: bool,
 }
 
 impl Form {
     /// The graph of one pass in this form.
     fn graph(self, source: &dyn Source, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError> {
-        let mut graph = source.graph(pass, samples, batch, self.stash)?;
-        if self.chains {
-            graph.join_chains();
+        let mut graph = source.graph(pass, samples, batch, self.saved)?;
+        if self.fused {
+            graph.fuse_elementwise();
         }
         Ok(graph)
     }
@@ -92,7 +92,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What to reckon with where the device is not at hand: what devices allow, and what wgpu reserves to open one.
+    /// What to assume where the device is not at hand: what devices allow, and what wgpu reserves to open one.
     pub fn any_device() -> Self {
         Limits { baseline_bytes: 4 << 20, ..Limits::default() }
     }
@@ -113,14 +113,14 @@ pub struct Levers {
     /// Move values to the host and back.
     pub offload: bool,
     /// Keep forward values for backward in smaller forms.
-    pub compact: bool,
+    pub compression: bool,
     /// Join elementwise ops with what they follow.
-    pub chains: bool,
+    pub fusion: bool,
 }
 
 impl Default for Levers {
     fn default() -> Self {
-        Levers { recompute: true, offload: true, compact: true, chains: true }
+        Levers { recompute: true, offload: true, compression: true, fusion: true }
     }
 }
 
@@ -149,10 +149,10 @@ pub enum Command {
         /// The node.
         node: NodeId,
         /// Where each output goes.
-        outputs: Vec<Place>,
+        outputs: Vec<Allocation>,
         /// Scratch of the node, free again after it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        workspaces: Vec<Place>,
+        workspaces: Vec<Allocation>,
         /// The input whose memory output 0 takes over.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         in_place: Option<usize>,
@@ -162,16 +162,16 @@ pub enum Command {
         /// The value.
         value: ValueId,
         /// Where in the host tier.
-        to: Place,
+        to: Allocation,
     },
     /// Brings a value back from the host tier, which keeps its copy until something else is put there.
     Prefetch {
         /// The value.
         value: ValueId,
         /// Where in the host tier.
-        from: Place,
+        from: Allocation,
         /// Where on the device.
-        to: Place,
+        to: Allocation,
     },
     /// The value's memory is free from here on.
     Free {
@@ -208,7 +208,7 @@ pub struct Arena {
 
 /// A range of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct Allocation {
     /// Index in [`Plan::arenas`].
     pub arena: u32,
     /// First byte.
@@ -227,7 +227,7 @@ pub struct Persistent {
     /// Shape and element type.
     pub desc: TensorDesc,
     /// Where it is between programs: in an arena of its role, or in the host tier.
-    pub place: Place,
+    pub place: Allocation,
 }
 
 /// One micro-batch's worth of commands.
@@ -240,7 +240,7 @@ pub struct Program {
     /// [`Graph::hash`] of the graph that node and value ids refer to.
     pub graph_hash: String,
     /// Where inputs and persistent values are before the first command. A view is where its storage root is.
-    pub places: BTreeMap<ValueId, Place>,
+    pub places: BTreeMap<ValueId, Allocation>,
     /// What to do, in order. Views have no command.
     pub commands: Vec<Command>,
     /// Most transient bytes live at once, before placement.
@@ -324,10 +324,10 @@ pub struct Plan {
     /// Samples of each micro-batch of a step, in order.
     pub micro_batches: Vec<usize>,
     /// In which form forward values are kept for backward.
-    pub stash: Stash,
-    /// Whether elementwise nodes are joined with what they follow ([`Graph::join_chains`]).
+    pub saved: SavedActivations,
+    /// Whether elementwise nodes are joined with what they follow ([`Graph::fuse_elementwise`]).
     #[serde(default)]
-    pub chains: bool,
+    pub fused: bool,
     /// For each micro-batch of a step, the index of its program.
     pub schedule: Vec<usize>,
     /// The program that predicts without training, if any.

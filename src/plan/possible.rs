@@ -1,7 +1,7 @@
 //! Whether there is a plan at all, without looking for a good one.
 
 use super::build::Draft;
-use super::{Form, Request, Source, Stash, fit, microbatch};
+use super::{Form, Request, SavedActivations, Source, fit, microbatch};
 use crate::error::PlanError;
 
 /// Whether a plan within the budget of a request is found with little work. Where it is, [`plan`](super::plan()) finds one;
@@ -23,10 +23,14 @@ pub fn is_possible(source: &dyn Source, request: &Request) -> Result<bool, PlanE
         None if mixes || batch == 1 => vec![1],
         None => vec![most, 1],
     };
-    let stashes = if request.levers.compact { &[Stash::Compact, Stash::Full][..] } else { &[Stash::Full] };
+    let all_saved = if request.levers.compression {
+        &[SavedActivations::Compressed, SavedActivations::Full][..]
+    } else {
+        &[SavedActivations::Full]
+    };
     for count in counts {
-        for &stash in stashes {
-            let form = Form { stash, chains: false };
+        for &saved in all_saved {
+            let form = Form { saved, fused: false };
             let draft = match Draft::new(source, request, &microbatch::split(batch, count), form) {
                 Err(PlanError::Binding { .. } | PlanError::Graph(_)) => continue,
                 draft => draft?,

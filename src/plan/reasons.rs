@@ -85,7 +85,7 @@ pub(super) fn of_program(number: usize, program: &Program, graph: &Graph, costs:
             Some(id) => format!("gone since {}", node_name(id)),
             None => "kept on the host".to_owned(),
         };
-        let how = if lever == Lever::Recompute { "made again" } else { "fetched" };
+        let how = if lever == Lever::Recompute { "recomputed" } else { "fetched" };
         let text = format!(
             "{since}, {how}{user}: {} free for {}, for {}",
             format_bytes(size_bytes),

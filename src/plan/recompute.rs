@@ -71,7 +71,7 @@ impl Scheduling {
                 changed.map(|&at| at + 1).min().unwrap_or(part.order.len())
             };
             let changed: Vec<_> = node.op.mutates().iter().map(|&input| node.inputs[input]).collect();
-            let mut takeovers = storage.takeovers(graph, id).map(|(_, root)| number[&root]);
+            let mut in_place_reuses = storage.in_place_reuses(graph, id).map(|(_, root)| number[&root]);
             operations.push(OperationSpec {
                 inputs: known(&node.inputs),
                 outputs,
@@ -79,7 +79,7 @@ impl Scheduling {
                 cost: part.node_ns[id.index()].round() as u64,
                 repeatable_before,
                 changes: known(&changed),
-                in_place: [takeovers.next(), takeovers.next()],
+                in_place: [in_place_reuses.next(), in_place_reuses.next()],
             });
         }
         let is_forward = |&&id: &&NodeId| graph.node(id).phase == Phase::Forward;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Arena, ArenaRole, Command, Form, Limits, Place, Plan, Planned, Program, Source, check, format_bytes, microbatch,
+    Allocation, Arena, ArenaRole, Command, Form, Limits, Plan, Planned, Program, Source, check, format_bytes,
+    microbatch,
 };
 use crate::error::PlanError;
 use crate::graph::Graph;
@@ -18,7 +19,7 @@ const ROUNDING_BYTES: u64 = 64 << 10;
 
 /// The plan with its graphs, built anew, if it is one for this training on this device: the graphs must be those that it
 /// was made for, [`check()`] must accept it, and buffers must be as the device allows. What the device takes when it is
-/// opened replaces what the plan reckoned with.
+/// opened replaces what the plan assumed.
 ///
 /// # Errors
 /// [`PlanError::Unusable`] with the first thing that is wrong; [`PlanError::Graph`] where a graph cannot be built.
@@ -26,7 +27,7 @@ pub fn restore(plan: Plan, source: &dyn Source, batch: usize, limits: &Limits) -
     let mut plan = plan;
     check_size(&plan, batch).map_err(PlanError::Unusable)?;
     let programs = plan.programs.iter();
-    let form = Form { stash: plan.stash, chains: plan.chains };
+    let form = Form { saved: plan.saved, fused: plan.fused };
     let graphs = programs.map(|program| form.graph(source, program.pass, program.samples, batch));
     let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
     check_graphs(&plan, &graphs)
@@ -75,7 +76,7 @@ fn check_graphs(plan: &Plan, graphs: &[Graph]) -> Result<(), String> {
 }
 
 /// All places that a program names.
-fn places(program: &Program) -> impl Iterator<Item = Place> + '_ {
+fn places(program: &Program) -> impl Iterator<Item = Allocation> + '_ {
     let commands = program.commands.iter().flat_map(|command| match command {
         Command::Dispatch { outputs, workspaces, .. } => outputs.iter().chain(workspaces).copied().collect(),
         Command::Offload { to, .. } => vec![*to],
@@ -103,7 +104,7 @@ fn check_limits(plan: &Plan, graphs: &[Graph], limits: &Limits) -> Result<(), St
         ));
     }
     let alignment = limits.alignment_bytes.max(1);
-    let aligned = |place: Place| place.offset_bytes.is_multiple_of(alignment);
+    let aligned = |place: Allocation| place.offset_bytes.is_multiple_of(alignment);
     let homes = plan.persistent.iter().map(|value| value.place);
     if !plan.programs.iter().flat_map(places).chain(homes).all(aligned) {
         return Err(format!("the device needs offsets that are multiples of {alignment}: plan again with --device"));
@@ -152,7 +153,7 @@ fn check_bytes(plan: &Plan, graphs: &[Graph]) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces the bytes that were reckoned with for the device by those that it took.
+/// Replaces the bytes that were assumed for the device by those that it took.
 fn rebase(plan: &mut Plan, baseline_bytes: u64) -> Result<(), String> {
     let before = std::mem::replace(&mut plan.baseline_bytes, baseline_bytes);
     for bytes in [&mut plan.peak_bytes, &mut plan.unconstrained_peak_bytes, &mut plan.minimum_budget_bytes] {

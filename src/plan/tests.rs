@@ -11,7 +11,7 @@ use super::toy::{Chain, Mix, Tangle, tangles};
 use super::*;
 use crate::error::{GraphError, PlanError};
 use crate::graph::{Graph, Role};
-use crate::ops::Stash;
+use crate::ops::SavedActivations;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 const CHAIN: Chain = Chain { layers: 6, width: 100, mixes_samples: false };
@@ -94,13 +94,13 @@ fn where_device_and_host_share_memory_values_move_only_where_that_is_faster_with
 struct Narrow(Chain, usize);
 
 impl Source for Narrow {
-    fn graph(&self, pass: Pass, samples: usize, batch: usize, stash: Stash) -> Result<Graph, GraphError> {
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, saved: SavedActivations) -> Result<Graph, GraphError> {
         let (layer, what, shape) = ("wide".to_owned(), "the output".to_owned(), TensorDesc::f32([samples]).shape);
         let Narrow(chain, limit) = self;
         if samples > *limit {
             return Err(GraphError::TooLarge { layer, what, shape, limit: *limit });
         }
-        chain.graph(pass, samples, batch, stash)
+        chain.graph(pass, samples, batch, saved)
     }
 }
 
@@ -250,7 +250,7 @@ fn wrong_sums_and_schedules_are_rejected() {
 }
 
 /// The first node that has workspaces, and these.
-fn first_workspaces(program: &mut Program) -> (NodeId, &mut Vec<Place>) {
+fn first_workspaces(program: &mut Program) -> (NodeId, &mut Vec<Allocation>) {
     let mut found = program.commands.iter_mut().filter_map(|command| match command {
         Command::Dispatch { node, workspaces, .. } if !workspaces.is_empty() => Some((*node, workspaces)),
         _ => None,
@@ -259,7 +259,7 @@ fn first_workspaces(program: &mut Program) -> (NodeId, &mut Vec<Place>) {
 }
 
 /// Where a root was put last before a command.
-fn place_of<'a>(program: &'a mut Program, graph: &Graph, root: ValueId, before: usize) -> Option<&'a mut Place> {
+fn place_of<'a>(program: &'a mut Program, graph: &Graph, root: ValueId, before: usize) -> Option<&'a mut Allocation> {
     let made = program.commands[..before].iter_mut().rev().find_map(|command| match command {
         Command::Dispatch { node, outputs, .. } => {
             let output = graph.node(*node).outputs.iter().position(|&output| output == root)?;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Pass, Source, Stash};
+use super::{Pass, SavedActivations, Source};
 use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, Phase, Role};
 use crate::ops::Target;
@@ -154,7 +154,7 @@ pub(crate) struct Chain {
 }
 
 impl Source for Chain {
-    fn graph(&self, pass: Pass, samples: usize, _batch: usize, _stash: Stash) -> Result<Graph, GraphError> {
+    fn graph(&self, pass: Pass, samples: usize, _batch: usize, _saved: SavedActivations) -> Result<Graph, GraphError> {
         let mut graph = Graph::new();
         let shape = [samples, self.width];
         let mut x = graph.input("x", TensorDesc::f32(shape));
@@ -240,7 +240,7 @@ pub(crate) fn tangles() -> impl Strategy<Value = Tangle> {
 }
 
 impl Source for Tangle {
-    fn graph(&self, pass: Pass, samples: usize, _batch: usize, _stash: Stash) -> Result<Graph, GraphError> {
+    fn graph(&self, pass: Pass, samples: usize, _batch: usize, _saved: SavedActivations) -> Result<Graph, GraphError> {
         let mut graph = Graph::new();
         let mut pool = vec![graph.input("x", TensorDesc::f32([samples, 50])), graph.input("y", TensorDesc::f32([3]))];
         let parameters = [40, 70].map(|n| graph.parameter(format!("p{n}"), TensorDesc::f32([n])));

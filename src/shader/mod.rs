@@ -1,6 +1,6 @@
 //! WGSL: the files of `shaders/` become checked modules, one per kernel and variant. Needs no device.
 
-mod links;
+mod fused;
 mod preprocess;
 mod reflect;
 mod source;
@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use links::{Link, Operand};
+pub use fused::{EpilogueOp, Operand};
 pub use reflect::{Binding, Checked, Reflection, module, reflect};
 pub use source::source;
 pub use tiles::{ProductKind, ProductSize, Tile, Tiles};
@@ -119,5 +119,5 @@ pub struct Variant {
     /// Constants of the prelude.
     pub consts: Vec<(&'static str, u32)>,
     /// Elementwise functions that it computes on the way to its output.
-    pub links: Vec<Link>,
+    pub epilogue: Vec<EpilogueOp>,
 }

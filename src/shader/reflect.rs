@@ -148,7 +148,7 @@ mod tests {
         in_place: None,
         family: Family::Workgroup,
         consts: Vec::new(),
-        links: Vec::new(),
+        epilogue: Vec::new(),
     };
 
     const SOURCE: &str = "

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::preprocess::{Names, preprocess};
 use super::{Access, Family, Kernel, StorageType, Variant};
-use super::{links, wide};
+use super::{fused, wide};
 use crate::error::ShaderError;
 
 /// Path below `shaders/` and text of every file, listed by the build script.
@@ -20,9 +20,9 @@ fn load(path: &str) -> Option<&'static str> {
 /// Where the file is missing or a directive in it is malformed.
 pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> {
     let file = format!("{}.wgsl", kernel.file);
-    let functions = links::files(&variant.links);
+    let functions = fused::files(&variant.epilogue);
     let paths: Vec<_> = functions.iter().chain([&file]).map(String::as_str).collect();
-    let body = preprocess(&paths, &names(kernel, variant), &load)? + &links::text(variant);
+    let body = preprocess(&paths, &names(kernel, variant), &load)? + &fused::text(variant);
     let body = match variant.access {
         Access::Read => body,
         Access::ReadWrite => make_read_write(&body),
@@ -45,10 +45,10 @@ fn names(kernel: Kernel, variant: &Variant) -> Names {
         names.defines.insert("SUBGROUPS".to_owned());
         names.consts.insert("SUBGROUP_SIZE".to_owned(), size);
     }
-    if !variant.links.is_empty() {
-        names.defines.insert("LINKS".to_owned());
+    if !variant.epilogue.is_empty() {
+        names.defines.insert("FUSED".to_owned());
     }
-    names.consts.insert("SETTINGS".to_owned(), links::settings(&variant.links));
+    names.consts.insert("SETTINGS".to_owned(), fused::settings(&variant.epilogue));
     // A constant that is given at all also counts as defined: flags of an op are constants like the others.
     names.defines.extend(variant.consts.iter().map(|&(name, _)| name.to_owned()));
     names.consts.extend(variant.consts.iter().map(|&(name, value)| (name.to_owned(), value)));
@@ -115,7 +115,7 @@ mod tests {
             in_place: None,
             family: Family::Workgroup,
             consts: Vec::new(),
-            links: Vec::new(),
+            epilogue: Vec::new(),
         }
     }
 

@@ -29,7 +29,7 @@ impl From<Tile> for [u32; 2] {
 }
 
 impl Tile {
-    /// The tile that every family without subgroups has, and that the choice of tiles reckons with.
+    /// The tile that every family without subgroups has, and that the choice of tiles assumes.
     pub const USUAL: Tile = Tile { rows: 64, columns: 64 };
 
     const fn new(rows: u32, columns: u32) -> Self {
@@ -63,7 +63,7 @@ pub enum ProductKind {
     Image,
     /// The sum goes over an image: a convolution's gradient of weight.
     GradWeight,
-    /// A batch in panels: convolutions at points.
+    /// A batch in panels: Winograd convolutions.
     Points,
 }
 

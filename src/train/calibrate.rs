@@ -11,7 +11,7 @@ use super::tune::{self, Tuned};
 use crate::autodiff::{self, Training};
 use crate::device::Device;
 use crate::error::{GraphError, TrainError};
-use crate::exec::measure::{CopyTime, Effort, Stopwatch};
+use crate::exec::measure::{CopyTime, Stopwatch, Timing};
 use crate::graph::{Graph, Pass};
 use crate::models;
 use crate::nn::{
@@ -26,13 +26,13 @@ use crate::ops::mul::Mul;
 use crate::ops::relu::Relu;
 use crate::ops::sum::Sum;
 use crate::ops::upsample_nearest2d::UpsampleNearest2d;
-use crate::ops::{Stash, Target};
+use crate::ops::{SavedActivations, Target};
 use crate::plan::{CopyRates, CostModel, OpRates, Source as _, Work};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum Effort {
     /// Enough for predictions, and which tiles of matrix products are the quickest: a minute or two.
     Full,
     /// A few small nodes, once each: seconds, for a first impression and for tests.
@@ -75,15 +75,15 @@ pub struct Calibration {
 ///
 /// # Errors
 /// Where the device fails.
-pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainError> {
-    let effort = match extent {
-        Extent::Full => Effort::default(),
-        Extent::Quick => Effort::quick(),
+pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainError> {
+    let timing = match effort {
+        Effort::Full => Timing::default(),
+        Effort::Quick => Timing::quick(),
     };
-    let tiles = if extent == Extent::Full { tune::tune(device)? } else { Vec::new() };
+    let tiles = if effort == Effort::Full { tune::tune(device)? } else { Vec::new() };
     let target = Target { tiles: tune::table(&tiles), ..device.target() };
-    let watch = Stopwatch::new(device, effort)?.with_target(target);
-    let graphs = graphs(extent)?;
+    let watch = Stopwatch::new(device, timing)?.with_target(target);
+    let graphs = graphs(effort)?;
     let times = watch.node_times(&graphs.iter().collect::<Vec<_>>())?;
     let mut nodes: Vec<(&'static str, Work, f64)> = Vec::new();
     for (graph, times) in graphs.iter().zip(times) {
@@ -139,7 +139,7 @@ pub fn calibrate(device: &Device, extent: Extent) -> Result<Calibration, TrainEr
 }
 
 /// Graphs whose nodes are measured: together they hold every op, at sizes that tell launches, flops and bytes apart.
-fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
+fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
     let adam = Config::default();
     let sgd = Config {
         optimizer: Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.0 },
@@ -151,7 +151,7 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
         joint(&small, &adam, Pass::Only, 32)?,
         joint(&small, &sgd, Pass::Last, 8)?,
     ];
-    if extent == Extent::Quick {
+    if effort == Effort::Quick {
         return Ok(graphs);
     }
     for (model, sizes) in
@@ -218,14 +218,14 @@ fn graphs(extent: Extent) -> Result<Vec<Graph>, GraphError> {
             graphs.push(joint(normalized(), &Config { statistics, ..adam.clone() }, Pass::Only, samples)?);
         }
         graphs.push(residual(samples)?);
-        let mut chains = joint(assorted(), &adam, Pass::Only, samples)?;
-        chains.join_chains();
-        graphs.push(chains);
-        graphs.push(compact(&models::mnist_lstm(), samples)?);
-        graphs.push(compact(&models::mnist_cnn(), samples.min(16))?);
+        let mut fused = joint(assorted(), &adam, Pass::Only, samples)?;
+        fused.fuse_elementwise();
+        graphs.push(fused);
+        graphs.push(compressed(&models::mnist_lstm(), samples)?);
+        graphs.push(compressed(&models::mnist_cnn(), samples.min(16))?);
         // What averages says nothing of where ReLU was at work.
         let smooth = Sequential::new("smooth", [3, 32, 32]).push(Conv2d::new(16, 3)).relu().avg_pool2d(2);
-        graphs.push(compact(&smooth.flatten().linear(10).into(), samples)?);
+        graphs.push(compressed(&smooth.flatten().linear(10).into(), samples)?);
     }
     Ok(graphs)
 }
@@ -235,7 +235,7 @@ pub(super) fn joint(model: impl Into<Model>, config: &Config, pass: Pass, sample
     let model = model.into();
     let source = ModelSource::new(&model, config, Purpose::Training).expect("bug: settings that make no sense");
     // Half a batch, so that losses are weighted as in micro-batches.
-    source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples }, Stash::Full)
+    source.graph(pass, samples, if pass == Pass::Only { samples } else { 2 * samples }, SavedActivations::Full)
 }
 
 /// Layers that the built-in models lack.
@@ -280,22 +280,22 @@ fn residual(samples: usize) -> Result<Graph, GraphError> {
     graph.apply(Mean { axes: vec![2, 3], keepdim: false }, &[copy])?;
     let both = graph.apply(Concat { axis: 1 }, &[sum, product])?;
     let larger = graph.apply(UpsampleNearest2d { scale: [2, 2] }, &[both])?;
-    finish(graph, larger, &Loss::Mse, Stash::Full)
+    finish(graph, larger, &Loss::Mse, SavedActivations::Full)
 }
 
-/// A model whose forward values are kept in small forms.
-fn compact(model: &Model, samples: usize) -> Result<Graph, GraphError> {
+/// A model whose activations are saved compressed.
+fn compressed(model: &Model, samples: usize) -> Result<Graph, GraphError> {
     let Built { graph, output, .. } = model.build(samples, Mode::Train(Statistics::Exact))?;
-    finish(graph, output, &Loss::default(), Stash::Compact)
+    finish(graph, output, &Loss::default(), SavedActivations::Compressed)
 }
 
-fn finish(mut graph: Graph, output: ValueId, loss: &Loss, stash: Stash) -> Result<Graph, GraphError> {
+fn finish(mut graph: Graph, output: ValueId, loss: &Loss, saved: SavedActivations) -> Result<Graph, GraphError> {
     let target = graph.input("target", loss.target(&graph.value(output).desc));
     let (loss, weight) = loss.apply(&mut graph, output, target, 1.0)?;
     let groups = [Optimizer::default().rule().expect("bug: settings that make no sense")];
     let group_of = &BTreeMap::new();
     let training =
-        Training { groups: &groups, group_of, clip_norm: None, pass: Pass::Only, weight, stash, carries: &[] };
+        Training { groups: &groups, group_of, clip_norm: None, pass: Pass::Only, weight, saved, buffer_updates: &[] };
     autodiff::joint(graph, loss, &[], &training)
 }
 
@@ -311,16 +311,16 @@ mod tests {
         let ops = |graphs: &[Graph]| -> BTreeSet<_> {
             graphs.iter().flat_map(Graph::nodes).map(|node| node.op.name()).collect()
         };
-        let measured = ops(&graphs(Extent::Full).expect("builds"));
+        let measured = ops(&graphs(Effort::Full).expect("builds"));
         let mut missing = BTreeMap::new();
         for name in models::NAMES {
             let model = models::builtin(name).expect("listed");
             let apart = joint(model, &Config::default(), Pass::Only, 4).expect("builds");
             let mut joined = apart.clone();
-            joined.join_chains();
+            joined.fuse_elementwise();
             let used = ops(&[apart, joined]);
             missing.extend(used.difference(&measured).map(|op| (*op, name)));
-            if let Ok(small) = compact(&models::builtin(name).expect("listed"), 4) {
+            if let Ok(small) = compressed(&models::builtin(name).expect("listed"), 4) {
                 missing.extend(ops(&[small]).difference(&measured).map(|op| (*op, name)));
             }
         }
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn a_quick_calibration_gives_a_profile() {
         let Some(device) = device_or_skip() else { return };
-        let calibration = calibrate(&device, Extent::Quick).expect("measures");
+        let calibration = calibrate(&device, Effort::Quick).expect("measures");
         assert_eq!(calibration.profile.costs.check(), Ok(()));
         assert_eq!(calibration.profile.limits, device.limits());
         assert!(calibration.ops.iter().any(|fit| fit.op == "conv2d.grad_weight" && fit.nodes >= 2), "{calibration:?}");

@@ -12,7 +12,7 @@ pub(super) type Inputs = Vec<(String, Vec<u8>)>;
 
 /// Where the first value is that is not finite.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// In what the model was given of a sample of the batch, at a place in it.
     Data { found: &'static str, input: String, sample: usize, at: String },
     /// In a parameter, before the step.
@@ -21,26 +21,26 @@ pub(super) enum Place {
     Layer(String),
 }
 
-impl Place {
+impl Location {
     /// What to say of a step whose loss is not finite; `kept` is the last one whose update was applied.
     pub(super) fn error(self, step: u64, kept: u64, loss: f32) -> TrainError {
         let smaller_steps = "lower the learning rate or clip gradients";
         let (place, advice) = match self {
-            Place::Data { found, input, sample, at } => (
+            Location::Data { found, input, sample, at } => (
                 format!("{found} in the data: `{input}` of sample {sample}{at}"),
                 format!("mend that sample or leave it out (parameters are those of step {kept})"),
             ),
-            Place::Parameter { found, name } if kept == 0 => {
+            Location::Parameter { found, name } if kept == 0 => {
                 (format!("{found} in the parameter `{name}`, before any update"), "set or load other values".to_owned())
             }
-            Place::Parameter { found, name } => (
+            Location::Parameter { found, name } => (
                 format!("{found} in the parameter `{name}`, made by an update of step {kept} or before"),
                 format!("what it was is lost: begin anew, or from a file saved before, and {smaller_steps}"),
             ),
-            Place::Layer(place) if kept == 0 => {
+            Location::Layer(place) if kept == 0 => {
                 (place, "no update was made yet: scale the data, or start from smaller parameters".to_owned())
             }
-            Place::Layer(place) => (place, format!("{smaller_steps} (parameters are those of step {kept})")),
+            Location::Layer(place) => (place, format!("{smaller_steps} (parameters are those of step {kept})")),
         };
         TrainError::NonFinite { step, loss, place, kept, advice }
     }
@@ -53,7 +53,7 @@ pub(super) fn first_non_finite(
     executor: &mut dyn Executor,
     fed: &Fed,
     mut inputs: impl FnMut(usize, usize) -> Result<Inputs, TrainError>,
-) -> Result<Place, TrainError> {
+) -> Result<Location, TrainError> {
     let parameter = non_finite_parameter(planned, executor)?;
     let mut first = 0;
     for (i, &program) in planned.plan.schedule.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(super) fn first_non_finite(
                 let shape = Shape::from(value.desc.shape.get(1..).unwrap_or_default());
                 let numel = shape.numel().max(1);
                 let (sample, at) = (first + at / numel, fed::place(&shape, at % numel));
-                return Ok(Place::Data { found, input: name.clone(), sample, at });
+                return Ok(Location::Data { found, input: name.clone(), sample, at });
             }
         }
         first += planned.plan.micro_batches[i];
@@ -83,22 +83,22 @@ pub(super) fn first_non_finite(
             place.is_none()
         })?;
         if let Some(place) = place {
-            return Ok(Place::Layer(place));
+            return Ok(Location::Layer(place));
         }
     }
-    Ok(parameter.unwrap_or_else(|| Place::Layer("not in any layer's output when computed again".to_owned())))
+    Ok(parameter.unwrap_or_else(|| Location::Layer("not in any layer's output when computed again".to_owned())))
 }
 
 /// The first parameter that is not finite: an update was too large though its loss was finite.
 pub(super) fn non_finite_parameter(
     planned: &Planned,
     executor: &mut dyn Executor,
-) -> Result<Option<Place>, TrainError> {
+) -> Result<Option<Location>, TrainError> {
     for parameter in planned.plan.persistent.iter().filter(|p| p.role == Role::Parameter) {
         let mut found = None;
         executor.read_pieces(&parameter.name, &mut |piece| found = found.or_else(|| non_finite(piece)))?;
         if let Some((found, _)) = found {
-            return Ok(Some(Place::Parameter { found, name: parameter.name.clone() }));
+            return Ok(Some(Location::Parameter { found, name: parameter.name.clone() }));
         }
     }
     Ok(None)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::loss::{Further, Loss};
+use super::loss::{ExtraInput, Loss};
 use crate::data::{Targets, shown_label};
 use crate::error::{DataError, GraphError, OpError};
 use crate::ops::accuracy::Accuracy;
@@ -99,7 +99,7 @@ struct Term<'a> {
     to_logits: Vec<Arc<dyn Op>>,
     op: Arc<dyn Op>,
     descs: Vec<TensorDesc>,
-    further: Vec<Vec<f64>>,
+    extra: Vec<Vec<f64>>,
     sum: f64,
     weight: f64,
 }
@@ -109,19 +109,19 @@ impl<'a> Tally<'a> {
     pub(super) fn new(loss: &'a Loss, output: &Shape) -> Result<Self, GraphError> {
         let prediction: Shape = std::iter::once(1).chain(output.iter().copied()).collect::<Vec<_>>().into();
         let term = |(factor, loss): (f32, &'a Loss)| {
-            let (op, further) = loss.op();
+            let (op, extra) = loss.op();
             let (target, input) = loss.shapes(&prediction);
             let mut descs = vec![TensorDesc::f32(input), target];
-            let further = further.into_iter().map(|Further { values, .. }| {
+            let extra = extra.into_iter().map(|ExtraInput { values, .. }| {
                 // Sums are divided at the end.
                 let values: Vec<f64> = values.into_iter().map(f64::from).collect();
                 if values.is_empty() { vec![1.0] } else { values }
             });
-            let further: Vec<_> = further.collect();
-            descs.extend(further.iter().map(|values| TensorDesc::f32([values.len()])));
+            let extra: Vec<_> = extra.collect();
+            descs.extend(extra.iter().map(|values| TensorDesc::f32([values.len()])));
             op.outputs(&descs)?;
             let (factor, to_logits) = (f64::from(factor), loss.to_logits());
-            Ok(Term { loss, factor, to_logits, op, descs, further, sum: 0.0, weight: 0.0 })
+            Ok(Term { loss, factor, to_logits, op, descs, extra, sum: 0.0, weight: 0.0 })
         };
         let terms = loss.terms().into_iter().map(term).collect::<Result<_, _>>();
         let terms = terms.map_err(|source: OpError| GraphError::Op { node: "loss".to_owned(), source })?;
@@ -196,7 +196,7 @@ impl Term<'_> {
         };
         let logits = logits(&self.to_logits, &self.descs[0], prediction);
         let inputs = [Input::Real(&logits), target].into_iter();
-        let inputs = inputs.chain(self.further.iter().map(|values| Input::Real(values))).collect();
+        let inputs = inputs.chain(self.extra.iter().map(|values| Input::Real(values))).collect();
         self.sum += run(&*self.op, &self.descs, inputs);
         self.weight += weight.unwrap_or(1.0);
     }

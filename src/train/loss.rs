@@ -200,7 +200,7 @@ impl fmt::Display for Loss {
 
 /// What a loss takes besides prediction and target, the same at every step or not.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Further {
+pub(super) struct ExtraInput {
     name: &'static str,
     /// Its contents; none where each step has its own: one over the sum of its labels' weights.
     pub(super) values: Vec<f32>,
@@ -260,19 +260,20 @@ impl Loss {
     }
 
     /// The op of one loss, and what it takes besides prediction and target.
-    pub(super) fn op(&self) -> (Arc<dyn Op>, Vec<Further>) {
-        let weights = |name, values: &Vec<f32>| (!values.is_empty()).then(|| Further { name, values: values.clone() });
+    pub(super) fn op(&self) -> (Arc<dyn Op>, Vec<ExtraInput>) {
+        let weights =
+            |name, values: &Vec<f32>| (!values.is_empty()).then(|| ExtraInput { name, values: values.clone() });
         let class_weights = |values: &Vec<f32>| weights("class_weights", values);
         match self {
             Loss::CrossEntropy { label_smoothing, ignore_index, class_weights: values, .. } => {
                 let (label_smoothing, weighted) = (*label_smoothing, !values.is_empty());
                 let ignore_index = ignore_index.and_then(label_bits);
                 let normalized = weighted || ignore_index.is_some();
-                let normalizer = normalized.then(|| Further { name: "normalizer", values: Vec::new() });
+                let normalizer = normalized.then(|| ExtraInput { name: "normalizer", values: Vec::new() });
                 let scale = weight_scale(values);
                 let values = values.iter().map(|&weight| scaled(weight, scale)).collect();
-                let further = normalizer.into_iter().chain(class_weights(&values)).collect();
-                (Arc::new(CrossEntropy { label_smoothing, ignore_index, normalized, weighted }), further)
+                let extra = normalizer.into_iter().chain(class_weights(&values)).collect();
+                (Arc::new(CrossEntropy { label_smoothing, ignore_index, normalized, weighted }), extra)
             }
             Loss::SoftCrossEntropy { label_smoothing, class_weights: values, .. } => {
                 let op = SoftCrossEntropy { label_smoothing: *label_smoothing, weighted: !values.is_empty() };
@@ -371,19 +372,19 @@ impl Loss {
         let terms = self.terms();
         let mut sum: Option<ValueId> = None;
         for (i, &(factor, loss)) in terms.iter().enumerate() {
-            let (op, further) = loss.op();
+            let (op, extra) = loss.op();
             let named = |source| GraphError::Op { node: "loss".to_owned(), source };
             let mut logits = prediction;
             for op in loss.to_logits() {
                 logits = Builder::apply(graph, op, &[logits]).map_err(named)?[0];
             }
             let mut inputs = vec![logits, target];
-            for Further { name, values } in &further {
+            for ExtraInput { name, values } in &extra {
                 inputs.push(graph.input(input_name(name, i), TensorDesc::f32([values.len().max(1)])));
             }
             let value = Builder::apply(graph, op, &inputs).map_err(named)?[0];
             // What is divided by the whole step's weight counts in full.
-            let share = if further.iter().any(|further| further.values.is_empty()) { 1.0 } else { share };
+            let share = if extra.iter().any(|extra| extra.values.is_empty()) { 1.0 } else { share };
             if let Loss::Sum { .. } = self {
                 let value = graph.apply(Scale { factor: factor * share }, &[value])?;
                 sum = Some(match sum {
@@ -415,7 +416,7 @@ impl Loss {
     pub(super) fn inputs(&self, targets: &Targets, indices: &[usize]) -> Vec<(String, Vec<f32>)> {
         let mut inputs = Vec::new();
         for (i, (_, loss)) in self.terms().into_iter().enumerate() {
-            for Further { name, mut values } in loss.op().1 {
+            for ExtraInput { name, mut values } in loss.op().1 {
                 if values.is_empty() {
                     let weight = loss.weight_of(&mut labels_of(targets, indices)).unwrap_or(1.0);
                     // Where no label counts, nothing is divided by nothing.
@@ -445,7 +446,7 @@ fn scaled(weight: f32, scale: f64) -> f32 {
     (f64::from(weight) * scale) as f32
 }
 
-/// `loss.normalizer`, for a further term of a sum `loss.normalizer.1`.
+/// `loss.normalizer`, for an extra term of a sum `loss.normalizer.1`.
 fn input_name(name: &str, term: usize) -> String {
     if term == 0 { format!("loss.{name}") } else { format!("loss.{name}.{term}") }
 }

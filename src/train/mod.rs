@@ -24,7 +24,7 @@ mod tune;
 mod weights;
 
 pub use advice::warnings;
-pub use calibrate::{Calibration, Extent, OpFit, calibrate};
+pub use calibrate::{Calibration, Effort, OpFit, calibrate};
 pub use explore::{MOST_SAMPLES, max_batch, max_length, sweep};
 pub use fed::check_data;
 pub use groups::Group;

@@ -10,7 +10,7 @@ use crate::data::TARGET;
 use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Mode, Model, Statistics};
-use crate::ops::Stash;
+use crate::ops::SavedActivations;
 use crate::plan::{self, Limits, Planned, Request, Source};
 
 /// Name of the metric that counts positions predicted right.
@@ -51,14 +51,14 @@ impl<'a> ModelSource<'a> {
 }
 
 impl Source for ModelSource<'_> {
-    fn graph(&self, pass: Pass, samples: usize, batch: usize, stash: Stash) -> Result<Graph, GraphError> {
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, saved: SavedActivations) -> Result<Graph, GraphError> {
         let evaluates = pass == Pass::Evaluate || self.purpose == Purpose::Evaluation;
         let mode = if evaluates { Mode::Evaluate } else { Mode::Train(self.statistics) };
-        let Built { mut graph, output, carries, .. } = self.model.build_part(samples, batch, mode)?;
+        let Built { mut graph, output, buffer_updates, .. } = self.model.build_part(samples, batch, mode)?;
         if evaluates {
             graph.mark_output(output);
-            autodiff::carry_rows(&mut graph, &carries)?;
-            autodiff::compact(&mut graph)?;
+            autodiff::update_buffer_rows(&mut graph, &buffer_updates)?;
+            autodiff::compressed(&mut graph)?;
             return Ok(graph);
         }
         graph.set_scope("loss");
@@ -74,8 +74,8 @@ impl Source for ModelSource<'_> {
             clip_norm: self.clip_norm,
             pass,
             weight,
-            stash,
-            carries: &carries,
+            saved,
+            buffer_updates: &buffer_updates,
         };
         autodiff::joint(graph, loss, &metrics, &training)
     }

@@ -8,7 +8,7 @@ use super::source::{ModelSource, Purpose};
 use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Phase, Role};
 use crate::nn::{LayerInfo, Mode, Model, sample_shape, thousands};
-use crate::ops::Stash;
+use crate::ops::SavedActivations;
 use crate::plan::{Source, format_bytes};
 use crate::tensor::{Shape, ValueId};
 
@@ -64,7 +64,7 @@ pub fn summary(model: impl Into<Model>, config: &Config) -> Result<Summary, Trai
     let model = model.into();
     let source = ModelSource::new(&model, config, Purpose::Training)?;
     let batch = config.batch;
-    let graph_of = |samples| source.graph(Pass::Only, samples, samples, Stash::Full);
+    let graph_of = |samples| source.graph(Pass::Only, samples, samples, SavedActivations::Full);
     // What kernels cannot count in one piece is computed from what they can.
     let mut samples = batch;
     let graph = loop {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use bytemuck::bytes_of;
 
 use super::advice::warnings;
-use super::diagnose::{self, Place};
+use super::diagnose::{self, Location};
 use super::fed::Fed;
 use super::groups::Rules;
 use super::machine::Machine;
@@ -50,7 +50,7 @@ pub struct Trainer {
     batch: Batch,
     /// Whether the device has no memory of its own.
     unified_memory: bool,
-    /// Where the costs come from that the plan reckons with.
+    /// Where the costs come from that the plan counts on.
     profile: Option<PathBuf>,
     /// Of the process, before anything that the plan names existed.
     base_bytes: Option<u64>,
@@ -422,15 +422,15 @@ impl Trainer {
         });
         match place {
             // Within the batch, it is the place in the data that helps.
-            Ok(Place::Data { found, input, sample, at }) => {
+            Ok(Location::Data { found, input, sample, at }) => {
                 let sample = indices.get(sample).copied().unwrap_or(sample);
-                Place::Data { found, input, sample, at }.error(step, step - 1, loss)
+                Location::Data { found, input, sample, at }.error(step, step - 1, loss)
             }
             Ok(place) => place.error(step, step - 1, loss),
             // That training cannot go on is to be known even so.
             Err(
                 TrainError::Device(DeviceError::HostMemory(error)) | TrainError::Data(DataError::HostMemory(error)),
-            ) => Place::Layer(format!("not known ({error})")).error(step, step - 1, loss),
+            ) => Location::Layer(format!("not known ({error})")).error(step, step - 1, loss),
             Err(error) => error,
         }
     }

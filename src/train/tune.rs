@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::device::Device;
 use crate::error::{GraphError, TrainError};
-use crate::exec::measure::{Effort, Stopwatch};
+use crate::exec::measure::{Stopwatch, Timing};
 use crate::graph::{Graph, Pass};
 use crate::nn::{Conv2d, Sequential};
 use crate::ops::Target;
@@ -38,7 +38,7 @@ pub struct Tuned {
 /// Measures the tiles of the device's own family on some products of each class.
 pub(super) fn tune(device: &Device) -> Result<Vec<Tuned>, TrainError> {
     let usual = Target { tiles: Tiles::NONE, ..device.target() };
-    let watch = Stopwatch::new(device, Effort { rounds: 5, ..Effort::default() })?;
+    let watch = Stopwatch::new(device, Timing { rounds: 5, ..Timing::default() })?;
     let candidates = usual.family.tiles();
     let graphs = graphs()?;
     let mut classes_of = Vec::new();

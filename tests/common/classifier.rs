@@ -10,7 +10,7 @@ use tightfit::graph::{Graph, Pass, Role};
 use tightfit::nn::{Mode, Model, Statistics};
 use tightfit::ops::cross_entropy::CrossEntropy;
 use tightfit::ops::sgd::Sgd;
-use tightfit::ops::{Stash, UpdateRule};
+use tightfit::ops::{SavedActivations, UpdateRule};
 use tightfit::plan::{CostModel, Levers, Limits, Planned, Request, Source, plan};
 use tightfit::tensor::TensorDesc;
 
@@ -18,9 +18,9 @@ use tightfit::tensor::TensorDesc;
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     /// In which form forward values are kept, whichever the planner asks for.
-    pub stash: Stash,
+    pub saved: SavedActivations,
     /// Whether elementwise nodes are joined with what they follow.
-    pub chains: bool,
+    pub fused: bool,
     /// Where batch normalization has its statistics from.
     pub statistics: Statistics,
 }
@@ -32,15 +32,15 @@ pub struct Classifier {
 }
 
 impl Source for Classifier {
-    fn graph(&self, pass: Pass, samples: usize, batch: usize, _stash: Stash) -> Result<Graph, GraphError> {
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, _saved: SavedActivations) -> Result<Graph, GraphError> {
         let built = self.model.build_part(samples, batch, Mode::Train(self.form.statistics))?;
         let mut graph = built.graph;
         let labels = graph.input("labels", TensorDesc::u32([samples]));
         let loss = graph.apply(CrossEntropy::default(), &[built.output, labels])?;
         let weight = samples as f32 / batch as f32;
         let (groups, group_of) = (std::slice::from_ref(&self.rule), &BTreeMap::new());
-        let (stash, carries) = (self.form.stash, &built.carries[..]);
-        let training = Training { groups, group_of, clip_norm: None, pass, weight, stash, carries };
+        let (saved, buffer_updates) = (self.form.saved, &built.buffer_updates[..]);
+        let training = Training { groups, group_of, clip_norm: None, pass, weight, saved, buffer_updates };
         autodiff::joint(graph, loss, &[], &training)
     }
 }
@@ -51,7 +51,7 @@ pub fn classifier(model: &Model, form: Form) -> Classifier {
 
 pub fn planned(model: &Model, form: Form, batch: usize, micro_batches: usize, limits: Limits) -> Planned {
     let costs = CostModel::default();
-    let levers = Levers { compact: false, chains: form.chains, ..Levers::default() };
+    let levers = Levers { compression: false, fusion: form.fused, ..Levers::default() };
     let request = Request { batch, budget_bytes: None, micro_batches: Some(micro_batches), levers, limits, costs };
     plan(&classifier(model, form), &request).unwrap()
 }

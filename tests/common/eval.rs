@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node, Phase};
-use tightfit::ops::{Backward, Call, Input, Op, Output, Real, Stash};
+use tightfit::ops::{Backward, Call, Input, Op, Output, Real, SavedActivations};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
 
 /// What twins compute in.
@@ -141,10 +141,10 @@ pub struct Mini {
 impl Mini {
     /// `given`: which outputs get a gradient; `wanted`: which inputs need one.
     pub fn new(op: &Arc<dyn Op>, inputs: &[TensorDesc], given: &[bool], wanted: &[bool]) -> Result<Mini, OpError> {
-        Mini::with_stash(op, inputs, given, wanted, Stash::Full)
+        Mini::with_saved(op, inputs, given, wanted, SavedActivations::Full)
     }
 
-    /// One for each form in which the op can keep forward values: the full one first, then the compact one if it differs.
+    /// One for each form in which the op can keep forward values: the full one first, then the compressed one if it differs.
     pub fn variants(
         op: &Arc<dyn Op>,
         inputs: &[TensorDesc],
@@ -152,19 +152,19 @@ impl Mini {
         wanted: &[bool],
     ) -> Result<Vec<Mini>, OpError> {
         let full = Mini::new(op, inputs, given, wanted)?;
-        let compact = Mini::with_stash(op, inputs, given, wanted, Stash::Compact)?;
-        let is_other = full.graph.hash() != compact.graph.hash();
-        Ok(std::iter::once(full).chain(is_other.then_some(compact)).collect())
+        let compressed = Mini::with_saved(op, inputs, given, wanted, SavedActivations::Compressed)?;
+        let is_other = full.graph.hash() != compressed.graph.hash();
+        Ok(std::iter::once(full).chain(is_other.then_some(compressed)).collect())
     }
 
-    fn with_stash(
+    fn with_saved(
         op: &Arc<dyn Op>,
         inputs: &[TensorDesc],
         given: &[bool],
         wanted: &[bool],
-        stash: Stash,
+        saved: SavedActivations,
     ) -> Result<Mini, OpError> {
-        let op = &op.compact().filter(|_| stash == Stash::Compact).unwrap_or_else(|| op.clone());
+        let op = &op.compressed().filter(|_| saved == SavedActivations::Compressed).unwrap_or_else(|| op.clone());
         let mut graph = Graph::new();
         let inputs: Vec<_> =
             inputs.iter().enumerate().map(|(i, d)| graph.input(format!("input{i}"), d.clone())).collect();
@@ -185,7 +185,7 @@ impl Mini {
                 outputs: &outputs,
                 grad_outputs: &grad_outputs,
                 wanted,
-                stash,
+                saved,
                 kept: &kept,
             };
             grad_inputs = op.backward(&mut graph, &forward)?;

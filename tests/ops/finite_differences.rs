@@ -54,8 +54,8 @@ fn check_case(report: &mut Report, op: &str, case: &Case) -> bool {
             return false;
         }
     };
-    if let [full, compact] = &variants[..] {
-        check_same_bits(report, op, case, full, compact);
+    if let [full, compressed] = &variants[..] {
+        check_same_bits(report, op, case, full, compressed);
     }
     let mini = &variants[0];
     let inputs: Vec<Buf<f64>> = fill::inputs(op, case);
@@ -114,7 +114,7 @@ fn check_case(report: &mut Report, op: &str, case: &Case) -> bool {
 }
 
 /// What forward keeps in a smaller form must give the same gradients, bit for bit.
-fn check_same_bits(report: &mut Report, op: &str, case: &Case, full: &Mini, compact: &Mini) {
+fn check_same_bits(report: &mut Report, op: &str, case: &Case, full: &Mini, compressed: &Mini) {
     let inputs: Vec<Buf<f32>> = fill::inputs(op, case);
     let gradients = |mini: &Mini| {
         let draw = |grad: Option<Buf<f64>>| {
@@ -125,7 +125,7 @@ fn check_same_bits(report: &mut Report, op: &str, case: &Case, full: &Mini, comp
         let bits = |id: &tightfit::tensor::ValueId| values[id.index()].as_ref().expect("computed").to_bytes();
         mini.grad_inputs.iter().flatten().map(bits).collect::<Vec<_>>()
     };
-    report.require(gradients(full) == gradients(compact), format!("{}: compact gradients differ", case.name));
+    report.require(gradients(full) == gradients(compressed), format!("{}: compressed gradients differ", case.name));
 }
 
 /// Wanting fewer gradients must not change the one that is left.

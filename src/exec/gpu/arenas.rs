@@ -3,7 +3,7 @@
 use super::invalid;
 use crate::device::{Buffer, Device};
 use crate::error::DeviceError;
-use crate::plan::{ArenaRole, Place, Plan};
+use crate::plan::{Allocation, ArenaRole, Plan};
 
 /// An arena of the plan.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(super) fn clear(device: &Device, arenas: &[Arena]) -> Result<(), DeviceError
 }
 
 /// The buffer of a place on the device.
-pub(in crate::exec) fn buffer(arenas: &[Arena], place: Place) -> Result<&Buffer, DeviceError> {
+pub(in crate::exec) fn buffer(arenas: &[Arena], place: Allocation) -> Result<&Buffer, DeviceError> {
     match arenas.get(place.arena as usize) {
         Some(Arena::Device(buffer)) => Ok(buffer),
         _ => Err(invalid(format!("{place:?} is not on the device"))),
@@ -62,7 +62,7 @@ pub(in crate::exec) fn buffer(arenas: &[Arena], place: Place) -> Result<&Buffer,
 }
 
 /// The first `size` bytes of a place in the host tier.
-pub(super) fn host_bytes(arenas: &mut [Arena], place: Place, size: usize) -> Result<&mut [u8], DeviceError> {
+pub(super) fn host_bytes(arenas: &mut [Arena], place: Allocation, size: usize) -> Result<&mut [u8], DeviceError> {
     match arenas.get_mut(place.arena as usize) {
         Some(Arena::Host(bytes)) => Ok(&mut bytes[place.offset_bytes as usize..][..size]),
         _ => Err(invalid(format!("{place:?} is not in the host tier"))),

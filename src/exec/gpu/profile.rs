@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::slice::Chunks;
 
 use super::super::launch::Launch;
-use super::super::measure::{Effort, Stopwatch};
+use super::super::measure::{Stopwatch, Timing};
 use super::super::prepared::{Prepared, Step};
 use super::super::profile::NodeTime;
 use super::{Executor, GpuExecutor};
@@ -43,7 +43,7 @@ impl GpuExecutor {
     pub(super) fn profile_by_stopwatch(&mut self, program: usize, read: &[&str]) -> Result<Vec<NodeTime>, DeviceError> {
         self.launch(program, read)?;
         let prepared = self.program(program)?;
-        let times = Stopwatch::new(&self.device, Effort::default())?.node_times(&[&prepared.graph])?.swap_remove(0);
+        let times = Stopwatch::new(&self.device, Timing::default())?.node_times(&[&prepared.graph])?.swap_remove(0);
         let times: HashMap<_, _> = times.into_iter().collect();
         let nodes = prepared.steps.iter().filter_map(|step| match step {
             Step::Dispatch { node, .. } => {

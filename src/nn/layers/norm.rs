@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::linear::yes;
 use super::{Init, Module, Scope};
 use crate::error::GraphError;
-use crate::graph::Carry;
+use crate::graph::BufferUpdate;
 use crate::nn::Statistics;
 use crate::ops::relu::Relu;
 use crate::ops::scale::Scale;
@@ -271,8 +271,14 @@ impl BatchNorm {
                 unbiased = 1.0;
             }
             let momentum = self.momentum;
-            scope.carry(Carry { buffer: running_mean, value: mean, momentum, factor: 1.0, rows: None });
-            scope.carry(Carry { buffer: running_var, value: var, momentum, factor: unbiased, rows: None });
+            scope.update_buffer(BufferUpdate { buffer: running_mean, value: mean, momentum, factor: 1.0, rows: None });
+            scope.update_buffer(BufferUpdate {
+                buffer: running_var,
+                value: var,
+                momentum,
+                factor: unbiased,
+                rows: None,
+            });
         }
         Ok(output)
     }

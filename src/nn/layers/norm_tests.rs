@@ -36,27 +36,27 @@ fn batch_norm_follows_the_mode() {
     let ops = |model: &Model, samples: usize, batch: usize, mode: Mode| {
         let built = model.build_part(samples, batch, mode).expect("builds");
         let ops: Vec<_> = built.graph.nodes().iter().map(|node| node.op.name()).collect();
-        (ops.join(" "), built.carries)
+        (ops.join(" "), built.buffer_updates)
     };
     let model = Model::from(Sequential::new("m", [3, 2]).push(BatchNorm::new().momentum(0.2)));
-    let (exact, carries) = ops(&model, 4, 4, Mode::Train(Statistics::Exact));
+    let (exact, buffer_updates) = ops(&model, 4, 4, Mode::Train(Statistics::Exact));
     assert_eq!(exact, "batch_norm");
-    let figures: Vec<_> = carries.iter().map(|carry| (carry.momentum, carry.factor)).collect();
+    let figures: Vec<_> = buffer_updates.iter().map(|update| (update.momentum, update.factor)).collect();
     assert_eq!(figures, [(0.2, 1.0), (0.2, 8.0 / 7.0)]);
     assert_eq!(ops(&model, 4, 4, Mode::Train(Statistics::Ghost)).0, "batch_norm");
-    let (part, carries) = ops(&model, 2, 4, Mode::Train(Statistics::Ghost));
+    let (part, buffer_updates) = ops(&model, 2, 4, Mode::Train(Statistics::Ghost));
     assert_eq!(part, "batch_norm scale");
-    assert!(carries.iter().all(|carry| carry.factor == 1.0));
+    assert!(buffer_updates.iter().all(|update| update.factor == 1.0));
     for mode in [Mode::Train(Statistics::Frozen), Mode::Evaluate] {
-        let (given, carries) = ops(&model, 4, 4, mode);
+        let (given, buffer_updates) = ops(&model, 4, 4, mode);
         assert_eq!(given, "batch_norm_eval");
-        assert!(carries.is_empty());
+        assert!(buffer_updates.is_empty());
     }
     let untracked = Model::from(Sequential::new("m", [3]).push(BatchNorm::new().track_running_stats(false).relu(true)));
     assert_eq!(ops(&untracked, 4, 4, Mode::Evaluate).0, "batch_norm");
     assert_eq!(ops(&untracked, 1, 1, Mode::Evaluate).0, "group_norm relu");
-    let (untracked, carries) = ops(&untracked, 4, 4, Mode::Train(Statistics::Frozen));
-    assert!(untracked == "batch_norm" && carries.is_empty());
+    let (untracked, buffer_updates) = ops(&untracked, 4, 4, Mode::Train(Statistics::Frozen));
+    assert!(untracked == "batch_norm" && buffer_updates.is_empty());
 }
 
 #[test]

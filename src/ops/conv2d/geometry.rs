@@ -6,7 +6,7 @@ use super::super::gemm::{Product, Split, Tiling, reduce};
 use super::super::{Dispatch, Slot};
 use super::Conv2d;
 use super::direct::Direct;
-use super::lots::Lots;
+use super::batch_tiles::BatchTiles;
 use super::winograd::Winograd;
 use crate::shader::{ProductKind, Target};
 
@@ -181,7 +181,7 @@ impl Geometry {
     /// them, so there is padding at each, and so there is where the image is packed likewise; otherwise only at the end of a row.
     fn padded_channels(&self, gather: Gather) -> usize {
         let (_, channels) = self.rows_and_channels(gather);
-        let is_padded = self.has_phases(gather) || Lots::new(self, gather).is_packed();
+        let is_padded = self.has_phases(gather) || BatchTiles::new(self, gather).is_packed();
         if is_padded { channels.next_multiple_of(4) } else { channels }
     }
 
@@ -200,11 +200,11 @@ impl Geometry {
 
     /// Bytes of the workspaces of forward or grad_input.
     pub(in crate::ops) fn workspaces(&self, gather: Gather) -> Vec<u64> {
-        let lots = Lots::new(self, gather).workspaces();
-        self.workspaces_beside(gather, self.packed_bytes(gather).into_iter().chain(lots.into_iter().flatten()))
+        let batch_tiles = BatchTiles::new(self, gather).workspaces();
+        self.workspaces_beside(gather, self.packed_bytes(gather).into_iter().chain(batch_tiles.into_iter().flatten()))
     }
 
-    /// What products at points need, if they are made, and the other kernels, `plain`: those run where code must be short.
+    /// What Winograd products need, if they are made, and the other kernels, `plain`: those run where code must be short.
     fn workspaces_beside(&self, gather: Gather, plain: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut workspaces = Winograd::new(self, gather).map_or(Vec::new(), |winograd| winograd.workspaces());
         for (i, size_bytes) in plain.into_iter().enumerate() {
@@ -216,7 +216,7 @@ impl Geometry {
         workspaces
     }
 
-    /// Products at points, if they are made on this target: their unrolled transforms are long code.
+    /// Winograd products, if they are made on this target: their unrolled transforms are long code.
     fn winograd(&self, gather: Gather, target: &Target) -> Option<Winograd> {
         Winograd::new(self, gather).filter(|_| !target.short_code)
     }
@@ -295,29 +295,29 @@ impl Geometry {
         let mut dispatches = Vec::new();
         let mut workspaces = (0..).map(Slot::Workspace);
         let mut workspace = |wanted: bool, otherwise| if wanted { workspaces.next() } else { None }.unwrap_or(otherwise);
-        let lots = Lots::new(self, gather);
+        let batch_tiles = BatchTiles::new(self, gather);
         let [a, b, c] = [bindings[0], bindings[1], bindings[2]];
         bindings[0] = workspace(self.packed_bytes(gather).is_some(), a);
-        bindings[1] = workspace(lots.is_packed(), b);
-        bindings[2] = workspace(lots.is_staged(), c);
+        bindings[1] = workspace(batch_tiles.is_packed(), b);
+        bindings[2] = workspace(batch_tiles.is_staged(), c);
         if bindings[0] != a {
             dispatches.push(self.pack(gather, a));
         }
         // The single tap of four pixels side by side is four pixels side by side.
         let is_aligned = self.taps() == 1 && self.padding == (0, 0) && phase == [source.0, source.1];
-        let has_vectors = (lots.is_staged() || !has_phases) && (phase[0] * phase[1]).is_multiple_of(4);
+        let has_vectors = (batch_tiles.is_staged() || !has_phases) && (phase[0] * phase[1]).is_multiple_of(4);
         let flags = [
             ("FLAT", is_flat),
-            ("C_TAIL", has_phases && !lots.is_packed() && !channels.is_multiple_of(4)),
-            ("VEC_B", lots.is_packed() || is_aligned && (source.0 * source.1).is_multiple_of(4)),
+            ("C_TAIL", has_phases && !batch_tiles.is_packed() && !channels.is_multiple_of(4)),
+            ("VEC_B", batch_tiles.is_packed() || is_aligned && (source.0 * source.1).is_multiple_of(4)),
             ("BY_ELEMENT", !has_vectors),
             ("PHASES", has_phases),
-            ("PACKED", lots.is_packed()),
-            ("STAGED", lots.is_staged()),
+            ("PACKED", batch_tiles.is_packed()),
+            ("STAGED", batch_tiles.is_staged()),
         ];
         let step = |stride: usize, dilation: usize| (stride / gcd(stride, dilation)) as u32;
-        for first in (0..self.samples).step_by(lots.samples) {
-            let samples = lots.samples.min(self.samples - first);
+        for first in (0..self.samples).step_by(batch_tiles.samples) {
+            let samples = batch_tiles.samples.min(self.samples - first);
             let columns = samples * phase[0] * phase[1];
             let params = Params {
                 phases: phases.map(|n| n as u32),
@@ -339,9 +339,9 @@ impl Geometry {
                     .constant("TAP_STEP_H", step(self.stride.0, self.dilation.0))
                     .constant("TAP_STEP_W", step(self.stride.1, self.dilation.1));
             }
-            dispatches.extend(lots.pack(first, samples, b, bindings[1]));
+            dispatches.extend(batch_tiles.pack(first, samples, b, bindings[1]));
             dispatches.push(tiling.apply(self.strides(dispatch), rows, columns, depth));
-            dispatches.extend(lots.interleave(first, samples, bindings[2], c));
+            dispatches.extend(batch_tiles.interleave(first, samples, bindings[2], c));
         }
         dispatches
     }

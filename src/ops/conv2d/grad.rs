@@ -45,7 +45,7 @@ impl Op for Conv2dGradInput {
         Ok(vec![TensorDesc::f32([inputs[1].shape[0], channels, self.height, self.width])])
     }
 
-    fn takes_links(&self) -> bool {
+    fn takes_epilogue(&self) -> bool {
         true
     }
 

@@ -3,7 +3,7 @@
 mod direct;
 mod geometry;
 mod grad;
-mod lots;
+mod batch_tiles;
 mod twin;
 mod winograd;
 
@@ -35,11 +35,11 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// | output | `[N, O, H', W']` with `H' = (H + 2 · padding − dilation · (KH − 1) − 1) / stride + 1`, `W'` likewise |
 ///
 /// **Saved for backward:** input where weight wants a gradient, weight where input wants one, and with `relu` the output
-/// (compact, a bit for each of its elements unless the output is kept anyway). **In place:** no.
+/// (compressed, a bit for each of its elements unless the output is kept anyway). **In place:** no.
 /// **Workspaces:** the weights once more, in the order in which the kernel reads them; for the gradient of weight the parts
-/// of a split sum. Kernels of 3 by 3 with stride 1 and 16 or more channels on both sides are products at points (Winograd,
+/// of a split sum. Kernels of 3 by 3 with stride 1 and 16 or more channels on both sides are Winograd products (
 /// F(4x4, 3x3)), with weights and images at those points, a part at a time.
-/// **Numerics:** sums in f32, in an order that depends on the shapes only. Products at points err twice as much as plain sums,
+/// **Numerics:** sums in f32, in an order that depends on the shapes only. Winograd products err twice as much as plain sums,
 /// and a pixel that is not finite makes all outputs of its 4 by 4 tile NaN. NaN passes `relu`.
 ///
 /// # Errors
@@ -196,7 +196,7 @@ impl Op for Conv2d {
         Ok(grads)
     }
 
-    fn takes_links(&self) -> bool {
+    fn takes_epilogue(&self) -> bool {
         true
     }
 
@@ -267,15 +267,15 @@ pub fn cases() -> Vec<Case> {
         // Around the tiles, several tiles, vectors and none.
         case("channels36to65", same, [2, 36, 8, 9], [65, 36, 3, 3]),
         case("channels36to64", same, [2, 36, 8, 9], [64, 36, 3, 3]),
-        // Products at points: tiles in a row of four, and not; whole tiles, and not; several lots of tiles, which begin within a
+        // Winograd products: tiles in a row of four, and not; whole tiles, and not; several batch tiles, which begin within a
         // sample, and of weights.
-        case("points_rows", same, [1, 16, 12, 16], [20, 16, 3, 3]),
-        case("points_rows_no_padding", plain, [2, 20, 7, 20], [16, 20, 3, 3]),
-        case("points_rows_pad2", Conv2d { padding: (2, 2), relu: true, ..Conv2d::default() }, [1, 16, 6, 28], [16, 16, 3, 3]),
-        case("points_pad1x2", Conv2d { padding: (1, 2), ..plain }, [3, 16, 5, 8], [24, 16, 3, 3]),
-        case("points_lots", same, [7, 16, 9, 16], [16, 16, 3, 3]),
-        case("points_lots_odd", same, [8, 16, 9, 11], [16, 16, 3, 3]),
-        case("points_lots_blocks", same, [3, 1156, 4, 4], [128, 1156, 3, 3]),
+        case("winograd_rows", same, [1, 16, 12, 16], [20, 16, 3, 3]),
+        case("winograd_rows_no_padding", plain, [2, 20, 7, 20], [16, 20, 3, 3]),
+        case("winograd_rows_pad2", Conv2d { padding: (2, 2), relu: true, ..Conv2d::default() }, [1, 16, 6, 28], [16, 16, 3, 3]),
+        case("winograd_pad1x2", Conv2d { padding: (1, 2), ..plain }, [3, 16, 5, 8], [24, 16, 3, 3]),
+        case("winograd_tiles", same, [7, 16, 9, 16], [16, 16, 3, 3]),
+        case("winograd_tiles_odd", same, [8, 16, 9, 11], [16, 16, 3, 3]),
+        case("winograd_tiles_blocks", same, [3, 1156, 4, 4], [128, 1156, 3, 3]),
         case("channels42to63", same, [2, 42, 9, 7], [63, 42, 3, 3]),
         case("channels4to33", Conv2d::default(), [3, 4, 13, 11], [33, 4, 3, 3]),
         case("groups3_wide", groups(same, 3), [2, 15, 7, 12], [24, 5, 3, 3]),
@@ -312,15 +312,15 @@ pub fn cases() -> Vec<Case> {
         case("stride2_dilation4", common, [1, 3, 13, 12], [4, 3, 2, 3]),
         case("stride_beyond_input", Conv2d { stride: (9, 7), ..same }, [2, 3, 5, 6], [4, 3, 3, 3]),
         case("stride2_channels36to33", stride2, [2, 36, 13, 11], [33, 36, 3, 3]),
-        // The same with parts of whole vectors, which are put together afterwards; several lots of samples.
+        // The same with parts of whole vectors, which are put together afterwards; several batch tiles.
         case("stride2_vectors", stride2, [2, 5, 10, 16], [9, 5, 3, 3]),
         case("kernel1x1_stride2_vectors", stride2_no_bias, [2, 6, 4, 8], [5, 6, 1, 1]),
         case("groups2_stride3x4_vectors", groups(Conv2d { stride: (3, 4), ..same }, 2), [2, 18, 9, 16], [18, 9, 2, 3]),
-        case("stride2_lots", stride2_no_bias, [3, 2, 512, 512], [3, 2, 2, 2]),
-        // Pixels with their channels side by side; several lots of samples.
+        case("stride2_tiles", stride2_no_bias, [3, 2, 512, 512], [3, 2, 2, 2]),
+        // Pixels with their channels side by side; several batch tiles.
         case("packed_5x5", Conv2d { padding: (2, 1), ..Conv2d::default() }, [2, 10, 7, 9], [11, 10, 5, 5]),
         case("packed_groups2_dilation2", groups(dilated, 2), [2, 24, 9, 8], [18, 12, 3, 3]),
-        case("packed_lots", Conv2d { stride: (3, 3), padding: (2, 2), ..plain }, [5, 9, 193, 191], [8, 9, 5, 5]),
+        case("packed_tiles", Conv2d { stride: (3, 3), padding: (2, 2), ..plain }, [5, 9, 193, 191], [8, 9, 5, 5]),
         // The sum of the gradient of weight is split.
         case("split_weight", Conv2d::default(), [20, 1, 12, 12], [3, 1, 3, 3]),
         case("split_pointwise", plain, [9, 3, 16, 15], [5, 3, 1, 1]),

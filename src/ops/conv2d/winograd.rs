@@ -1,4 +1,4 @@
-//! Launches of `shaders/conv2d_winograd.wgsl`: convolutions of 3 by 3 with stride 1 as matrix products at 36 points.
+//! Launches of `shaders/conv2d_winograd.wgsl`: convolutions of 3 by 3 with stride 1 as Winograd products: matrix products at 36 points.
 
 use bytemuck::NoUninit;
 
@@ -68,7 +68,7 @@ pub(super) struct Winograd {
 
 /// Some of the tiles of all samples.
 #[derive(Clone, Copy, Debug)]
-struct Chunk {
+struct TileRange {
     first: usize,
     tiles: usize,
 }
@@ -135,9 +135,9 @@ impl Winograd {
         self.all_tiles().div_ceil(chunks).next_multiple_of(LARGEST_TILE)
     }
 
-    fn chunks(&self) -> impl Iterator<Item = Chunk> {
+    fn chunks(&self) -> impl Iterator<Item = TileRange> {
         let (step, all) = (self.tiles_of_chunk(), self.all_tiles());
-        (0..all).step_by(step).map(move |first| Chunk { first, tiles: step.min(all - first) })
+        (0..all).step_by(step).map(move |first| TileRange { first, tiles: step.min(all - first) })
     }
 
     fn image_bytes(&self, channels: usize) -> u64 {
@@ -157,7 +157,7 @@ impl Winograd {
         &self,
         entry: &'static str,
         bindings: Vec<Slot>,
-        (chunk, panel): (Chunk, usize),
+        (chunk, panel): (TileRange, usize),
         channels: Block,
         extent: (usize, usize),
     ) -> Dispatch {
@@ -186,7 +186,7 @@ impl Winograd {
         dispatch.flags([("BY_ELEMENT", entry != "transform_input" && !extent.1.is_multiple_of(4))])
     }
 
-    fn transform_input(&self, source: Slot, chunk: (Chunk, usize)) -> Dispatch {
+    fn transform_input(&self, source: Slot, chunk: (TileRange, usize)) -> Dispatch {
         let all = Block { first: 0, count: self.channels, all: self.channels };
         let dispatch = self.image("transform_input", vec![source, Slot::Workspace(1)], chunk, all, self.source);
         let padding = self.padding.1 as u32;

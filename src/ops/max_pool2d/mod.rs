@@ -20,7 +20,7 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 /// | output | [N, C, OH, OW], where OH = (H + 2 padding − kernel) / stride + 1, rounded down, and OW likewise |
 /// | index, u32 | [N, C, OH, OW]: where in its plane the largest is, row · W + column |
 ///
-/// **Saved for backward:** the index, 4 bytes per element of the output; compact, the position in the window in its
+/// **Saved for backward:** the index, 4 bytes per element of the output; compressed, the position in the window in its
 /// place: half a byte where a window has at most 16 elements, one byte up to 256. **In place:** no.
 /// **Numerics:** exact. Of equal elements the first in reading order counts, as in PyTorch; NaN wins over all; padding
 /// never does. The gradient of an input element is summed over windows in reading order.
@@ -95,7 +95,7 @@ impl Op for MaxPool2d {
         Ok(vec![Some(graph.emit(op, &[forward.outputs[1], grad_output])?)])
     }
 
-    fn compact(&self) -> Option<Arc<dyn Op>> {
+    fn compressed(&self) -> Option<Arc<dyn Op>> {
         Some(Arc::new(MaxPool2dPacked(Packing::of(self.windows())?)))
     }
 

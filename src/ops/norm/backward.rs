@@ -125,7 +125,7 @@ impl Op for NormBackward {
         Flags { batch_separable: self.norm.batch_separable, ..Flags::default() }
     }
 
-    fn takes_links(&self) -> bool {
+    fn takes_epilogue(&self) -> bool {
         self.wanted[0]
     }
 

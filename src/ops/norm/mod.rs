@@ -257,7 +257,7 @@ macro_rules! normalization_op {
                 $crate::ops::Flags { batch_separable, ..Default::default() }
             }
 
-            fn takes_links(&self) -> bool {
+            fn takes_epilogue(&self) -> bool {
                 true
             }
 

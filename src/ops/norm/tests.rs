@@ -86,7 +86,7 @@ fn given_statistics_need_the_input_for_the_weight_alone() {
             outputs: &outputs,
             grad_outputs: &[Some(grad)],
             wanted: &wanted,
-            stash: crate::ops::Stash::Full,
+            saved: crate::ops::SavedActivations::Full,
             kept: &std::collections::BTreeSet::new(),
         };
         op.backward(&mut graph, &forward).expect("differentiable");

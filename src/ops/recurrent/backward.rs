@@ -4,11 +4,11 @@ use bytemuck::NoUninit;
 
 use super::chunk::{self, Chunk};
 use super::tile::Bound;
-use super::{At, Cell, Params, Place, Recurrent, Sizes, Weights, open_gates, steps_of, with_optional};
+use super::{At, Cell, Params, Recurrent, Sizes, TimeIndex, Weights, open_gates, steps_of, with_optional};
 use crate::error::OpError;
 use crate::ops::gemm::{Gemm, Matrix, View, multiply, reduce_rows};
 use crate::ops::sums::Sums;
-use crate::ops::{Call, Cost, Dispatch, Op, Real, Slot, Stash};
+use crate::ops::{Call, Cost, Dispatch, Op, Real, SavedActivations, Slot};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 use crate::twin;
@@ -19,7 +19,7 @@ const ROWS: usize = 256;
 /// All gradients of a recurrent op, going back through time by chunks of steps.
 ///
 /// Inputs: `input, weight_ih, weight_hh, (bias_ih, bias_hh), (initial states), (lengths), states of all steps, (gates)`, the
-/// biases if compact and the gates if not, then the gradients of the hidden states and the last states that there are.
+/// biases if compressed and the gates if not, then the gradients of the hidden states and the last states that there are.
 /// Outputs: gradients of `(input), weight_ih, weight_hh, bias_ih, bias_hh, (initial states)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecurrentBackward<C> {
@@ -48,7 +48,7 @@ impl<C: Cell> RecurrentBackward<C> {
     const STATES: usize = C::STATES.len();
 
     fn recomputes(self) -> bool {
-        self.forward.stash == Stash::Compact
+        self.forward.saved == SavedActivations::Compressed
     }
 
     fn sizes(self, input: &TensorDesc) -> Sizes {
@@ -131,7 +131,7 @@ impl<C: Cell> RecurrentBackward<C> {
     }
 
     /// The gradients of the sums over states at a step.
-    fn over_states(sizes: Sizes, place: Place) -> Matrix {
+    fn over_states(sizes: Sizes, place: TimeIndex) -> Matrix {
         sizes.step(Slot::Workspace(GRADS), sizes.grads(), place).shifted(sizes.apart())
     }
 

@@ -9,8 +9,8 @@ use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_opti
 use crate::error::OpError;
 use crate::ops::gemm::{Matrix, View};
 use crate::ops::{
-    Backward, Builder, Call, Cost, Dispatch, Integers, MAX_LOOP_ITERATIONS, Op, Real, Slot, Stash, expect_count,
-    expect_dtype, expect_rank, expect_shape,
+    Backward, Builder, Call, Cost, Dispatch, Integers, MAX_LOOP_ITERATIONS, Op, Real, SavedActivations, Slot,
+    expect_count, expect_dtype, expect_rank, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -87,8 +87,9 @@ impl<C: Cell> Op for Recurrent<C> {
         Ok(outputs)
     }
 
-    fn compact(&self) -> Option<Arc<dyn Op>> {
-        (self.stash == Stash::Full).then(|| Arc::new(Recurrent { stash: Stash::Compact, ..*self }) as Arc<dyn Op>)
+    fn compressed(&self) -> Option<Arc<dyn Op>> {
+        (self.saved == SavedActivations::Full)
+            .then(|| Arc::new(Recurrent { saved: SavedActivations::Compressed, ..*self }) as Arc<dyn Op>)
     }
 
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
@@ -97,12 +98,12 @@ impl<C: Cell> Op for Recurrent<C> {
             return Err(OpError::NotDifferentiable { op: C::INNER });
         }
         let mut inputs = forward.inputs[..3].to_vec();
-        if self.stash == Stash::Compact {
+        if self.saved == SavedActivations::Compressed {
             inputs.extend(&forward.inputs[3..5]);
         }
         inputs.extend(&forward.inputs[5..]);
         inputs.extend((0..states).map(|state| forward.outputs[Self::states_output(state)]));
-        if self.stash == Stash::Full {
+        if self.saved == SavedActivations::Full {
             inputs.push(forward.outputs[Self::GATES_OUTPUT]);
         }
         inputs.extend(forward.grad_outputs.iter().flatten());

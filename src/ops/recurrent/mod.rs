@@ -16,7 +16,7 @@ use bytemuck::NoUninit;
 pub(super) use self::cases::{case, cases};
 use self::chunk::Chunk;
 use super::gemm::{Gemm, Matrix, View, multiply};
-use super::{Call, Dispatch, Real, Slot, Stash, elementwise};
+use super::{Call, Dispatch, Real, SavedActivations, Slot, elementwise};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -70,13 +70,13 @@ pub struct Recurrent<C> {
     /// Where the samples' lengths are given: the step of the whole sequence that this run begins with.
     pub lengths: Option<usize>,
     /// Whether the gates are kept for backward.
-    pub stash: Stash,
+    pub saved: SavedActivations,
 }
 
 impl<C: Cell> Recurrent<C> {
     /// This many hidden units, from states of zeros, all steps of all samples.
     pub fn new(hidden: usize) -> Self {
-        Recurrent { cell: C::default(), hidden, has_initial: false, lengths: None, stash: Stash::Full }
+        Recurrent { cell: C::default(), hidden, has_initial: false, lengths: None, saved: SavedActivations::Full }
     }
 
     /// The initial states are given.
@@ -101,9 +101,9 @@ impl<C: Cell> Recurrent<C> {
 
     /// How many steps the buffer of gates holds.
     fn gate_steps(&self, batch: usize, time: usize) -> usize {
-        match self.stash {
-            Stash::Full => time,
-            Stash::Compact => chunk::length(batch, time),
+        match self.saved {
+            SavedActivations::Full => time,
+            SavedActivations::Compressed => chunk::length(batch, time),
         }
     }
 }
@@ -124,14 +124,14 @@ struct Sizes {
 }
 
 /// Steps that a buffer holds, and which of them is at hand.
-type Place = [usize; 2];
+type TimeIndex = [usize; 2];
 
 /// The step at hand, and where it is in buffers of gates and of their gradients.
 #[derive(Clone, Copy, Debug)]
 struct At {
     t: usize,
-    gates: Place,
-    grads: Place,
+    gates: TimeIndex,
+    grads: TimeIndex,
 }
 
 /// Parameters of the cells' kernels.
@@ -224,7 +224,7 @@ impl Sizes {
     }
 
     /// The rows of step `t` of a tensor `[B, time, width]`, one per sample.
-    fn step(self, slot: Slot, width: usize, [time, t]: Place) -> Matrix {
+    fn step(self, slot: Slot, width: usize, [time, t]: TimeIndex) -> Matrix {
         // One matrix, but aligned at this step where it is at all others: then they all are computed by the same code.
         Matrix { offset: t * width, batch: width, ..Matrix::new(slot, time * width) }
     }

@@ -6,7 +6,7 @@ mod replay;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::replay::replay;
-use super::{Arena, ArenaRole, Command, Pass, Persistent, Place, Plan, Program};
+use super::{Allocation, Arena, ArenaRole, Command, Pass, Persistent, Plan, Program};
 use crate::error::PlanError;
 use crate::graph::{Graph, Role};
 use crate::tensor::ValueId;
@@ -97,7 +97,7 @@ fn check_schedule(plan: &Plan) -> Check {
     Ok(())
 }
 
-fn check_place(arenas: &[Arena], place: Place, role: ArenaRole, size_bytes: u64) -> Check {
+fn check_place(arenas: &[Arena], place: Allocation, role: ArenaRole, size_bytes: u64) -> Check {
     let Some(arena) = arenas.get(place.arena as usize) else { return Err(format!("no arena {}", place.arena)) };
     ensure!(arena.role == role, "it lies in an arena for {:?}, not {role:?}", arena.role);
     ensure!(place.offset_bytes.is_multiple_of(ALIGNMENT_BYTES), "offset {} is not aligned", place.offset_bytes);
@@ -108,7 +108,7 @@ fn check_place(arenas: &[Arena], place: Place, role: ArenaRole, size_bytes: u64)
     Ok(())
 }
 
-fn overlap(a: Place, b: Place) -> bool {
+fn overlap(a: Allocation, b: Allocation) -> bool {
     a.arena == b.arena
         && a.offset_bytes < b.offset_bytes + b.size_bytes
         && b.offset_bytes < a.offset_bytes + a.size_bytes

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ArenaRole, Check, Command, Meaning, Place, Plan, Program, Role, check_place, ensure, overlap};
+use super::{Allocation, ArenaRole, Check, Command, Meaning, Plan, Program, Role, check_place, ensure, overlap};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Who wrote a range of an arena last.
@@ -21,7 +21,7 @@ struct Replay<'a> {
     program: &'a Program,
     meaning: &'a Meaning<'a>,
     /// Where each memory is that is on the device, and what it holds.
-    live: BTreeMap<ValueId, (Place, Version)>,
+    live: BTreeMap<ValueId, (Allocation, Version)>,
     /// Ranges of transient arenas that must not be touched, by (arena, start): end and memory.
     occupied: BTreeMap<(u32, u64), (u64, ValueId)>,
     /// The last writer of each range of transient arenas and of the host tier, by (arena, start).
@@ -87,13 +87,13 @@ impl Replay<'_> {
     }
 
     /// Memory that shares bytes with a place.
-    fn occupant(&self, place: Place) -> Option<ValueId> {
+    fn occupant(&self, place: Allocation) -> Option<ValueId> {
         let end = place.offset_bytes + place.size_bytes;
         let (&(arena, _), &(other_end, memory)) = self.occupied.range(..(place.arena, end)).next_back()?;
         (arena == place.arena && other_end > place.offset_bytes).then_some(memory)
     }
 
-    fn allocate(&mut self, memory: ValueId, place: Place) -> Check {
+    fn allocate(&mut self, memory: ValueId, place: Allocation) -> Check {
         let name = self.meaning.name(memory);
         if self.is_resident(memory) {
             let home = self.program.places.get(&memory);
@@ -115,7 +115,7 @@ impl Replay<'_> {
     }
 
     /// Takes a memory off the device.
-    fn release(&mut self, memory: ValueId) -> Option<(Place, Version)> {
+    fn release(&mut self, memory: ValueId) -> Option<(Allocation, Version)> {
         let (place, version) = self.live.remove(&memory)?;
         if self.occupied.remove(&(place.arena, place.offset_bytes)).is_some() {
             self.live_bytes -= place.size_bytes;
@@ -124,7 +124,7 @@ impl Replay<'_> {
     }
 
     /// Notes that a range is overwritten; what was there is lost.
-    fn overwrite(&mut self, place: Place, by: Option<(ValueId, usize)>) {
+    fn overwrite(&mut self, place: Allocation, by: Option<(ValueId, usize)>) {
         let (start, end) = (place.offset_bytes, place.offset_bytes + place.size_bytes);
         let overlapping: Vec<_> = self
             .written
@@ -152,7 +152,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn is_intact(&self, place: Place, memory: ValueId, version: usize) -> bool {
+    fn is_intact(&self, place: Allocation, memory: ValueId, version: usize) -> bool {
         let expected = Written { end: place.offset_bytes + place.size_bytes, memory, version };
         self.written.get(&(place.arena, place.offset_bytes)) == Some(&expected)
     }
@@ -207,7 +207,7 @@ impl Replay<'_> {
         }
     }
 
-    fn offload(&mut self, value: ValueId, to: Place) -> Check {
+    fn offload(&mut self, value: ValueId, to: Allocation) -> Check {
         let name = self.meaning.name(value);
         ensure!(!self.is_resident(value), "{name} is persistent and stays on the device");
         ensure!(!self.meaning.read_back.contains(&value), "{name} is read back and cannot be offloaded");
@@ -227,7 +227,13 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn dispatch(&mut self, id: NodeId, outputs: &[Place], workspaces: &[Place], in_place: Option<usize>) -> Check {
+    fn dispatch(
+        &mut self,
+        id: NodeId,
+        outputs: &[Allocation],
+        workspaces: &[Allocation],
+        in_place: Option<usize>,
+    ) -> Check {
         let meaning = self.meaning;
         let node = meaning.graph.node(id);
         ensure!(!node.op.is_view(), "`{}` is a view: it has no kernel to run", node.name);
@@ -265,7 +271,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn workspaces(&self, id: NodeId, workspaces: &[Place]) -> Check {
+    fn workspaces(&self, id: NodeId, workspaces: &[Allocation]) -> Check {
         let (graph, node) = (self.meaning.graph, self.meaning.graph.node(id));
         let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
         let wanted = node.op.workspaces(&descs(&node.inputs), &descs(&node.outputs));
@@ -284,7 +290,7 @@ impl Replay<'_> {
     }
 
     /// Output 0 takes over an input: only where the op can, and where nothing needs the input any more.
-    fn take_over(&mut self, id: NodeId, input: usize, outputs: &[Place]) -> Check {
+    fn take_over(&mut self, id: NodeId, input: usize, outputs: &[Allocation]) -> Check {
         let node = self.meaning.graph.node(id);
         let declared = node.op.in_place().contains(&(input, 0)) && input < node.inputs.len() && !outputs.is_empty();
         ensure!(declared, "`{}` ({}) cannot work in place on input {input}", node.name, node.op.name());

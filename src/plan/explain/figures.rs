@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::super::{ArenaRole, Command, Lever, Place, Plan, Program, Reason};
+use super::super::{Allocation, ArenaRole, Command, Lever, Plan, Program, Reason};
 
 /// What one lever does in a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -82,10 +82,10 @@ impl Plan {
 
     /// Numbers of nodes that run again or values that are fetched, with the transient bytes that they then take.
     fn tensors_of(&self, lever: Lever, program: &Program, count: &mut dyn FnMut(usize)) -> BTreeMap<u32, u64> {
-        let transient = |place: &&Place| {
+        let transient = |place: &&Allocation| {
             self.arenas.get(place.arena as usize).is_some_and(|arena| arena.role == ArenaRole::Transient)
         };
-        let bytes = |places: &[Place]| {
+        let bytes = |places: &[Allocation]| {
             places.iter().filter(transient).fold(0, |sum: u64, place| sum.saturating_add(place.size_bytes))
         };
         let mut tensors = BTreeMap::new();

@@ -14,7 +14,7 @@ text{font-family:'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif;font-
 .live{fill:none;stroke:#1d3557;stroke-width:1.4;pointer-events:none}\
 .arena{stroke:#343a40;stroke-width:1.2;stroke-dasharray:5 3}.budget{stroke:#c1121f;stroke-width:1.8}";
 
-/// Lines across blocks that are made again.
+/// Lines across blocks that are recomputed.
 pub(super) const PATTERNS: &str = "<defs><pattern id=\"again\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" \
 patternTransform=\"rotate(45)\"><rect width=\"2\" height=\"7\" fill=\"#1b4332\" fill-opacity=\".38\"/></pattern></defs>";
 

@@ -11,7 +11,7 @@ use std::fmt;
 
 pub use figures::LeverUse;
 
-use super::{ArenaRole, Lever, Plan, Stash};
+use super::{ArenaRole, Lever, Plan, SavedActivations};
 use crate::tensor::plural;
 
 /// Recomputed and offloaded tensors that a table names.
@@ -233,8 +233,8 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.memory(f)?;
         write!(f, "{:<20} {:>12}", "micro-batches", format_parts(&self.plan.micro_batches))?;
-        if self.plan.stash == Stash::Compact {
-            write!(f, "\n{:<20} {:>12}", "kept for backward", "small forms")?;
+        if self.plan.saved == SavedActivations::Compressed {
+            write!(f, "\n{:<20} {:>12}", "saved activations", "compressed")?;
         }
         self.time(f)?;
         self.levers(f)

@@ -9,7 +9,7 @@ use super::*;
 use crate::graph::{Graph, Phase};
 use crate::tensor::{NodeId, ValueId};
 
-/// Six layers: what layer 1 makes is made again for its backward, what layer 3 makes comes back from the host.
+/// Six layers: what layer 1 makes is recomputed for its backward, what layer 3 makes comes back from the host.
 fn planned() -> Planned {
     let chain = Chain { layers: 6, width: 100, mixes_samples: false };
     let (levers, limits, costs) = (Levers::default(), Limits::any_device(), CostModel::default());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{ArenaRole, Command, Lever, Place, Plan, Program};
+use super::super::{Allocation, ArenaRole, Command, Lever, Plan, Program};
 use crate::graph::{Graph, Phase, Role};
 use crate::tensor::{NodeId, ValueId};
 
@@ -38,15 +38,15 @@ pub(super) struct Block {
     /// Shape and type, or the node whose workspace it is.
     pub(super) detail: String,
     pub(super) content: Content,
-    /// It was there before, was dropped, and is made again.
+    /// It was there before, was dropped, and is recomputed.
     pub(super) recomputed: bool,
-    pub(super) place: Place,
+    pub(super) place: Allocation,
     /// First step.
     pub(super) start: usize,
     /// First step at which it is gone.
     pub(super) end: usize,
     pub(super) ended: End,
-    /// Why it is made again or fetched.
+    /// Why it is recomputed or fetched.
     pub(super) reason: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl Replay<'_> {
         self.timeline.steps.push(Step { action, layer: layer.to_owned(), text, live_bytes: 0 });
     }
 
-    fn is_transient(&self, place: Place) -> bool {
+    fn is_transient(&self, place: Allocation) -> bool {
         self.plan.arenas.get(place.arena as usize).is_some_and(|arena| arena.role == ArenaRole::Transient)
     }
 
@@ -146,7 +146,7 @@ impl Replay<'_> {
     }
 
     /// Begins a block of a value, where its place is in transient memory.
-    fn make(&mut self, value: ValueId, place: Place, again: Option<(Lever, Option<String>)>) {
+    fn make(&mut self, value: ValueId, place: Allocation, again: Option<(Lever, Option<String>)>) {
         if !self.is_transient(place) {
             return;
         }
@@ -194,8 +194,8 @@ impl Replay<'_> {
     fn dispatch(
         &mut self,
         id: NodeId,
-        outputs: &[Place],
-        workspaces: &[Place],
+        outputs: &[Allocation],
+        workspaces: &[Allocation],
         in_place: Option<usize>,
         reason: Option<&str>,
         seen: &mut [bool],

@@ -2,7 +2,7 @@
 
 use super::Recurrent;
 use crate::error::GraphError;
-use crate::graph::Carry;
+use crate::graph::BufferUpdate;
 use crate::nn::layers::Module;
 use crate::nn::{Init, Scope};
 use crate::ops::concat::Concat;
@@ -26,7 +26,7 @@ const SHORTEST: usize = 40;
 
 /// Part of a sequence that is one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Chunk {
+struct Window {
     begin: usize,
     steps: usize,
     /// Whether gradients end at its first step.
@@ -35,7 +35,7 @@ struct Chunk {
 
 /// How a sequence is cut: at the ends of windows, and each of these in chunks of about as many steps, none shorter than the
 /// root of all or `SHORTEST` unless the window is.
-fn cut(time: usize, window: Option<usize>) -> Vec<Chunk> {
+fn cut(time: usize, window: Option<usize>) -> Vec<Window> {
     let least = time.isqrt().max(SHORTEST);
     let window = window.unwrap_or(time);
     let windows = (0..time).step_by(window).map(|begin| (begin, window.min(time - begin)));
@@ -44,7 +44,7 @@ fn cut(time: usize, window: Option<usize>) -> Vec<Chunk> {
             let count = (steps / least).max(1);
             // The first ones take a step each of what is left over.
             let begin = move |i: usize| i * (steps / count) + i.min(steps % count);
-            (0..count).map(move |i| Chunk {
+            (0..count).map(move |i| Window {
                 begin: first + begin(i),
                 steps: begin(i + 1) - begin(i),
                 detached: first > 0 && i == 0,
@@ -139,7 +139,7 @@ impl<C: Cell> Recurrent<C> {
         scope: &mut Scope<'_>,
         input: ValueId,
         features: usize,
-        chunks: &[Chunk],
+        chunks: &[Window],
         lengths: Option<ValueId>,
     ) -> Result<ValueId, GraphError> {
         let mut layers = Vec::new();
@@ -162,7 +162,7 @@ impl<C: Cell> Recurrent<C> {
         }
         let swept = self.sweep(scope, &layers, 0, input, chunks, lengths)?;
         for (&(buffer, run), &value) in states.iter().zip(swept.last.iter().flatten()) {
-            scope.carry(Carry { buffer, value, rows: Some(run), momentum: 1.0, factor: 1.0 });
+            scope.update_buffer(BufferUpdate { buffer, value, rows: Some(run), momentum: 1.0, factor: 1.0 });
         }
         match self.return_sequences {
             true => join(scope, &swept.chunks),
@@ -176,7 +176,7 @@ impl<C: Cell> Recurrent<C> {
         scope: &mut Scope<'_>,
         input: ValueId,
         features: usize,
-        chunks: &[Chunk],
+        chunks: &[Window],
         lengths: Option<ValueId>,
     ) -> Result<ValueId, GraphError> {
         let flip = Flip { axis: TIME, has_lengths: lengths.is_some() };
@@ -224,7 +224,7 @@ impl<C: Cell> Recurrent<C> {
         layers: &[Layer],
         first: usize,
         input: ValueId,
-        chunks: &[Chunk],
+        chunks: &[Window],
         lengths: Option<ValueId>,
     ) -> Result<Swept, GraphError> {
         let mut states: Vec<_> = layers.iter().map(|layer| layer.initial.clone()).collect();
@@ -264,14 +264,14 @@ impl<C: Cell> Recurrent<C> {
 /// The parts of a value for chunks, each cut when it is asked for: what is cut early would wait long.
 struct Parts<'a> {
     /// What is to be cut out of which value, that begins with which step; the next one last.
-    rest: Vec<(ValueId, usize, &'a [Chunk])>,
+    rest: Vec<(ValueId, usize, &'a [Window])>,
 }
 
 impl<'a> Parts<'a> {
-    fn new(scope: &Scope<'_>, input: ValueId, chunks: &'a [Chunk]) -> Self {
+    fn new(scope: &Scope<'_>, input: ValueId, chunks: &'a [Window]) -> Self {
         // Of what is given, parts are cut straight out. Of what has a gradient, by halves: the gradients of many parts would
         // all be as large as the whole, and be added up one after the other.
-        let pieces = if scope.is_given(input) { chunks.chunks(1) } else { chunks.chunks(chunks.len()) };
+        let pieces = if scope.is_input(input) { chunks.chunks(1) } else { chunks.chunks(chunks.len()) };
         Parts { rest: pieces.rev().map(|piece| (input, 0, piece)).collect() }
     }
 
@@ -292,7 +292,7 @@ impl<'a> Parts<'a> {
 }
 
 /// First step and steps of chunks that follow each other.
-fn span(chunks: &[Chunk]) -> (usize, usize) {
+fn span(chunks: &[Window]) -> (usize, usize) {
     (chunks[0].begin, chunks.iter().map(|chunk| chunk.steps).sum())
 }
 
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn cuts_at_windows_and_in_chunks() {
-        let chunk = |begin, steps, detached| Chunk { begin, steps, detached };
+        let chunk = |begin, steps, detached| Window { begin, steps, detached };
         assert_eq!(cut(64, None), [chunk(0, 64, false)]);
         assert_eq!(cut(79, None), [chunk(0, 79, false)]);
         assert_eq!(cut(80, None), [chunk(0, 40, false), chunk(40, 40, false)]);

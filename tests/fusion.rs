@@ -11,9 +11,9 @@ use tightfit::exec::{CpuExecutor, GpuExecutor, RunOptions, run_op};
 use tightfit::graph::{Graph, Pass, Phase};
 use tightfit::nn::{BatchNorm, Conv2d, LayerNorm, Linear, Model, Statistics, Tensor};
 use tightfit::ops::batch_norm::BatchNorm as BatchNormOp;
-use tightfit::ops::chain::Chain;
+use tightfit::ops::fused::Fused;
 use tightfit::ops::{
-    Affine, Op, Stash, add::Add, mul::Mul, pow::Pow, relu::Relu, scale::Scale, silu::Silu, tanh::Tanh,
+    Affine, Op, SavedActivations, add::Add, mul::Mul, pow::Pow, relu::Relu, scale::Scale, silu::Silu, tanh::Tanh,
 };
 use tightfit::plan::{Limits, Source as _};
 use tightfit::tensor::TensorDesc;
@@ -31,11 +31,11 @@ fn part(op: impl Op, operands: &[Option<usize>]) -> Part {
 }
 
 #[test]
-fn a_chain_is_its_ops_one_after_another() {
+fn a_fused_op_is_its_ops_one_after_another() {
     let Some(device) = device_or_skip() else { return };
     let norm = BatchNormOp { eps: 1e-5, affine: Affine::Full, relu: false, ghost: false };
     let sum = || part(Add, &[None, Some(2)]);
-    let chains: [(Part, Vec<Part>); 5] = [
+    let cases: [(Part, Vec<Part>); 5] = [
         // A product and a sum, which a compiler would like to merge.
         (part(Mul, &[Some(0), Some(1)]), vec![sum(), part(Tanh, &[None])]),
         (part(Scale { factor: 1.1 }, &[Some(0)]), vec![part(Add, &[Some(1), None]), part(Relu, &[None])]),
@@ -48,7 +48,7 @@ fn a_chain_is_its_ops_one_after_another() {
         let channel = TensorDesc::f32([shape[1]]);
         let descs = [large.clone(), large.clone(), large, channel.clone(), channel];
         let inputs: Vec<_> = descs.iter().enumerate().map(|(salt, desc)| numbers(desc, salt)).collect();
-        for ((head, first), links) in &chains {
+        for ((head, first), epilogue) in &cases {
             let run = |op: &dyn Op, operands: &[Option<usize>], before: Option<&Vec<u8>>| {
                 let operand = |operand: &Option<usize>| match *operand {
                     Some(i) => inputs[i].clone(),
@@ -58,10 +58,10 @@ fn a_chain_is_its_ops_one_after_another() {
                 run_op(&device, op, &inputs, RunOptions::default()).unwrap().swap_remove(0)
             };
             let mut apart = run(&**head, first, None);
-            // The chain's inputs are numbered by the first use.
+            // The inputs of the whole are numbered by the first use.
             let mut order: Vec<Option<usize>> = first.clone();
-            let mut chain = Chain::new(head.clone(), first.len());
-            for (op, operands) in links {
+            let mut fused = Fused::new(head.clone(), first.len());
+            for (op, operands) in epilogue {
                 apart = run(&**op, operands, Some(&apart));
                 let place = |operand: &Option<usize>| {
                     operand.as_ref()?;
@@ -72,9 +72,9 @@ fn a_chain_is_its_ops_one_after_another() {
                     }))
                 };
                 let operands: Vec<_> = operands.iter().map(place).collect();
-                chain = chain.then(op.clone(), operands);
+                fused = fused.then(op.clone(), operands);
             }
-            assert!(run(&chain, &order, None) == apart, "{chain:?} on {shape:?}");
+            assert!(run(&fused, &order, None) == apart, "{fused:?} on {shape:?}");
         }
     }
 }
@@ -105,8 +105,13 @@ fn own() -> Model {
 }
 
 fn forms(statistics: Statistics) -> [Form; 4] {
-    [(Stash::Full, false), (Stash::Full, true), (Stash::Compact, false), (Stash::Compact, true)]
-        .map(|(stash, chains)| Form { stash, chains, statistics })
+    [
+        (SavedActivations::Full, false),
+        (SavedActivations::Full, true),
+        (SavedActivations::Compressed, false),
+        (SavedActivations::Compressed, true),
+    ]
+    .map(|(saved, fused)| Form { saved, fused, statistics })
 }
 
 const RUNS: [(Statistics, usize); 3] = [(Statistics::Exact, 1), (Statistics::Ghost, 3), (Statistics::Frozen, 2)];
@@ -141,9 +146,9 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
 }
 
 fn graph(model: &Model, form: Form) -> Graph {
-    let mut graph = classifier(model, form).graph(Pass::Only, 7, 7, form.stash).unwrap();
-    if form.chains {
-        graph.join_chains();
+    let mut graph = classifier(model, form).graph(Pass::Only, 7, 7, form.saved).unwrap();
+    if form.fused {
+        graph.fuse_elementwise();
     }
     graph
 }
@@ -166,7 +171,7 @@ fn a_residual_block_ends_in_one_pass() {
     // Of two gradients, where the second is made; the first then goes through ReLU.
     assert_eq!(backward("conv2d.grad_input"), [4, 2, 2, 3]);
     assert_eq!(backward("relu.grad_input"), [2], "behind the pooling");
-    assert_eq!(backward("chain").len() + backward("add").len(), 0);
+    assert_eq!(backward("fused").len() + backward("add").len(), 0);
     let sums = joined.nodes().iter().filter(|node| node.op.name() == "batch_norm" && node.inputs.len() == 4);
     for node in sums {
         assert_eq!(joined.value(node.outputs[0]).producer.map(|id| joined.node(id).outputs.len()), Some(3));
@@ -183,7 +188,7 @@ fn joined_nodes_take_less_time_and_the_smallest_budget_stays() {
         let [apart, joined, packed_apart, packed] =
             forms(Statistics::Exact).map(|form| planned(&model, form, 64, 1, Limits::default()).plan);
         for (joined, apart) in [(joined, apart), (packed, packed_apart)] {
-            assert_eq!((joined.chains, apart.chains), (true, false));
+            assert_eq!((joined.fused, apart.fused), (true, false));
             assert!(joined.predicted_step_ns < apart.predicted_step_ns);
             assert_eq!(joined.minimum_budget_bytes, apart.minimum_budget_bytes);
         }

@@ -4,28 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Graph, Node, Phase, Role};
-use crate::ops::chain::Chain;
+use crate::ops::fused::Fused;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Nodes that will be one.
 #[derive(Clone)]
 struct Draft {
-    chain: Chain,
+    fused: Fused,
     inputs: Vec<ValueId>,
     /// The nodes by their places, the head first.
     members: Vec<usize>,
-    /// The place of one of them, where the chain will be.
+    /// The place of one of them, where the fused op will be.
     at: usize,
 }
 
 impl Graph {
     /// Joins elementwise nodes with the node whose output they alone read, where that is elementwise too or
-    /// [takes links](crate::ops::Op::takes_links), to a [`Chain`]. For graphs that are complete: a chain has no backward.
+    /// [takes an epilogue](crate::ops::Op::takes_epilogue), into a [`Fused`]. For graphs that are complete: a fused op has no backward.
     ///
     /// It makes the same bits, and takes no more memory but for small outputs beside the first: the next joins a node at the
     /// node's place if it can. If it must wait, the node waits for it unless more of what it reads ends there than it makes:
     /// then it is better off early.
-    pub fn join_chains(&mut self) {
+    pub fn fuse_elementwise(&mut self) {
         let uses = Uses::of(self);
         // By the node whose output they make.
         let mut drafts: BTreeMap<usize, Draft> = BTreeMap::new();
@@ -55,17 +55,17 @@ impl Graph {
         self.replace(drafts);
     }
 
-    /// A chain of one node.
+    /// A fused op of one node.
     fn draft(&self, head: usize) -> Draft {
         let node = &self.nodes[head];
-        let chain = Chain::new(node.op.clone(), node.inputs.len());
-        Draft { chain, inputs: node.inputs.clone(), members: vec![head], at: head }
+        let fused = Fused::new(node.op.clone(), node.inputs.len());
+        Draft { fused, inputs: node.inputs.clone(), members: vec![head], at: head }
     }
 
     /// Whether the node `last` is all that follows the node `first`, which makes `between`.
     fn reads_alone(&self, uses: &Uses, first: usize, last: usize, between: ValueId) -> bool {
         let (before, after) = (&self.nodes[first], &self.nodes[last]);
-        before.op.takes_links()
+        before.op.takes_epilogue()
             && before.phase == after.phase
             && before.outputs[0] == between
             && self.value(between).role == Role::Intermediate
@@ -73,7 +73,7 @@ impl Graph {
             && self.value(between).desc == self.value(after.outputs[0]).desc
     }
 
-    /// The chain with the node `last` after it, which reads `between` of it.
+    /// The fused op with the node `last` after it, which reads `between` of it.
     fn joined(&self, mut draft: Draft, last: usize, between: ValueId) -> Option<Draft> {
         let node = &self.nodes[last];
         let head = &self.nodes[draft.members[0]];
@@ -94,13 +94,13 @@ impl Graph {
         }
         let roots: BTreeSet<_> = draft.inputs.iter().map(|&input| self.storage_root(input)).collect();
         let descs: Vec<TensorDesc> = draft.inputs.iter().map(|&input| self.value(input).desc.clone()).collect();
-        draft.chain = draft.chain.then(node.op.clone(), operands);
+        draft.fused = draft.fused.then(node.op.clone(), operands);
         draft.members.push(last);
         // One range of memory cannot be bound twice.
-        (roots.len() == draft.inputs.len() && draft.chain.fits(&descs)).then_some(draft)
+        (roots.len() == draft.inputs.len() && draft.fused.fits(&descs)).then_some(draft)
     }
 
-    /// Where a chain that makes `between` can run together with the node `last`, so that no node notices and no more is in memory.
+    /// Where a fused op that makes `between` can run together with the node `last`, so that no node notices and no more is in memory.
     fn place(&self, uses: &Uses, places: &[usize], draft: &Draft, last: usize, between: ValueId) -> Option<usize> {
         let others: Vec<ValueId> = self.nodes[last].inputs.iter().copied().filter(|&input| input != between).collect();
         let is_there = |&value: &ValueId| {
@@ -123,7 +123,7 @@ impl Graph {
         nodes.iter().any(|&n| changes(&self.nodes[n]))
     }
 
-    /// Whether a chain that makes `between` can as well run at `last`, after the nodes `passed`.
+    /// Whether a fused op that makes `between` can as well run at `last`, after the nodes `passed`.
     fn may_wait(&self, uses: &Uses, passed: &[usize], draft: &Draft, last: usize, between: ValueId) -> bool {
         let head = &self.nodes[draft.members[0]];
         let is_read = |value: &ValueId| uses.readers[value.index()].iter().any(|&reader| reader < last);
@@ -147,11 +147,11 @@ impl Graph {
         waits_for_views && others.map(made).max() <= draft.inputs.iter().map(made).max()
     }
 
-    /// Puts the chains where they run, and takes out the other nodes and what is between.
+    /// Puts the fused ops where they run, and takes out the other nodes and what is between.
     fn replace(&mut self, drafts: BTreeMap<usize, Draft>) {
         let mut gone = BTreeMap::new();
         let mut same_as: Vec<ValueId> = self.value_ids().collect();
-        for (last, Draft { chain, inputs, members, at }) in drafts {
+        for (last, Draft { fused, inputs, members, at }) in drafts {
             let id = NodeId(at as u32);
             let output = self.nodes[last].outputs[0];
             for &member in &members {
@@ -168,7 +168,7 @@ impl Graph {
             }
             let name = head.name.clone();
             let node = &mut self.nodes[at];
-            (node.op, node.inputs, node.outputs, node.name) = (Arc::new(chain), inputs, outputs, name);
+            (node.op, node.inputs, node.outputs, node.name) = (Arc::new(fused), inputs, outputs, name);
         }
         self.drop_joined(&gone, &same_as);
     }

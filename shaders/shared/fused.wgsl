@@ -1,16 +1,16 @@
-// What chains of elementwise functions are put together with. A kernel that ends in such a chain writes
-//   output[i] = Storage4(linked(x, i));
-// instead of x where LINKS is defined, or linked(i) where the chain begins with what it loads. `linked` loads other tensors at
+// What fuses elementwise functions: an epilogue of several, each applied to what the one before makes. A kernel with an epilogue writes
+//   output[i] = Storage4(fused(x, i));
+// instead of x where FUSED is defined, or fused(i) where it begins with what it loads. `fused` loads other tensors at
 // the vector i (with BY_ELEMENT, at the element i, of which it then returns the result four times over). The kernel's file
 // defines
 //   output: array<Storage4>, or with BY_ELEMENT array<Storage>, which may be the memory of an operand
-//   params.setting_0, params.setting_1, … below SETTINGS: the numbers of all functions of the chain
+//   params.setting_0, params.setting_1, … below SETTINGS: the numbers of all functions of the epilogue
 //   fn runtime_number() -> u32: any number below 2^31 that is known at run time only
 //
-// A function of the chain is written in the file of its op, as <file>_<kernel>, say `relu_forward`.
+// A function of the epilogue is written in the file of its op, as <file>_<kernel>, say `relu_forward`.
 
 // A value as it would be had it gone through memory: no compiler may merge what is before with what follows, say a product
-// with a sum, so that a chain makes the same bits as its functions one after another.
+// with a sum, so that fused functions make the same bits as one after another.
 fn rounded(x: Accum4) -> Accum4 {
     return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) ^ vec4<u32>(runtime_number() >> 31u));
 }

@@ -8,7 +8,7 @@ use super::geometry::{Gather, Geometry};
 use super::winograd::Winograd;
 
 /// Bytes of a workspace, unless a single sample has more.
-const LOT_BYTES: usize = 4 << 20;
+const BATCH_TILE_BYTES: usize = 4 << 20;
 
 /// Pixels from one to the next, at most: for each of them `interleave` keeps a vector.
 const MAX_STRIDE: usize = 4;
@@ -63,21 +63,21 @@ struct Stage {
 
 /// Some samples after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lots {
+pub(super) struct BatchTiles {
     /// Samples at a time.
     pub(super) samples: usize,
     packed: Option<Packed>,
     stage: Option<Stage>,
 }
 
-impl Lots {
+impl BatchTiles {
     pub(super) fn new(geometry: &Geometry, gather: Gather) -> Self {
         let (packed, stage) = (Packed::new(geometry, gather), Stage::new(geometry, gather));
         let sample = packed.map_or(0, |packed| packed.sample_bytes()).max(stage.map_or(0, |stage| stage.sample_bytes()));
-        let lots = geometry.samples.div_ceil((LOT_BYTES / sample.max(1)).max(1));
+        let batch_tiles = geometry.samples.div_ceil((BATCH_TILE_BYTES / sample.max(1)).max(1));
         // The same number each time, if possible. Without workspaces all at once.
-        let samples = if sample == 0 { geometry.samples } else { geometry.samples.div_ceil(lots) };
-        Lots { samples, packed, stage }
+        let samples = if sample == 0 { geometry.samples } else { geometry.samples.div_ceil(batch_tiles) };
+        BatchTiles { samples, packed, stage }
     }
 
     /// Bytes of the workspaces of the image that is gathered, and of what is made.
@@ -134,7 +134,7 @@ impl Lots {
 }
 
 impl Packed {
-    /// `None` where each pixel is read so seldom that it does not pay, and where products at points take another way: they have
+    /// `None` where each pixel is read so seldom that it does not pay, and where Winograd products take another way: they have
     /// workspaces enough.
     fn new(geometry: &Geometry, gather: Gather) -> Option<Self> {
         let g = geometry;

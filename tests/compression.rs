@@ -1,4 +1,4 @@
-//! What forward keeps for backward in small forms: the same gradients bit for bit, and fewer bytes.
+//! What forward keeps for backward in compressed form: the same gradients bit for bit, and fewer bytes.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -11,12 +11,12 @@ use tightfit::exec::{CpuExecutor, GpuExecutor};
 use tightfit::graph::{Graph, Pass, Phase, Role};
 use tightfit::models;
 use tightfit::nn::{Conv2d, Lstm, Model, Sequential, Statistics};
-use tightfit::ops::Stash;
+use tightfit::ops::SavedActivations;
 use tightfit::plan::{Limits, Source as _};
 use tightfit::tensor::DType;
 
-fn form(stash: Stash) -> Form {
-    Form { stash, chains: false, statistics: Statistics::Exact }
+fn form(saved: SavedActivations) -> Form {
+    Form { saved, fused: false, statistics: Statistics::Exact }
 }
 
 fn small_models() -> Vec<Model> {
@@ -39,11 +39,11 @@ fn small_models() -> Vec<Model> {
 fn training_is_the_same_bit_for_bit_on_the_cpu() {
     for model in small_models() {
         for micro_batches in [1, 3] {
-            let run = |stash| {
-                let planned = planned(&model, form(stash), 7, micro_batches, Limits::default());
+            let run = |saved| {
+                let planned = planned(&model, form(saved), 7, micro_batches, Limits::default());
                 train(&model, &planned, &mut CpuExecutor::new(&planned).unwrap())
             };
-            assert_same(&model, &run(Stash::Full), &run(Stash::Compact));
+            assert_same(&model, &run(SavedActivations::Full), &run(SavedActivations::Compressed));
         }
     }
 }
@@ -55,9 +55,9 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
     for model in models {
         for batch in [7, 64] {
             let mut results = Vec::new();
-            for stash in [Stash::Full, Stash::Compact] {
+            for saved in [SavedActivations::Full, SavedActivations::Compressed] {
                 let Some(device) = device_or_skip() else { return };
-                let planned = planned(&model, form(stash), batch, 1, device.limits());
+                let planned = planned(&model, form(saved), batch, 1, device.limits());
                 results.push(train(&model, &planned, &mut GpuExecutor::new(device, &planned).unwrap()));
             }
             assert_same(&model, &results[0], &results[1]);
@@ -65,8 +65,8 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
     }
 }
 
-fn joint(model: &Model, stash: Stash, samples: usize) -> Graph {
-    classifier(model, form(stash)).graph(Pass::Only, samples, samples, stash).unwrap()
+fn joint(model: &Model, saved: SavedActivations, samples: usize) -> Graph {
+    classifier(model, form(saved)).graph(Pass::Only, samples, samples, saved).unwrap()
 }
 
 /// Bytes that forward makes and that later phases read.
@@ -80,21 +80,22 @@ fn saved_bytes(graph: &Graph) -> u64 {
 }
 
 #[test]
-fn small_forms_take_fewer_bytes() {
+fn compressed_activations_take_fewer_bytes() {
     for (name, most) in [("mnist-cnn", 0.9), ("mnist-lstm", 0.5), ("mnist-deep", 1.0), ("mnist-unet", 1.0)] {
         let model = models::builtin(name).unwrap();
-        let [full, compact] = [Stash::Full, Stash::Compact].map(|stash| saved_bytes(&joint(&model, stash, 64)));
-        println!("{name}: {full} bytes saved for backward, compact {compact}");
-        assert!(compact as f64 <= most * full as f64, "{name}: {full} bytes, compact {compact}");
+        let [full, compressed] =
+            [SavedActivations::Full, SavedActivations::Compressed].map(|saved| saved_bytes(&joint(&model, saved, 64)));
+        println!("{name}: {full} bytes saved for backward, compressed {compressed}");
+        assert!(compressed as f64 <= most * full as f64, "{name}: {full} bytes, compressed {compressed}");
     }
 }
 
 #[test]
-fn small_forms_stand_in_only_where_nothing_else_keeps_the_value() {
+fn compressed_activations_stand_in_only_where_nothing_else_keeps_the_value() {
     // Backward of the second convolution reads what the first relu makes, and those of the poolings no forward value.
     let convs = Sequential::new("m", [1, 8, 8]).conv2d(2, 3).relu().conv2d(2, 3).relu();
     let model = Model::from(convs.avg_pool2d(2).max_pool2d(2).flatten().linear(3));
-    let graph = joint(&model, Stash::Compact, 2);
+    let graph = joint(&model, SavedActivations::Compressed, 2);
     let ops = |name: &str| {
         graph.nodes().iter().filter(|node| node.name == name).map(|node| node.op.name()).collect::<Vec<_>>()
     };
@@ -105,13 +106,13 @@ fn small_forms_stand_in_only_where_nothing_else_keeps_the_value() {
     assert_eq!(conv(1), ["relu.grad_input"]);
     assert_eq!(conv(2), ["relu.mask", "relu.grad_input_mask"]);
     assert_eq!(ops("pool2"), ["max_pool2d.packed", "max_pool2d.grad_input"]);
-    assert!(graph.nodes().is_sorted_by_key(|node| node.phase), "small forms are made in forward");
+    assert!(graph.nodes().is_sorted_by_key(|node| node.phase), "compressed activations are made in forward");
     for (i, value) in graph.values().iter().enumerate() {
         let Some(node) = value.producer else { continue };
         assert!(graph.node(node).outputs.iter().any(|id| id.index() == i));
     }
     let integers = graph.values().iter().filter(|value| value.desc.dtype == DType::U32);
     assert_eq!(integers.count(), 3, "labels, the packed index and a mask");
-    let full = joint(&model, Stash::Full, 2);
+    let full = joint(&model, SavedActivations::Full, 2);
     assert!(full.nodes().iter().all(|node| !node.op.name().contains("mask") && !node.op.name().contains("pack")));
 }

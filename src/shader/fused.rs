@@ -1,14 +1,14 @@
-//! Chains of elementwise functions: what each is written once for, in the file of its op, is put together here to one
-//! function of a place, which a kernel calls just before it writes its output (see `shaders/shared/links.wgsl`).
+//! Epilogues of elementwise functions: what each is written once for, in the file of its op, is put together here to one
+//! function of a place, which a kernel calls just before it writes its output (see `shaders/shared/fused.wgsl`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Kernel, Variant};
 
-/// One function of a chain.
+/// One function of an epilogue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Link {
+pub struct EpilogueOp {
     /// The function `<file>_<entry>` of `shaders/<file>.wgsl`, of vectors of four elements and then of numbers.
     pub function: Kernel,
     /// The vectors.
@@ -17,10 +17,10 @@ pub struct Link {
     pub settings: u32,
 }
 
-/// Where an operand of a link comes from.
+/// Where an operand of an epilogue comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operand {
-    /// What the link before makes, or for the first, the kernel.
+    /// What the one before makes, or for the first, the kernel.
     Value,
     /// The tensor at this binding.
     Tensor(u32),
@@ -31,27 +31,27 @@ pub enum Operand {
 }
 
 /// The files that the functions are in.
-pub(super) fn files(links: &[Link]) -> Vec<String> {
-    let files: BTreeSet<_> = links.iter().map(|link| link.function.file).collect();
-    let shared = (!links.is_empty()).then(|| "shared/links.wgsl".to_owned());
+pub(super) fn files(epilogue: &[EpilogueOp]) -> Vec<String> {
+    let files: BTreeSet<_> = epilogue.iter().map(|op| op.function.file).collect();
+    let shared = (!epilogue.is_empty()).then(|| "shared/fused.wgsl".to_owned());
     shared.into_iter().chain(files.into_iter().map(|file| format!("{file}.wgsl"))).collect()
 }
 
 /// The numbers that the functions take altogether.
-pub(super) fn settings(links: &[Link]) -> u32 {
-    links.iter().map(|link| link.settings).sum()
+pub(super) fn settings(epilogue: &[EpilogueOp]) -> u32 {
+    epilogue.iter().map(|op| op.settings).sum()
 }
 
-/// The declarations of the operands, and the function `linked` that the kernel calls.
+/// The declarations of the operands, and the function `fused` that the kernel calls.
 pub(super) fn text(variant: &Variant) -> String {
-    let links = &variant.links;
-    let Some(first) = links.first() else { return String::new() };
+    let epilogue = &variant.epilogue;
+    let Some(first) = epilogue.first() else { return String::new() };
     // A kernel that goes over single elements hands on four alike.
     let by_element = variant.consts.iter().any(|&(name, _)| name == "BY_ELEMENT");
     let element = if by_element { "Storage" } else { "Storage4" };
     let load = |name: &str| if by_element { format!("Accum4(Accum({name}[i]))") } else { format!("Accum4({name}[i])") };
     let mut text = String::new();
-    let operands: BTreeSet<_> = links.iter().flat_map(|link| &link.operands).collect();
+    let operands: BTreeSet<_> = epilogue.iter().flat_map(|op| &op.operands).collect();
     for operand in operands {
         let _ = match operand {
             Operand::Tensor(binding) => {
@@ -64,11 +64,11 @@ pub(super) fn text(variant: &Variant) -> String {
         };
     }
     let value = if first.operands.contains(&Operand::Value) { "value: Accum4, " } else { "" };
-    let _ = writeln!(text, "fn linked({value}i: u32) -> Accum4 {{");
+    let _ = writeln!(text, "fn fused({value}i: u32) -> Accum4 {{");
     let (mut last, mut setting) = ("value".to_owned(), 0);
-    for (number, link) in links.iter().enumerate() {
+    for (number, op) in epilogue.iter().enumerate() {
         let mut arguments: Vec<String> = Vec::new();
-        for operand in &link.operands {
+        for operand in &op.operands {
             arguments.push(match operand {
                 Operand::Value => format!("rounded({last})"),
                 Operand::Tensor(binding) => load(&format!("operand_{binding}")),
@@ -77,10 +77,10 @@ pub(super) fn text(variant: &Variant) -> String {
                 Operand::Output => load("output"),
             });
         }
-        arguments.extend((setting..setting + link.settings).map(|setting| format!("params.setting_{setting}")));
-        setting += link.settings;
+        arguments.extend((setting..setting + op.settings).map(|setting| format!("params.setting_{setting}")));
+        setting += op.settings;
         last = format!("value_{number}");
-        let Kernel { file, entry } = link.function;
+        let Kernel { file, entry } = op.function;
         let _ = writeln!(text, "    let {last} = {file}_{entry}({});", arguments.join(", "));
     }
     let _ = writeln!(text, "    return {last};\n}}");

@@ -28,7 +28,7 @@ use crate::tensor::TensorDesc;
 const MAX_BINDINGS: usize = 8;
 /// Bytes of parameters that a kernel may have on every device.
 const MAX_PARAMS_BYTES: usize = 128;
-/// Most links: longer code is no faster.
+/// Most ops after the head: longer code is no faster.
 const MAX_LINKS: usize = 8;
 /// Between these, ops launch different kernels.
 const TARGETS: [Target; 3] = {
@@ -45,9 +45,9 @@ const TARGETS: [Target; 3] = {
 /// | output 0 | as output 0 of the head |
 /// | further outputs | those of the head |
 ///
-/// What is between never is in memory. The graph puts chains together once there is no backward to add
-/// ([`Graph::join_chains`](crate::graph::Graph::join_chains)). The head is elementwise too, or an op that
-/// [takes links](Op::takes_links), whose name the whole then has.
+/// What is between never is in memory. The graph fuses nodes once there is no backward to add
+/// ([`Graph::fuse_elementwise`](crate::graph::Graph::fuse_elementwise)). The head is elementwise too, or an op that
+/// [takes an epilogue](Op::takes_epilogue), whose name the whole then has.
 ///
 /// **Saved for backward:** it has none. **In place:** on what the head may run in place on, and on further inputs but masks.
 /// **Numerics:** the bits of the ops one after another: their functions are the same, and what goes from one to the next is
@@ -56,29 +56,29 @@ const TARGETS: [Target; 3] = {
 /// # Errors
 /// Where one of the ops refuses its inputs.
 #[derive(Clone, Debug)]
-pub struct Chain {
+pub struct Fused {
     head: Arc<dyn Op>,
     /// Inputs of the head: the first ones.
     head_inputs: usize,
-    links: Vec<Link>,
+    epilogue: Vec<EpilogueOp>,
     in_place: Vec<(usize, usize)>,
 }
 
 #[derive(Clone, Debug)]
-struct Link {
+struct EpilogueOp {
     op: Arc<dyn Op>,
-    /// The chain's input that each of the op's is; `None` is what comes from the op before.
+    /// The input of the whole that each of the op's is; `None` is what comes from the op before.
     operands: Vec<Option<usize>>,
 }
 
-impl Chain {
-    /// A chain of `head` alone, an op of so many inputs.
+impl Fused {
+    /// A fused op of `head` alone, an op of so many inputs.
     pub fn new(head: Arc<dyn Op>, head_inputs: usize) -> Self {
         let in_place = head.in_place().iter().copied().filter(|&(_, output)| output == 0).collect();
-        Chain { head, head_inputs, links: Vec::new(), in_place }
+        Fused { head, head_inputs, epilogue: Vec::new(), in_place }
     }
 
-    /// Adds an elementwise op, of these inputs of the chain and, where an operand is `None`, of the output so far.
+    /// Adds an elementwise op, of these inputs of the whole and, where an operand is `None`, of the output so far.
     #[must_use]
     pub fn then(mut self, op: Arc<dyn Op>, operands: impl Into<Vec<Option<usize>>>) -> Self {
         let operands = operands.into();
@@ -89,7 +89,7 @@ impl Chain {
                 self.in_place.push((input, 0));
             }
         }
-        self.links.push(Link { op, operands });
+        self.epilogue.push(EpilogueOp { op, operands });
         self
     }
 
@@ -99,7 +99,7 @@ impl Chain {
         let launches = TARGETS.iter().flat_map(|target| self.dispatches(inputs, &outputs, target));
         launches.filter(Dispatch::makes_output).all(|launch| {
             let binds_few = launch.bindings.len() <= MAX_BINDINGS && launch.params.len() <= MAX_PARAMS_BYTES;
-            binds_few && launch.links.len() <= MAX_LINKS
+            binds_few && launch.epilogue.len() <= MAX_LINKS
         })
     }
 
@@ -119,27 +119,27 @@ impl Chain {
             outputs,
             mutated: Vec::new(),
         });
-        for link in &self.links {
+        for op in &self.epilogue {
             let value = call.output(0).to_vec();
             let operand = |operand: &Option<usize>| operand.map_or(Input::Real(&value), |i| call.inputs[i]);
-            let inputs: Vec<_> = link.operands.iter().map(operand).collect();
+            let inputs: Vec<_> = op.operands.iter().map(operand).collect();
             let desc = |operand: &Option<usize>| operand.map_or(&call.output_descs[0], |i| &call.input_descs[i]).clone();
-            let input_descs: Vec<_> = link.operands.iter().map(desc).collect();
+            let input_descs: Vec<_> = op.operands.iter().map(desc).collect();
             outputs = vec![call.outputs[0].again()];
             let output_descs = &call.output_descs[..1];
-            T::twin(&*link.op, &mut Call { input_descs: &input_descs, output_descs, inputs, outputs, mutated: Vec::new() });
+            T::twin(&*op.op, &mut Call { input_descs: &input_descs, output_descs, inputs, outputs, mutated: Vec::new() });
         }
     }
 }
 
-impl Op for Chain {
+impl Op for Fused {
     fn name(&self) -> &'static str {
-        if self.head.elementwise().is_some() { "chain" } else { self.head.name() }
+        if self.head.elementwise().is_some() { "fused" } else { self.head.name() }
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         let mut outputs = self.head_outputs(inputs)?;
-        for Link { op, operands } in &self.links {
+        for EpilogueOp { op, operands } in &self.epilogue {
             let desc = |operand: &Option<usize>| match *operand {
                 None => Ok(outputs[0].clone()),
                 Some(i) => inputs.get(i).cloned().ok_or(OpError::InputCount {
@@ -158,7 +158,7 @@ impl Op for Chain {
         let (first, further) = inputs.split_at(self.head_inputs);
         let mut cost = self.head.cost(first, outputs);
         cost.bytes_moved += further.iter().map(TensorDesc::size_bytes).sum::<u64>();
-        for Link { op, operands } in &self.links {
+        for EpilogueOp { op, operands } in &self.epilogue {
             let desc = |operand: &Option<usize>| operand.map_or(&outputs[0], |i| &inputs[i]).clone();
             cost.flops += op.cost(&operands.iter().map(desc).collect::<Vec<_>>(), &outputs[..1]).flops;
         }
@@ -184,10 +184,10 @@ impl Op for Chain {
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
         let mut dispatches = self.head.dispatches(&inputs[..self.head_inputs], outputs, target);
         for dispatch in dispatches.iter_mut().filter(|dispatch| dispatch.makes_output()) {
-            for Link { op, operands } in &self.links {
-                let function = op.elementwise().expect("bug: a link that is not elementwise");
+            for EpilogueOp { op, operands } in &self.epilogue {
+                let function = op.elementwise().expect("bug: an epilogue that is not elementwise");
                 let operand = |operand: &Option<usize>| operand.map(|i| (Slot::Input(i), inputs[i].dtype));
-                dispatch.link(&function, operands.iter().map(operand));
+                dispatch.fuse(&function, operands.iter().map(operand));
             }
         }
         dispatches
@@ -202,20 +202,20 @@ pub fn cases() -> Vec<Case> {
     let scale = Arc::new(Scale { factor: -1.5 });
     let clamp = Arc::new(Clamp { min: -0.2, max: 1.1 });
     let masked = GradInputMask { activation: LeakyRelu { slope: 0.1 }, name: "leaky_relu.grad_input_mask" };
-    let sum = || Chain::new(Arc::new(Add), 2);
+    let sum = || Fused::new(Arc::new(Add), 2);
     let elementwise = [
         ("add_relu", 2, sum().then(Arc::new(Relu), [None])),
-        ("mul_add_tanh", 3, Chain::new(Arc::new(Mul), 2).then(Arc::new(Add), [None, Some(2)]).then(Arc::new(Tanh), [None])),
+        ("mul_add_tanh", 3, Fused::new(Arc::new(Mul), 2).then(Arc::new(Add), [None, Some(2)]).then(Arc::new(Tanh), [None])),
         (
             "scale_leaky_relu_clamp",
             1,
-            Chain::new(scale, 1).then(Arc::new(LeakyRelu { slope: 0.3 }), [None]).then(clamp, [None]),
+            Fused::new(scale, 1).then(Arc::new(LeakyRelu { slope: 0.3 }), [None]).then(clamp, [None]),
         ),
         // The value is not the first operand, or an input is read twice.
         ("add_relu_grad", 3, sum().then(Arc::new(GradInput(Relu)), [Some(2), None])),
-        ("silu_mul_own", 1, Chain::new(Arc::new(Silu), 1).then(Arc::new(Mul), [Some(0), None])),
-        ("gelu_gelu", 1, Chain::new(exact, 1).then(tanh, [None])),
-        ("add_add_add_add_add_add", 7, (2..7).fold(sum(), |chain, i| chain.then(Arc::new(Add), [None, Some(i)]))),
+        ("silu_mul_own", 1, Fused::new(Arc::new(Silu), 1).then(Arc::new(Mul), [Some(0), None])),
+        ("gelu_gelu", 1, Fused::new(exact, 1).then(tanh, [None])),
+        ("add_add_add_add_add_add", 7, (2..7).fold(sum(), |fused, i| fused.then(Arc::new(Add), [None, Some(i)]))),
         ("add_masked", 2, sum().then(Arc::new(masked), [Some(2), None])),
     ];
     let mut cases = Vec::new();
@@ -242,7 +242,7 @@ fn after_products() -> Vec<Case> {
         let mut descs: Vec<_> = inputs.iter().map(|&shape| TensorDesc::f32(shape)).collect();
         let output = head.outputs(&descs).expect("bug: a case that is refused").swap_remove(0);
         descs.push(output);
-        let op = Chain::new(head, inputs.len())
+        let op = Fused::new(head, inputs.len())
             .then(Arc::new(Add), [None, Some(inputs.len())])
             .then(Arc::new(LeakyRelu { slope: 0.1 }), [None]);
         let case = Case::new(name, op, descs).forward_only().reduction(terms);
@@ -259,12 +259,12 @@ fn after_products() -> Vec<Case> {
         groups,
         ..Conv2d::default()
     };
-    // As a matrix product, of several lots, at points, directly.
+    // As a matrix product, of several batch tiles, by Winograd.s method, directly.
     for (name, conv, input, weight) in [
         ("plain", conv(1, 1, 1), [2, 3, 6, 8], [5, 3, 3, 3]),
         ("odd", conv(2, 2, 1), [2, 5, 7, 9], [6, 5, 5, 5]),
-        ("points", conv(1, 1, 1), [2, 16, 12, 12], [20, 16, 3, 3]),
-        ("points_odd", conv(1, 0, 1), [2, 16, 9, 11], [16, 16, 3, 3]),
+        ("winograd", conv(1, 1, 1), [2, 16, 12, 12], [20, 16, 3, 3]),
+        ("winograd_odd", conv(1, 0, 1), [2, 16, 9, 11], [16, 16, 3, 3]),
         ("strided", conv(2, 1, 1), [3, 16, 8, 16], [20, 16, 3, 3]),
         ("depthwise", conv(1, 1, 6), [2, 6, 5, 7], [6, 1, 3, 3]),
         ("depthwise_vectors", conv(1, 1, 6), [2, 6, 5, 8], [6, 1, 3, 3]),
@@ -298,7 +298,7 @@ fn after_norms() -> Vec<Case> {
             let mut descs = vec![TensorDesc::f32(shape.clone())];
             descs.extend(vec![TensorDesc::f32([shape[1]]); parameters]);
             descs.push(TensorDesc::f32(shape.clone()));
-            let op = Chain::new(head.clone(), inputs)
+            let op = Fused::new(head.clone(), inputs)
                 .then(Arc::new(Add), [Some(inputs), None])
                 .then(Arc::new(LeakyRelu { slope: 0.1 }), [None]);
             let terms = shape.iter().product::<usize>() / shape[1];
@@ -313,7 +313,7 @@ fn after_norms() -> Vec<Case> {
         let statistics = TensorDesc::f32([rows]);
         let weight = TensorDesc::f32([width]);
         let descs = [large.clone(), large.clone(), statistics.clone(), statistics, weight, large];
-        let op = Chain::new(backward.clone(), 5).then(Arc::new(Add), [None, Some(5)]);
+        let op = Fused::new(backward.clone(), 5).then(Arc::new(Add), [None, Some(5)]);
         let case = Case::new(format!("layer_norm_backward_add_{rows}x{width}"), op, descs);
         cases.push(case.fill(3, Fill::Uniform(0.2, 3.0)).forward_only().reduction(rows.max(width)));
     }
@@ -326,22 +326,22 @@ mod tests {
     use crate::shader;
     use crate::shader::{Access, StorageType};
 
-    /// A chain of every elementwise function of one tensor compiles: none has a name that another has too.
+    /// A fused op of every elementwise function of one tensor compiles: none has a name that another has too.
     #[test]
     fn all_elementwise_functions_go_together() {
         let mut functions = Vec::new();
-        let mut chain = Chain::new(Arc::new(Add), 2);
+        let mut fused = Fused::new(Arc::new(Add), 2);
         for case in crate::ops::all().iter().flat_map(|entry| (entry.cases)()) {
             let Some(function) = case.op.elementwise().map(|elementwise| elementwise.function) else { continue };
             if case.inputs.len() == 1 && !functions.contains(&function) {
                 functions.push(function);
-                chain = chain.then(case.op, [None]);
+                fused = fused.then(case.op, [None]);
             }
         }
         assert!(functions.len() > 15, "{functions:?}");
         let descs = [TensorDesc::f32([5]), TensorDesc::f32([5])];
-        assert!(!chain.fits(&descs), "it is too long to be of use");
-        let [dispatch] = &chain.dispatches(&descs, &descs[..1], &Target::default())[..] else { panic!("one launch") };
+        assert!(!fused.fits(&descs), "it is too long to be of use");
+        let [dispatch] = &fused.dispatches(&descs, &descs[..1], &Target::default())[..] else { panic!("one launch") };
         for storage in [StorageType::F32, StorageType::F32Words, StorageType::F16] {
             let found = shader::reflect(dispatch.kernel, &dispatch.variant(storage, Access::Read, None));
             assert_eq!(found.expect("compiles").bindings.len(), 3);
