@@ -1,5 +1,6 @@
 //! Lists the files of `shaders/`, so that a new one needs no line anywhere.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,12 @@ fn main() {
     let mut files = Vec::new();
     collect(&root, &mut files);
     files.sort();
+    // Kernels are named after the file alone, whatever its folder.
+    let stems = files.iter().filter(|file| !file.starts_with(root.join("shared"))).filter_map(|file| file.file_stem());
+    let mut seen = BTreeSet::new();
+    for stem in stems {
+        assert!(seen.insert(stem), "two files of shaders/ are named {}.wgsl", stem.display());
+    }
     let mut table = String::from("&[\n");
     for file in &files {
         let name = file.strip_prefix(&root).expect("listed below it").to_str().expect("shader file names are ASCII");

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use crate::error::{GraphError, OpError};
 use crate::graph::{BufferUpdate, Graph, Pass, Phase, Role, Value};
-use crate::ops::accumulate::Accumulate;
-use crate::ops::add::Add;
-use crate::ops::clip::{ClipApply, ClipCoefficient, SquaredNorm};
-use crate::ops::copy::Copy;
-use crate::ops::ema::Ema;
-use crate::ops::fill::Fill;
-use crate::ops::scale::Scale;
-use crate::ops::state::WriteRows;
+use crate::ops::elementwise::add::Add;
+use crate::ops::elementwise::scale::Scale;
+use crate::ops::optim::accumulate::Accumulate;
+use crate::ops::optim::clip::{ClipApply, ClipCoefficient, SquaredNorm};
+use crate::ops::optim::ema::Ema;
+use crate::ops::recurrent::state::WriteRows;
+use crate::ops::shape::copy::Copy;
+use crate::ops::shape::fill::Fill;
 use crate::ops::{Backward, Builder, HYPER_LEN, SavedActivations, UpdateRule};
 use crate::tensor::{TensorDesc, ValueId};
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{GraphError, OpError};
-use crate::ops::copy::Copy;
+use crate::ops::shape::copy::Copy;
 use crate::ops::{Builder, Op};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
@@ -91,7 +91,7 @@ pub struct BufferUpdate {
     /// A forward value of its shape, or the rows of the graph's samples.
     pub value: ValueId,
     /// Where the buffer has a row for each sample: the input that says which of them the graph's samples are, as
-    /// [`ReadRows`](crate::ops::state::ReadRows) takes it.
+    /// [`ReadRows`](crate::ops::recurrent::state::ReadRows) takes it.
     pub rows: Option<ValueId>,
     /// How much of the value is taken over.
     pub momentum: f32,

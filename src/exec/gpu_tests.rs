@@ -1,8 +1,8 @@
 use super::*;
 use crate::device::testing::device_or_skip;
 use crate::graph::Pass;
-use crate::ops::add::Add;
-use crate::ops::relu::Relu;
+use crate::ops::elementwise::add::Add;
+use crate::ops::elementwise::relu::Relu;
 use crate::plan::{self, ArenaRole, Command, Persistent, Plan, Program, SavedActivations, Staging};
 use crate::tensor::TensorDesc;
 

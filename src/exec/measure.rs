@@ -413,9 +413,9 @@ impl<'a> Layout<'a> {
 mod tests {
     use super::*;
     use crate::device::testing::device_or_skip;
-    use crate::ops::matmul::MatMul;
-    use crate::ops::relu::Relu;
-    use crate::ops::reshape::Reshape;
+    use crate::ops::elementwise::relu::Relu;
+    use crate::ops::matmul::matmul::MatMul;
+    use crate::ops::shape::reshape::Reshape;
 
     #[test]
     fn what_met_other_work_is_measured_again() {

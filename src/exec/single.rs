@@ -178,7 +178,7 @@ fn check_untouched(regions: &[Region], contents: &[Vec<u8>], changed: &[usize], 
 mod tests {
     use super::*;
     use crate::device::testing::device_or_skip;
-    use crate::ops::relu::Relu;
+    use crate::ops::elementwise::relu::Relu;
 
     #[test]
     fn relu_in_every_variant() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Graph, Node, Phase, Role};
-use crate::ops::fused::Fused;
+use crate::ops::elementwise::fused::Fused;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Nodes that will be one.

@@ -113,19 +113,19 @@ impl<'a> Tensor<'a> {
                 let [a, b] = [a, b].map(|shape| Shape::from(&shape[1..]));
                 return Err(scope.error(format!("puts {a} and {b} together: they must agree but for the channels")));
             }
-            scope.apply(crate::ops::concat::Concat { axis }, &[value, other.value])
+            scope.apply(crate::ops::shape::concat::Concat { axis }, &[value, other.value])
         })
     }
 
     /// The part from `start` to `start + length` along an axis (the batch is axis 0).
     #[must_use]
     pub fn slice(self, axis: usize, start: usize, length: usize) -> Tensor<'a> {
-        self.with_op("slice", crate::ops::slice::Slice { axis, start, length })
+        self.with_op("slice", crate::ops::shape::slice::Slice { axis, start, length })
     }
 
     /// Parts of these lengths along an axis (the batch is axis 0).
     pub fn split(self, axis: usize, lengths: &[usize]) -> Vec<Tensor<'a>> {
-        let op = crate::ops::split::Split { axis, lengths: lengths.to_vec() };
+        let op = crate::ops::shape::split::Split { axis, lengths: lengths.to_vec() };
         let mut parts = Vec::new();
         let first = self.with_ops("split", |scope, value| {
             parts = scope.apply_all(op, &[value])?;
@@ -138,37 +138,37 @@ impl<'a> Tensor<'a> {
     /// `min(max(x, min), max)`
     #[must_use]
     pub fn clamp(self, min: f32, max: f32) -> Tensor<'a> {
-        self.with_op("clamp", crate::ops::clamp::Clamp { min, max })
+        self.with_op("clamp", crate::ops::elementwise::clamp::Clamp { min, max })
     }
 
     /// `e^x`
     #[must_use]
     pub fn exp(self) -> Tensor<'a> {
-        self.with_op("exp", crate::ops::exp::Exp)
+        self.with_op("exp", crate::ops::elementwise::exp::Exp)
     }
 
     /// The natural logarithm.
     #[must_use]
     pub fn log(self) -> Tensor<'a> {
-        self.with_op("log", crate::ops::log::Log)
+        self.with_op("log", crate::ops::elementwise::log::Log)
     }
 
     /// `√x`
     #[must_use]
     pub fn sqrt(self) -> Tensor<'a> {
-        self.with_op("sqrt", crate::ops::sqrt::Sqrt)
+        self.with_op("sqrt", crate::ops::elementwise::sqrt::Sqrt)
     }
 
     /// `|x|`
     #[must_use]
     pub fn abs(self) -> Tensor<'a> {
-        self.with_op("abs", crate::ops::abs::Abs)
+        self.with_op("abs", crate::ops::elementwise::abs::Abs)
     }
 
     /// `x^exponent`
     #[must_use]
     pub fn pow(self, exponent: f32) -> Tensor<'a> {
-        self.with_op("pow", crate::ops::pow::Pow { exponent })
+        self.with_op("pow", crate::ops::elementwise::pow::Pow { exponent })
     }
 
     fn with_op(self, name: &str, op: impl Op) -> Tensor<'a> {
@@ -178,7 +178,7 @@ impl<'a> Tensor<'a> {
     /// Multiplies each channel of each sample by a number of `scale`, `[channels]`.
     #[must_use]
     pub fn mul_channels(self, scale: Tensor<'a>) -> Tensor<'a> {
-        let op = crate::ops::mul_channels::MulChannels;
+        let op = crate::ops::elementwise::mul_channels::MulChannels;
         self.with_ops("mul_channels", |scope, value| scope.apply(op, &[value, scale.value]))
     }
 
@@ -272,7 +272,7 @@ impl<'a> ops::Add for Tensor<'a> {
     type Output = Tensor<'a>;
 
     fn add(self, other: Tensor<'a>) -> Tensor<'a> {
-        self.with_ops("add", |scope, value| scope.apply(crate::ops::add::Add, &[value, other.value]))
+        self.with_ops("add", |scope, value| scope.apply(crate::ops::elementwise::add::Add, &[value, other.value]))
     }
 }
 
@@ -281,6 +281,6 @@ impl<'a> ops::Mul for Tensor<'a> {
     type Output = Tensor<'a>;
 
     fn mul(self, other: Tensor<'a>) -> Tensor<'a> {
-        self.with_ops("mul", |scope, value| scope.apply(crate::ops::mul::Mul, &[value, other.value]))
+        self.with_ops("mul", |scope, value| scope.apply(crate::ops::elementwise::mul::Mul, &[value, other.value]))
     }
 }

@@ -35,7 +35,7 @@ pub struct Call<'a, T> {
     pub inputs: Vec<Input<'a, T>>,
     /// Data of the outputs.
     pub outputs: Vec<Output<'a, T>>,
-    /// Data of the mutated inputs, in the order of [`Op::mutates`](super::Op::mutates).
+    /// Data of the mutated inputs, in the order of [`Op::mutates`](crate::ops::Op::mutates).
     pub mutated: Vec<Output<'a, T>>,
 }
 
@@ -84,7 +84,7 @@ impl<'a, T> Call<'a, T> {
         }
     }
 
-    /// Data of the mutated inputs, in the order of [`Op::mutates`](super::Op::mutates).
+    /// Data of the mutated inputs, in the order of [`Op::mutates`](crate::ops::Op::mutates).
     pub fn mutated<const N: usize>(&mut self) -> [&mut [T]; N] {
         split(&mut self.mutated)
     }
@@ -92,7 +92,7 @@ impl<'a, T> Call<'a, T> {
 
 impl<T> Output<'_, T> {
     /// The same data, for an op within an op.
-    pub(super) fn again(&mut self) -> Output<'_, T> {
+    pub(in crate::ops) fn again(&mut self) -> Output<'_, T> {
         match self {
             Output::Real(data) => Output::Real(data),
             Output::Int(data) => Output::Int(data),

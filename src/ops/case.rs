@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Op;
+use crate::ops::Op;
 use crate::tensor::TensorDesc;
 
 /// How an input is filled.

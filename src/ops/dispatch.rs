@@ -1,6 +1,6 @@
 //! One kernel launch, as an op describes it: no addresses, no device.
 
-use super::Elementwise;
+use crate::ops::Elementwise;
 use crate::shader::{Access, EpilogueOp, Family, Kernel, Operand, StorageType, Variant};
 use crate::tensor::DType;
 
@@ -41,7 +41,7 @@ pub struct Dispatch {
     pub grid: [u32; 3],
     /// Most loop iterations of one invocation; 0 where there is no loop.
     pub iterations: u64,
-    /// Flops that the kernel spends, with tiles rounded up; 0 where [`Op::cost`](super::Op::cost) says it well enough.
+    /// Flops that the kernel spends, with tiles rounded up; 0 where [`Op::cost`](crate::ops::Op::cost) says it well enough.
     pub flops: u64,
 }
 
@@ -101,14 +101,18 @@ impl Dispatch {
 
     /// States what the kernel spends where it computes more than asked for.
     #[must_use]
-    pub(super) fn flops(mut self, flops: u64) -> Self {
+    pub(in crate::ops) fn flops(mut self, flops: u64) -> Self {
         self.flops = flops;
         self
     }
 
     /// Has the kernel compute one elementwise function more before it writes its output: of tensors, and where an operand is
     /// `None`, of what it would have written. Its file says where (`shaders/shared/fused.wgsl`).
-    pub(super) fn fuse(&mut self, function: &Elementwise, operands: impl IntoIterator<Item = Option<(Slot, DType)>>) {
+    pub(in crate::ops) fn fuse(
+        &mut self,
+        function: &Elementwise,
+        operands: impl IntoIterator<Item = Option<(Slot, DType)>>,
+    ) {
         let bind = |operand: Option<(Slot, DType)>| {
             let Some((slot, dtype)) = operand else { return Operand::Value };
             let bound = self.bindings.iter().position(|&bound| bound == slot).unwrap_or_else(|| {
@@ -127,7 +131,7 @@ impl Dispatch {
     }
 
     /// Whether it writes output 0 of the op, or reads it.
-    pub(super) fn makes_output(&self) -> bool {
+    pub(in crate::ops) fn makes_output(&self) -> bool {
         self.bindings.contains(&Slot::Output(0))
     }
 

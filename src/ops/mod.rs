@@ -1,28 +1,14 @@
 //! Ops: shape rule, cost, what backward needs, kernels, CPU twin and test cases, one file each.
 //!
-//! An op is a trait object; no stage of the engine matches on which op it is. Adding one touches three files:
-//! `ops/foo.rs`, `shaders/foo.wgsl` and one line in the list below.
+//! An op is a trait object; no stage of the engine matches on which op it is. Ops lie in folders by family. Adding one touches
+//! three files: `ops/<family>/foo.rs`, `shaders/<family>/foo.wgsl` and one line in the list of `ops/<family>/mod.rs`.
 
-mod activation;
 mod call;
 mod case;
 mod check;
-mod class_loss;
 mod dispatch;
-mod elementwise;
-mod elementwise_loss;
-mod gemm;
-mod mask;
-mod norm;
-mod philox;
-mod pool;
 mod real;
-mod recurrent;
-mod reduce;
-mod softmax_rows;
-mod strided;
 mod sums;
-mod update;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,15 +16,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use activation::Activation;
 pub use call::{Call, Input, Output};
 pub use case::{Case, Fill};
 pub use check::{expect_count, expect_dtype, expect_finite, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
-pub use elementwise::Elementwise;
-pub use norm::Affine;
+pub use elementwise::activation::Activation;
+pub use elementwise::function::Elementwise;
+pub use norm::normalization::Affine;
 pub use real::Real;
-pub use recurrent::{Cell, Recurrent};
+pub use recurrent::cell::{Cell, Recurrent};
 
 use crate::error::OpError;
 pub use crate::shader::Target;
@@ -271,7 +257,7 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
         let _ = target;
         let function = self.elementwise().expect("bug: an op has neither kernels nor an elementwise function");
-        vec![elementwise::dispatch(&function, inputs, &outputs[0])]
+        vec![elementwise::function::dispatch(&function, inputs, &outputs[0])]
     }
 
     /// The CPU twin in f32. Written once, generic, with [`twin!`](crate::twin).
@@ -317,95 +303,47 @@ pub const HYPER_LEN: usize = 4;
 pub struct Entry {
     /// Name of the op's file.
     pub name: &'static str,
+    /// The folder that the file is in.
+    pub family: &'static str,
     /// Its test cases.
     pub cases: fn() -> Vec<Case>,
 }
 
+/// The ops of a family, one line each.
 macro_rules! ops {
     ($($name:ident),* $(,)?) => {
-        $(pub mod $name;)*
+        $(#[allow(clippy::module_inception)] pub mod $name;)*
 
-        /// Every op with its test cases.
-        pub fn all() -> Vec<Entry> {
-            vec![$(Entry { name: stringify!($name), cases: $name::cases }),*]
+        pub(super) fn entries(family: &'static str) -> Vec<$crate::ops::Entry> {
+            vec![$($crate::ops::Entry { name: stringify!($name), family, cases: $name::cases }),*]
         }
     };
 }
 
-ops! {
-    abs,
-    accumulate,
-    accuracy,
-    adafactor,
-    adagrad,
-    adam,
-    adaptive_avg_pool2d,
-    add,
-    avg_pool2d,
-    batch_norm,
-    batch_norm_eval,
-    bce_with_logits,
-    bias_add,
-    fused,
-    clamp,
-    clip,
-    concat,
-    conv2d,
-    conv_transpose2d,
-    copy,
-    cross_entropy,
-    detach,
-    dice,
-    dropout,
-    elu,
-    ema,
+macro_rules! families {
+    ($($name:ident),* $(,)?) => {
+        $(pub mod $name;)*
+
+        /// Every op with its test cases, by name.
+        pub fn all() -> Vec<Entry> {
+            let mut all: Vec<_> = [$($name::entries(stringify!($name))),*].concat();
+            all.sort_unstable_by_key(|entry| entry.name);
+            all
+        }
+    };
+}
+
+families! {
+    conv,
+    elementwise,
     embedding,
-    exp,
-    fill,
-    flip,
-    gather,
-    gelu,
-    group_norm,
-    gru,
-    hard_sigmoid,
-    hard_swish,
-    huber,
-    lamb,
-    layer_norm,
-    leaky_relu,
-    lion,
-    log,
-    log_softmax,
-    logit,
-    lstm,
-    mae,
+    loss,
     matmul,
-    max_pool2d,
-    mean,
-    mse,
-    mul,
-    mul_channels,
-    pad,
-    permute,
-    pow,
-    prelu,
-    relu,
-    reshape,
-    rms_norm,
-    rmsprop,
-    scale,
-    sgd,
-    sigmoid,
-    silu,
-    slice,
-    soft_cross_entropy,
-    softmax,
-    softplus,
-    split,
-    sqrt,
-    state,
-    sum,
-    tanh,
-    upsample_bilinear2d,
-    upsample_nearest2d,
+    norm,
+    optim,
+    pool,
+    random,
+    recurrent,
+    reduce,
+    shape,
 }

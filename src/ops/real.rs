@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
-use super::{Call, Op};
+use crate::ops::{Call, Op};
 
 /// f32 or f64: what a CPU twin computes in. It is not `Sum` on purpose: twins add up with `ops/sums.rs`.
 pub trait Real:

@@ -1,51 +1,51 @@
 //! Long sums in CPU twins. Added up in f32 one after the other, millions of terms lose every digit that the sum has grown
 //! past, so what twins add up goes through here: in f64, or in short blocks that are added up in f64.
 
-use super::Real;
+use crate::ops::Real;
 
 /// Terms that [`Blocks`] adds in the twin's own type.
 const BLOCK_TERMS: usize = 32;
 
 /// The sum of any number of terms.
-pub(super) fn sum<T: Real>(terms: impl IntoIterator<Item = T>) -> T {
+pub(in crate::ops) fn sum<T: Real>(terms: impl IntoIterator<Item = T>) -> T {
     T::from_f64(terms.into_iter().map(T::to_f64).sum())
 }
 
 /// The mean of some numbers.
-pub(super) fn mean<T: Real>(terms: impl ExactSizeIterator<Item = T>) -> T {
+pub(in crate::ops) fn mean<T: Real>(terms: impl ExactSizeIterator<Item = T>) -> T {
     let count = T::from_f64(terms.len() as f64);
     sum(terms) / count
 }
 
 /// Many sums, whose terms come in any order.
 #[derive(Clone, Debug)]
-pub(super) struct Sums(Vec<f64>);
+pub(in crate::ops) struct Sums(Vec<f64>);
 
 impl Sums {
     /// So many, all 0.
-    pub(super) fn new(count: usize) -> Self {
+    pub(in crate::ops) fn new(count: usize) -> Self {
         Sums(vec![0.0; count])
     }
 
     /// Adds a term to one of them.
-    pub(super) fn add<T: Real>(&mut self, place: usize, term: T) {
+    pub(in crate::ops) fn add<T: Real>(&mut self, place: usize, term: T) {
         self.0[place] += term.to_f64();
     }
 
     /// Adds a term to each of those from a place on.
-    pub(super) fn add_all<T: Real>(&mut self, first: usize, terms: &[T]) {
+    pub(in crate::ops) fn add_all<T: Real>(&mut self, first: usize, terms: &[T]) {
         for (sum, term) in self.0[first..].iter_mut().zip(terms) {
             *sum += term.to_f64();
         }
     }
 
     /// One of them.
-    pub(super) fn get<T: Real>(&self, place: usize) -> T {
+    pub(in crate::ops) fn get<T: Real>(&self, place: usize) -> T {
         T::from_f64(self.0[place])
     }
 
     /// Writes all of them.
-    pub(super) fn write<T: Real>(&self, output: &mut [T]) {
+    pub(in crate::ops) fn write<T: Real>(&self, output: &mut [T]) {
         for (output, &sum) in output.iter_mut().zip(&self.0) {
             *output = T::from_f64(sum);
         }
@@ -54,7 +54,7 @@ impl Sums {
 
 /// Neighbouring sums that get their terms together, as those of products do: as fast as in the twin's own type.
 #[derive(Debug)]
-pub(super) struct Blocks<T> {
+pub(in crate::ops) struct Blocks<T> {
     block: Vec<T>,
     terms: usize,
     earlier: Sums,
@@ -62,13 +62,13 @@ pub(super) struct Blocks<T> {
 
 impl<T: Real> Blocks<T> {
     /// Sums that begin with the numbers of `block`.
-    pub(super) fn new(block: Vec<T>) -> Self {
+    pub(in crate::ops) fn new(block: Vec<T>) -> Self {
         let earlier = Sums::new(block.len());
         Blocks { block, terms: 0, earlier }
     }
 
     /// The sums, to add one term to each.
-    pub(super) fn next_term(&mut self) -> &mut [T] {
+    pub(in crate::ops) fn next_term(&mut self) -> &mut [T] {
         if self.terms == BLOCK_TERMS {
             self.earlier.add_all(0, &self.block);
             self.block.fill(T::ZERO);
@@ -79,7 +79,7 @@ impl<T: Real> Blocks<T> {
     }
 
     /// Writes all of them.
-    pub(super) fn write(mut self, output: &mut [T]) {
+    pub(in crate::ops) fn write(mut self, output: &mut [T]) {
         self.earlier.add_all(0, &self.block);
         self.earlier.write(output);
     }

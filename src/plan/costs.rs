@@ -254,8 +254,8 @@ const LEAST_NS: f64 = 1.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::conv2d::Conv2d;
-    use crate::ops::relu::Relu;
+    use crate::ops::conv::conv2d::Conv2d;
+    use crate::ops::elementwise::relu::Relu;
 
     const RATES: OpRates = OpRates { launch_ns: 40_000.0, flop_ns: 0.03, read_ns: 0.25, write_ns: 0.5 };
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{Kernel, Variant};
+use super::{Kernel, Variant, source};
 
 /// One function of an epilogue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +34,7 @@ pub enum Operand {
 pub(super) fn files(epilogue: &[EpilogueOp]) -> Vec<String> {
     let files: BTreeSet<_> = epilogue.iter().map(|op| op.function.file).collect();
     let shared = (!epilogue.is_empty()).then(|| "shared/fused.wgsl".to_owned());
-    shared.into_iter().chain(files.into_iter().map(|file| format!("{file}.wgsl"))).collect()
+    shared.into_iter().chain(files.into_iter().map(source::path)).collect()
 }
 
 /// The numbers that the functions take altogether.

@@ -14,12 +14,21 @@ fn load(path: &str) -> Option<&'static str> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
 }
 
+/// The path of an op's file, which lies in the folder of its family: names of files are unique (`build.rs`).
+pub(super) fn path(file: &str) -> String {
+    let is_it = |path: &str| {
+        let mut parts = path.strip_suffix(".wgsl").unwrap_or(path).rsplit('/');
+        parts.next() == Some(file) && parts.next() != Some("shared")
+    };
+    FILES.iter().find(|(path, _)| is_it(path)).map_or_else(|| format!("{file}.wgsl"), |(path, _)| (*path).to_owned())
+}
+
 /// The complete WGSL of one variant of a kernel's file.
 ///
 /// # Errors
 /// Where the file is missing or a directive in it is malformed.
 pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> {
-    let file = format!("{}.wgsl", kernel.file);
+    let file = path(kernel.file);
     let functions = fused::files(&variant.epilogue);
     let paths: Vec<_> = functions.iter().chain([&file]).map(String::as_str).collect();
     let body = preprocess(&paths, &names(kernel, variant), &load)? + &fused::text(variant);

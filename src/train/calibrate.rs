@@ -18,14 +18,14 @@ use crate::nn::{
     AdaptiveAvgPool2d, Built, Conv2d, ConvTranspose2d, Layer, LeakyRelu, Mode, Model, Relu6, Sequential, SqueezeExcite,
     Statistics,
 };
-use crate::ops::add::Add;
-use crate::ops::concat::Concat;
-use crate::ops::copy::Copy;
-use crate::ops::mean::Mean;
-use crate::ops::mul::Mul;
-use crate::ops::relu::Relu;
-use crate::ops::sum::Sum;
-use crate::ops::upsample_nearest2d::UpsampleNearest2d;
+use crate::ops::elementwise::add::Add;
+use crate::ops::elementwise::mul::Mul;
+use crate::ops::elementwise::relu::Relu;
+use crate::ops::pool::upsample_nearest2d::UpsampleNearest2d;
+use crate::ops::reduce::mean::Mean;
+use crate::ops::reduce::sum::Sum;
+use crate::ops::shape::concat::Concat;
+use crate::ops::shape::copy::Copy;
 use crate::ops::{SavedActivations, Target};
 use crate::plan::{CopyRates, CostModel, OpRates, Source as _, Work};
 use crate::tensor::{TensorDesc, ValueId};

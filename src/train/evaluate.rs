@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::loss::{ExtraInput, Loss};
 use crate::data::{Targets, shown_label};
 use crate::error::{DataError, GraphError, OpError};
-use crate::ops::accuracy::Accuracy;
+use crate::ops::loss::accuracy::Accuracy;
 use crate::ops::{Call, Input, Op, Output};
 use crate::tensor::{Shape, TensorDesc, plural};
 

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::data::{Samples, Targets};
     use crate::nn::{Embedding, Gru, Input, Lstm, Sequential};
-    use crate::ops::gather::Gather;
+    use crate::ops::embedding::gather::Gather;
 
     fn check(model: impl Into<Model>, loss: &Loss, data: &Dataset) -> Result<(), String> {
         let fed = Fed::new(&model.into(), loss).expect("fits together");

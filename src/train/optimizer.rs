@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
 use crate::ops::UpdateRule;
-use crate::ops::adafactor::Adafactor;
-use crate::ops::adagrad::Adagrad;
-use crate::ops::adam::Adam;
-use crate::ops::lamb::Lamb;
-use crate::ops::lion::Lion;
-use crate::ops::rmsprop::RmsProp;
-use crate::ops::sgd::Sgd;
+use crate::ops::optim::adafactor::Adafactor;
+use crate::ops::optim::adagrad::Adagrad;
+use crate::ops::optim::adam::Adam;
+use crate::ops::optim::lamb::Lamb;
+use crate::ops::optim::lion::Lion;
+use crate::ops::optim::rmsprop::RmsProp;
+use crate::ops::optim::sgd::Sgd;
 
 /// How parameters follow their gradients. Defaults are PyTorch's where it has the optimizer, else the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
-//! The golden values of `tests/golden/<op>.json`.
+//! The golden values of `tests/golden/<family>/<op>.json`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -137,8 +137,28 @@ pub struct InitialParameter {
     pub first: Vec<f32>,
 }
 
+/// The files of ops, each in the folder of its family.
+fn files() -> Vec<PathBuf> {
+    let families =
+        families().into_iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder that is listed"));
+    let files = families.map(|file| file.expect("a file that is listed").path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+}
+
+/// The folders of families: those of whole models and modules are no ops.
+fn families() -> Vec<PathBuf> {
+    let entries: BTreeSet<_> = tightfit::ops::all().into_iter().map(|entry| entry.family).collect();
+    entries.into_iter().map(|family| folder().join(family)).filter(|folder| folder.is_dir()).collect()
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json"))
+    let file = format!("{name}.json");
+    let of_op = families().into_iter().map(|folder| folder.join(&file)).find(|path| path.is_file());
+    of_op.unwrap_or_else(|| folder().join(file))
 }
 
 /// The contents of `<name>.json`; `None` where there is no such file.
@@ -170,12 +190,8 @@ pub fn losses() -> BTreeMap<String, Losses> {
 
 /// Names of all golden files of ops.
 pub fn names() -> Vec<String> {
-    let folder = path("x").parent().expect("a file has a folder").to_owned();
-    let mut names: Vec<String> = std::fs::read_dir(folder)
-        .expect("the golden folder is missing")
-        .filter_map(|file| file.ok()?.file_name().to_str()?.strip_suffix(".json").map(str::to_owned))
-        .filter(|name| !["losses", "recurrent"].contains(&name.as_str()))
-        .collect();
+    let stem = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
+    let mut names: Vec<String> = files().into_iter().filter_map(stem).collect();
     names.sort();
     names
 }

@@ -1,4 +1,4 @@
-"""Writes the golden values of every op, from PyTorch: `python generate.py` fills this folder with <op>.json, and
+"""Writes the golden values of every op, from PyTorch: `python generate.py` fills the folders of families with <op>.json, and
 `python generate.py relu lstm` writes only these.
 
 Inputs are float32. Everything is computed from them in float64, so the values are nearer to the truth than float32
@@ -26,6 +26,16 @@ from cases import CASES
 from common import check_version, draw, generator, numbers, tensor, tensors
 
 FOLDER = Path(__file__).parent
+OPS = FOLDER.parent.parent / "src" / "ops"
+# Files that are not named as the op that makes the values.
+SAME = {"adamw": "adam"}
+
+
+def folder_of(op):
+    """The folder of the op's family: that of its source."""
+    name = SAME.get(op, op)
+    source = next(path for path in OPS.glob(f"*/{name}*") if path.stem == name)
+    return FOLDER / source.parent.name
 
 
 def matmul(a, b, trans_a, trans_b):
@@ -420,7 +430,7 @@ def main():
     for op, entries in files.items():
         text = "[\n" + ",\n".join(entries) + "\n]\n"
         json.loads(text)
-        (FOLDER / f"{op}.json").write_text(text)
+        folder_of(op).joinpath(f"{op}.json").write_text(text)
 
 
 if __name__ == "__main__":

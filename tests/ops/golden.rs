@@ -17,7 +17,7 @@ const WITHOUT_GOLDEN: &[(&str, &str)] = &[
     ("logit", "the inverse of sigmoid, which a test beside the op checks"),
     ("state", "copies rows"),
     ("accumulate", "one addition per element"),
-    ("fused", "runs other ops: that it makes the bits of these one after another is tested in tests/fusion.rs"),
+    ("fused", "runs other ops: that it makes the bits of these one after another is tested in tests/library/fusion.rs"),
     (
         "dropout",
         "draws other random numbers: its generator has known answers, and the statistics are tested beside the op",

@@ -1,15 +1,15 @@
 //! Link 1 for updates: optimizers and clipping over a few steps against PyTorch.
 
 use libtest_mimic::Failed;
-use tightfit::ops::adafactor::Adafactor;
-use tightfit::ops::adagrad::Adagrad;
-use tightfit::ops::adam::Adam;
-use tightfit::ops::clip::{ClipApply, ClipCoefficient, SquaredNorm};
-use tightfit::ops::ema::Ema;
-use tightfit::ops::lamb::Lamb;
-use tightfit::ops::lion::Lion;
-use tightfit::ops::rmsprop::RmsProp;
-use tightfit::ops::sgd::Sgd;
+use tightfit::ops::optim::adafactor::Adafactor;
+use tightfit::ops::optim::adagrad::Adagrad;
+use tightfit::ops::optim::adam::Adam;
+use tightfit::ops::optim::clip::{ClipApply, ClipCoefficient, SquaredNorm};
+use tightfit::ops::optim::ema::Ema;
+use tightfit::ops::optim::lamb::Lamb;
+use tightfit::ops::optim::lion::Lion;
+use tightfit::ops::optim::rmsprop::RmsProp;
+use tightfit::ops::optim::sgd::Sgd;
 use tightfit::ops::{HYPER_LEN, Op, UpdateRule};
 use tightfit::tensor::TensorDesc;
 

@@ -5,9 +5,9 @@ use super::shape::Flatten;
 use super::{Init, Module, Scope};
 use crate::error::GraphError;
 use crate::ops;
-use crate::ops::gelu::GeluForm;
-use crate::ops::log_softmax::LogSoftmax as LogSoftmaxOp;
-use crate::ops::softmax::Softmax as SoftmaxOp;
+use crate::ops::elementwise::gelu::GeluForm;
+use crate::ops::reduce::log_softmax::LogSoftmax as LogSoftmaxOp;
+use crate::ops::reduce::softmax::Softmax as SoftmaxOp;
 use crate::tensor::ValueId;
 
 /// What a layer without settings looks like in a file: nothing but its kind.
@@ -49,19 +49,19 @@ macro_rules! no_settings {
 
 plain! {
     /// `max(x, 0)`
-    Relu => ops::relu::Relu;
+    Relu => ops::elementwise::relu::Relu;
     /// `1 / (1 + exp(-x))`
-    Sigmoid => ops::sigmoid::Sigmoid;
+    Sigmoid => ops::elementwise::sigmoid::Sigmoid;
     /// `min(max(x, 0), 6)`
-    Relu6 => ops::clamp::Clamp::RELU6;
+    Relu6 => ops::elementwise::clamp::Clamp::RELU6;
     /// `min(max(x + 3, 0), 6) / 6`
-    HardSigmoid => ops::hard_sigmoid::HardSigmoid;
+    HardSigmoid => ops::elementwise::hard_sigmoid::HardSigmoid;
     /// `tanh(x)`
-    Tanh => ops::tanh::Tanh;
+    Tanh => ops::elementwise::tanh::Tanh;
     /// `x · sigmoid(x)`
-    Silu => ops::silu::Silu;
+    Silu => ops::elementwise::silu::Silu;
     /// `x · min(max(x + 3, 0), 6) / 6`
-    HardSwish => ops::hard_swish::HardSwish;
+    HardSwish => ops::elementwise::hard_swish::HardSwish;
 }
 
 macro_rules! with_numbers {
@@ -104,14 +104,14 @@ macro_rules! with_numbers {
 
 with_numbers! {
     /// `x` where positive, else `slope · x`.
-    LeakyRelu { slope = 0.01 } => |layer| ops::leaky_relu::LeakyRelu { slope: layer.slope };
+    LeakyRelu { slope = 0.01 } => |layer| ops::elementwise::leaky_relu::LeakyRelu { slope: layer.slope };
     /// `x` where positive, else `alpha · (eˣ − 1)`.
-    Elu { alpha = 1.0 } => |layer| ops::elu::Elu { alpha: layer.alpha };
+    Elu { alpha = 1.0 } => |layer| ops::elementwise::elu::Elu { alpha: layer.alpha };
     /// `ln(1 + exp(beta · x)) / beta`, or `x` where `beta · x` is above the threshold.
     Softplus { beta = 1.0, threshold = 20.0 } =>
-        |layer| ops::softplus::Softplus { beta: layer.beta, threshold: layer.threshold };
+        |layer| ops::elementwise::softplus::Softplus { beta: layer.beta, threshold: layer.threshold };
     /// `min(max(x, min), max)`: PyTorch's `Hardtanh`.
-    Hardtanh { min = -1.0, max = 1.0 } => |layer| ops::clamp::Clamp { min: layer.min, max: layer.max };
+    Hardtanh { min = -1.0, max = 1.0 } => |layer| ops::elementwise::clamp::Clamp { min: layer.min, max: layer.max };
 }
 
 /// `x` where positive, else `weight · x` with a trained weight, which starts as 0.25.
@@ -141,7 +141,7 @@ impl Module for Prelu {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
         let weights = if self.per_channel { scope.shape(input)[1] } else { 1 };
         let weight = scope.parameter("weight", [weights], Init::Constant { value: 0.25 })?;
-        scope.apply(ops::prelu::Prelu, &[input, weight])
+        scope.apply(ops::elementwise::prelu::Prelu, &[input, weight])
     }
 }
 
@@ -169,7 +169,7 @@ impl Gelu {
 impl Module for Gelu {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
         let approximate = if self.tanh { GeluForm::Tanh } else { GeluForm::Erf };
-        scope.apply(ops::gelu::Gelu { approximate }, &[input])
+        scope.apply(ops::elementwise::gelu::Gelu { approximate }, &[input])
     }
 }
 

@@ -4,12 +4,12 @@ use super::dropout::{dropout, drops};
 use super::linear::{project, yes};
 use super::{Init, Module, Scheme, Scope};
 use crate::error::GraphError;
-use crate::ops::matmul::MatMul;
-use crate::ops::permute::Permute;
-use crate::ops::reshape::Reshape;
-use crate::ops::scale::Scale;
-use crate::ops::softmax::Softmax;
-use crate::ops::split::Split;
+use crate::ops::elementwise::scale::Scale;
+use crate::ops::matmul::matmul::MatMul;
+use crate::ops::reduce::softmax::Softmax;
+use crate::ops::shape::permute::Permute;
+use crate::ops::shape::reshape::Reshape;
+use crate::ops::shape::split::Split;
 use crate::tensor::{Shape, ValueId};
 
 /// `softmax(query · keyᵀ / √D) · value` for each sample and head, with dropout on what the softmax makes.

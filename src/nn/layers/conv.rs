@@ -3,8 +3,8 @@ use serde::{Deserialize, Serialize};
 use super::linear::yes;
 use super::{Module, Pair, Scheme, Scope};
 use crate::error::GraphError;
-use crate::ops::reshape::Reshape;
-use crate::ops::{conv_transpose2d, conv2d};
+use crate::ops::conv::{conv_transpose2d, conv2d};
+use crate::ops::shape::reshape::Reshape;
 use crate::tensor::{ValueId, plural};
 
 /// Zeros on each side of what is convolved.

@@ -20,7 +20,7 @@ pub(super) fn dropout(scope: &mut Scope<'_>, p: f32, input: ValueId, block: usiz
     }
     let run = scope.run_input()?;
     let stream = scope.stream();
-    scope.apply(ops::dropout::Dropout { p, stream, block }, &[input, run])
+    scope.apply(ops::random::dropout::Dropout { p, stream, block }, &[input, run])
 }
 
 macro_rules! dropouts {

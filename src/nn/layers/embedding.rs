@@ -2,10 +2,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Init, Module, Scope};
 use crate::error::GraphError;
-use crate::ops::bias_add::BiasAdd;
-use crate::ops::embedding;
-use crate::ops::reshape::Reshape;
-use crate::ops::slice::Slice;
+use crate::ops::elementwise::bias_add::BiasAdd;
+use crate::ops::embedding::embedding;
+use crate::ops::shape::reshape::Reshape;
+use crate::ops::shape::slice::Slice;
 use crate::tensor::{DType, ValueId};
 
 /// A row of a table for each token, for samples of tokens `[time]` (or of any shape).

@@ -2,8 +2,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Module, Scheme, Scope};
 use crate::error::GraphError;
-use crate::ops::matmul::MatMul;
-use crate::ops::reshape::Reshape;
+use crate::ops::matmul::matmul::MatMul;
+use crate::ops::shape::reshape::Reshape;
 use crate::tensor::ValueId;
 
 /// `output = input · weightᵀ + bias`, for samples `[features]` or, at each time step alike, `[time, features]`.

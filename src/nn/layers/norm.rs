@@ -5,9 +5,10 @@ use super::{Init, Module, Scope};
 use crate::error::GraphError;
 use crate::graph::BufferUpdate;
 use crate::nn::Statistics;
-use crate::ops::relu::Relu;
-use crate::ops::scale::Scale;
-use crate::ops::{Affine, batch_norm, batch_norm_eval, group_norm, layer_norm, rms_norm};
+use crate::ops::Affine;
+use crate::ops::elementwise::relu::Relu;
+use crate::ops::elementwise::scale::Scale;
+use crate::ops::norm::{batch_norm, batch_norm_eval, group_norm, layer_norm, rms_norm};
 use crate::tensor::{ValueId, plural};
 
 /// Batch normalization of samples `[channels, …]`: each channel by its mean and variance over the batch and all places.

@@ -4,10 +4,10 @@ use super::activation::NoSettings;
 use super::conv::zero;
 use super::{Module, Pair, Scope};
 use crate::error::GraphError;
-use crate::ops::adaptive_avg_pool2d::AdaptiveAvgPool2d as AdaptiveAvgPool2dOp;
-use crate::ops::avg_pool2d::AvgPool2d as AvgPool2dOp;
-use crate::ops::max_pool2d::MaxPool2d as MaxPool2dOp;
-use crate::ops::reshape::Reshape;
+use crate::ops::pool::adaptive_avg_pool2d::AdaptiveAvgPool2d as AdaptiveAvgPool2dOp;
+use crate::ops::pool::avg_pool2d::AvgPool2d as AvgPool2dOp;
+use crate::ops::pool::max_pool2d::MaxPool2d as MaxPool2dOp;
+use crate::ops::shape::reshape::Reshape;
 use crate::tensor::ValueId;
 
 macro_rules! pool {

@@ -4,8 +4,8 @@ mod build;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ops::gru::GruCell;
-use crate::ops::lstm::LstmCell;
+use crate::ops::recurrent::gru::GruCell;
+use crate::ops::recurrent::lstm::LstmCell;
 
 /// Long short-term memory over samples `[time, features]`: see [`Recurrent`].
 ///
@@ -23,8 +23,8 @@ pub type Lstm = Recurrent<LstmCell>;
 /// Gated recurrent units over samples `[time, features]`: see [`Recurrent`].
 pub type Gru = Recurrent<GruCell>;
 
-/// A recurrent layer over samples `[time, features]`, in steps of [`Lstm`](crate::ops::lstm::Lstm) or
-/// [`Gru`](crate::ops::gru::Gru), from states of zeros.
+/// A recurrent layer over samples `[time, features]`, in steps of [`Lstm`](crate::ops::recurrent::lstm::Lstm) or
+/// [`Gru`](crate::ops::recurrent::gru::Gru), from states of zeros.
 ///
 /// The output is the last hidden state `[hidden]`, or with [`return_sequences`](Recurrent::return_sequences) all of them,
 /// `[time, hidden]`; twice as wide if [`bidirectional`](Recurrent::bidirectional).

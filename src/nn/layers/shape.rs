@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::activation::NoSettings;
 use super::{Module, Scope};
 use crate::error::GraphError;
-use crate::ops::{pad, permute, reshape};
+use crate::ops::shape::{pad, permute, reshape};
 use crate::tensor::{Shape, ValueId, plural};
 
 /// Lays a sample out as one vector `[features]`. Moves no data.

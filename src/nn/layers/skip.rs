@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Module, Scope};
 use crate::error::{GraphError, unknown};
-use crate::ops::{add, concat};
+use crate::ops::elementwise::add;
+use crate::ops::shape::concat;
 use crate::tensor::{Shape, ValueId};
 
 /// Remembers what the layer before it made, under a name, for a later [`Concat`] or [`Add`]. Passes it on as it is: no

@@ -2,13 +2,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Conv2d, Module, Scheme, Scope};
 use crate::error::GraphError;
-use crate::ops::adaptive_avg_pool2d::AdaptiveAvgPool2d;
-use crate::ops::hard_sigmoid::HardSigmoid;
-use crate::ops::mul_channels::MulChannels;
-use crate::ops::relu::Relu;
-use crate::ops::reshape::Reshape;
-use crate::ops::sigmoid::Sigmoid;
-use crate::ops::silu::Silu;
+use crate::ops::elementwise::hard_sigmoid::HardSigmoid;
+use crate::ops::elementwise::mul_channels::MulChannels;
+use crate::ops::elementwise::relu::Relu;
+use crate::ops::elementwise::sigmoid::Sigmoid;
+use crate::ops::elementwise::silu::Silu;
+use crate::ops::pool::adaptive_avg_pool2d::AdaptiveAvgPool2d;
+use crate::ops::shape::reshape::Reshape;
 use crate::tensor::ValueId;
 
 /// Scales each channel by what two layers make of the means of all channels, for samples `[channels, height, width]`:

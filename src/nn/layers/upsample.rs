@@ -2,8 +2,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Module, Pair, Scope};
 use crate::error::GraphError;
-use crate::ops::upsample_bilinear2d::UpsampleBilinear2d;
-use crate::ops::upsample_nearest2d::UpsampleNearest2d;
+use crate::ops::pool::upsample_bilinear2d::UpsampleBilinear2d;
+use crate::ops::pool::upsample_nearest2d::UpsampleNearest2d;
 use crate::tensor::ValueId;
 
 /// Makes the images of samples `[channels, height, width]` larger: repeats each element, down and across, or with

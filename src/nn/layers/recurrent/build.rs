@@ -5,12 +5,12 @@ use crate::error::GraphError;
 use crate::graph::BufferUpdate;
 use crate::nn::layers::Module;
 use crate::nn::{Init, Scope};
-use crate::ops::concat::Concat;
-use crate::ops::detach::Detach;
-use crate::ops::dropout::Dropout;
-use crate::ops::flip::Flip;
-use crate::ops::slice::Slice;
-use crate::ops::state::ReadRows;
+use crate::ops::random::dropout::Dropout;
+use crate::ops::recurrent::state::ReadRows;
+use crate::ops::shape::concat::Concat;
+use crate::ops::shape::detach::Detach;
+use crate::ops::shape::flip::Flip;
+use crate::ops::shape::slice::Slice;
 use crate::ops::{self, Cell};
 use crate::tensor::{TensorDesc, ValueId};
 

@@ -1,0 +1,6 @@
+//! Convolutions.
+
+ops! {
+    conv2d,
+    conv_transpose2d,
+}

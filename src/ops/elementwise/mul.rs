@@ -1,0 +1,73 @@
+//! Elementwise product.
+
+use crate::ops::elementwise::activation::shape_name;
+use crate::ops::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_shape};
+use crate::error::OpError;
+use crate::tensor::{DType, TensorDesc, ValueId};
+
+/// `output = a · b`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | a, b, output | any, all alike |
+///
+/// **Saved for backward:** `b` for the gradient of `a`, `a` for that of `b`. **In place:** over either input.
+///
+/// # Errors
+/// Where the shapes differ or an input is not f32.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.mul.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mul;
+
+impl Op for Mul {
+    fn name(&self) -> &'static str {
+        "mul"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("mul", inputs, 2)?;
+        expect_dtype("mul", "a", &inputs[0], DType::F32)?;
+        expect_dtype("mul", "b", &inputs[1], DType::F32)?;
+        expect_shape("mul", "b", &inputs[1], inputs[0].shape.clone())?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None, None]) };
+        let mut times = |other: usize, wanted: bool| {
+            wanted.then(|| graph.emit(Mul, &[grad_output, forward.inputs[other]])).transpose()
+        };
+        Ok(vec![times(1, forward.wanted[0])?, times(0, forward.wanted[1])?])
+    }
+
+    fn in_place(&self) -> &'static [(usize, usize)] {
+        &[(0, 0), (1, 0)]
+    }
+
+    fn elementwise(&self) -> Option<Elementwise> {
+        Some(Elementwise::new("mul", "forward", []))
+    }
+
+    twin!();
+}
+
+impl Mul {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let (a, b) = (call.input(0), call.input(1));
+        for ((y, &a), &b) in call.output(0).iter_mut().zip(a).zip(b) {
+            *y = a * b;
+        }
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    [vec![1], vec![7], vec![2, 3, 5], vec![257]]
+        .into_iter()
+        .map(|shape| {
+            let name = shape_name(&shape);
+            Case::new(name, Mul, [TensorDesc::f32(shape.clone()), TensorDesc::f32(shape)])
+        })
+        .collect()
+}

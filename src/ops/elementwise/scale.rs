@@ -1,0 +1,67 @@
+//! Multiplication by a constant.
+
+use crate::ops::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
+use crate::error::OpError;
+use crate::tensor::{DType, TensorDesc, ValueId};
+
+/// `output = factor · input`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input, output | any, both alike |
+///
+/// **Saved for backward:** nothing. **In place:** yes.
+///
+/// # Errors
+/// Where the input is not f32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// The constant.
+    pub factor: f32,
+}
+
+impl Op for Scale {
+    fn name(&self) -> &'static str {
+        "scale"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("scale", inputs, 1)?;
+        expect_dtype("scale", "input", &inputs[0], DType::F32)?;
+        expect_finite("scale", "factor", self.factor)?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let Some(grad_output) = forward.grad_outputs[0] else { return Ok(vec![None]) };
+        Ok(vec![Some(graph.emit(*self, &[grad_output])?)])
+    }
+
+    fn in_place(&self) -> &'static [(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn elementwise(&self) -> Option<Elementwise> {
+        Some(Elementwise::new("scale", "forward", [self.factor]))
+    }
+
+    twin!();
+}
+
+impl Scale {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let factor = T::from_f64(f64::from(self.factor));
+        let input = call.input(0);
+        for (y, &x) in call.output(0).iter_mut().zip(input) {
+            *y = factor * x;
+        }
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    [1, 7, 257]
+        .into_iter()
+        .map(|n| Case::new(format!("{n}"), Scale { factor: -0.75 }, [TensorDesc::f32([n])]))
+        .collect()
+}

@@ -1,0 +1,46 @@
+//! Hyperbolic tangent.
+
+use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::{Case, Fill, Real};
+
+/// `output = tanh(input)`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input | any |
+/// | output | as input |
+///
+/// **Saved for backward:** the output. **In place:** yes.
+/// **Numerics:** a series near 0, `exp(−2 |input|)` beyond: drivers' own `tanh` may overflow far out.
+///
+/// # Errors
+/// Where the input is not f32.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.Tanh.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tanh;
+
+impl Activation for Tanh {
+    const NAME: &'static str = "tanh";
+    const GRAD_INPUT: &'static str = "tanh.grad_input";
+    const FLOPS: u64 = 20;
+
+    fn saves_output(&self) -> bool {
+        true
+    }
+
+    fn value<T: Real>(&self, x: T) -> T {
+        x.tanh()
+    }
+
+    fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
+        grad_output * (T::ONE - saved * saved)
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    let mut cases = activation::cases(Tanh, "", Fill::Normal);
+    cases.push(activation::extreme(Tanh, ""));
+    cases
+}

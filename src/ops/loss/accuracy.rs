@@ -1,0 +1,123 @@
+//! How many positions a classifier gets right.
+
+use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
+use crate::ops::{Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count};
+use crate::ops::reduce::reduction;
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::TensorDesc;
+
+/// `correct = number of positions whose first largest logit is at the label`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input (logits) | `[N, C, ...inner]` |
+/// | labels, u32 | `[N, ...inner]` |
+/// | correct | `[1]` |
+///
+/// It has no gradient. **Numerics:** exact up to 2²⁴ positions.
+///
+/// # Errors
+/// Where the shapes do not fit, the input is not f32, the labels are not u32, or there are more than 2²⁰ classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accuracy {
+    /// Positions with this label do not count.
+    pub ignore_index: Option<u32>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct Params {
+    positions: u32,
+    classes: u32,
+    inner: u32,
+    splits: u32,
+    steps: u32,
+    ignores: u32,
+    ignore_index: u32,
+}
+
+impl Op for Accuracy {
+    fn name(&self) -> &'static str {
+        "accuracy"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("accuracy", inputs, 2)?;
+        Positions::expect("accuracy", &inputs[0])?;
+        expect_labels("accuracy", inputs)?;
+        Ok(vec![TensorDesc::f32([1])])
+    }
+
+    fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
+        let &count = inputs[0].shape.get(1).filter(|_| input == 1)?;
+        Some(Integers::Indices { count, besides: self.ignore_index })
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
+        Cost { flops: inputs[0].numel() as u64, bytes_moved: inputs[0].size_bytes() + inputs[1].size_bytes() }
+    }
+
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
+        vec![4 * Positions::of(&inputs[0]).splits(1).0 as u64]
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        let positions = Positions::of(&inputs[0]);
+        let (splits, steps) = positions.splits(1);
+        let params = Params {
+            positions: positions.count as u32,
+            classes: positions.classes as u32,
+            inner: positions.inner as u32,
+            splits: splits as u32,
+            steps: steps as u32,
+            ignores: u32::from(self.ignore_index.is_some()),
+            ignore_index: self.ignore_index.unwrap_or(0),
+        };
+        let count = Dispatch::new("accuracy", "count", [Slot::Input(0), Slot::Input(1), Slot::Workspace(0)])
+            .params(&params)
+            .loops(steps * positions.iterations(1));
+        vec![
+            reduction::over_rows(count, splits, positions.lanes()),
+            reduction::combine(Slot::Workspace(0), Slot::Output(0), 1, splits, 1.0),
+        ]
+    }
+
+    twin!();
+}
+
+impl Accuracy {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let (input, labels, positions) = (call.input(0), call.ints(1), Positions::of(&call.input_descs[0]));
+        let first_largest = |position: usize| {
+            let values = positions.elements(position).map(|i| input[i]).enumerate();
+            values.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(class, _)| class)
+        };
+        let counts = labels.iter().enumerate().filter(|&(position, &label)| {
+            self.ignore_index != Some(label) && first_largest(position) == Some(label as usize)
+        });
+        let correct = counts.count();
+        call.output(0)[0] = T::from_f64(correct as f64);
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name: &str, ignore_index: Option<u32>, shape: &[usize]| {
+        let inputs = [TensorDesc::f32(shape), TensorDesc::u32(label_shape(&shape.into()))];
+        Case::new(name, Accuracy { ignore_index }, inputs).fill(1, Fill::Labels(shape[1] as u32)).forward_only()
+    };
+    vec![
+        case("1x2", None, &[1, 2]),
+        case("7x3", None, &[7, 3]),
+        case("64x10", None, &[64, 10]),
+        case("131x17", None, &[131, 17]),
+        case("pixels_2x3x5x7", None, &[2, 3, 5, 7]),
+        case("ignoring_13x3", Some(1), &[13, 3]),
+        case("ignoring_pixels_2x3x5x7", Some(2), &[2, 3, 5, 7]),
+        case("more_positions_than_sums_1x2x300x301", Some(0), &[1, 2, 300, 301]),
+        case("many_classes_5x1031", None, &[5, 1031]),
+        case("ties_many_classes_3x517x2", None, &[3, 517, 2]).fill(0, Fill::Constant(0.5)),
+        case("ties_5x4", None, &[5, 4]).fill(0, Fill::Constant(0.5)),
+    ]
+}

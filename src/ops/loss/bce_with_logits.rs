@@ -1,0 +1,77 @@
+//! Binary cross-entropy of logits.
+
+use crate::ops::loss::elementwise_loss::{self, ElementwiseLoss, elementwise_loss};
+use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::{Case, Fill, Real};
+use crate::tensor::TensorDesc;
+
+/// `loss = mean((1 − t) x + (1 + (w − 1) t) (ln(1 + exp(−|x|)) + max(−x, 0)))` over all elements: binary cross-entropy of
+/// `sigmoid(x)` and t in which a positive example counts w times
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input x, target t in 0..1 | any, both alike |
+/// | pos_weight w, only where `weighted` | `[1]`, or `[C]` for an input `[N, C, ...]` |
+/// | loss | `[1]` |
+///
+/// Without weights w is 1. **Saved for backward:** input and target. **In place:** no.
+/// **Numerics:** finite for every finite input; sums in f32, in two levels and always in the same order. The target
+/// gets no gradient.
+///
+/// # Errors
+/// Where the shapes do not fit or an input is not f32; backward, where a gradient for the target is wanted.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html>
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BceWithLogits {
+    /// Whether there is an input `pos_weight`.
+    pub weighted: bool,
+}
+
+impl ElementwiseLoss for BceWithLogits {
+    const NAME: &'static str = "bce_with_logits";
+    const GRAD_INPUT: &'static str = "bce_with_logits.grad_input";
+    const FLOPS: u64 = 14;
+    const OF_DIFFERENCE: bool = false;
+
+    fn weighted(&self) -> bool {
+        self.weighted
+    }
+
+    fn value<T: Real>(&self, x: T, t: T, weight: T) -> T {
+        (T::ONE - t) * x + factor(t, weight) * ((-x.abs()).exp().ln_1p() + (-x).max(T::ZERO))
+    }
+
+    fn gradient<T: Real>(&self, x: T, t: T, weight: T) -> T {
+        factor(t, weight) * sigmoid(x) - weight * t
+    }
+}
+
+fn factor<T: Real>(t: T, weight: T) -> T {
+    T::ONE + (weight - T::ONE) * t
+}
+
+elementwise_loss!(BceWithLogits);
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    let shares = Fill::Uniform(0.0, 1.0);
+    let plain = BceWithLogits { weighted: false };
+    let mut cases = elementwise_loss::cases(plain, "", shares);
+    let extreme = Fill::Uniform(-100.0, 100.0);
+    cases.push(elementwise_loss::case(plain, "extreme", &[13], shares).fill(0, extreme));
+    let weighted = |name: &str, shape: &[usize], weights: usize| {
+        let mut case = elementwise_loss::case(BceWithLogits { weighted: true }, name, shape, shares);
+        case.inputs.push((TensorDesc::f32([weights]), Fill::Uniform(0.25, 4.0)));
+        case.wanted.push(false);
+        case
+    };
+    cases.extend([
+        weighted("one_weight_7", &[7], 1),
+        weighted("weighted_4x5", &[4, 5], 5),
+        weighted("weighted_2x3x5x7", &[2, 3, 5, 7], 3),
+        weighted("weighted_extreme_3x13", &[3, 13], 13).fill(0, extreme),
+        weighted("weighted_3x17x67", &[3, 17, 67], 17),
+    ]);
+    cases
+}

@@ -1,0 +1,7 @@
+//! Matrix products.
+
+pub(in crate::ops) mod gemm;
+
+ops! {
+    matmul,
+}

@@ -1,0 +1,175 @@
+//! Gradient clipping by global norm, in three ops: the squared norm of one gradient, the coefficient for all, and its
+//! application. Between the first two, the sums of all gradients are added.
+//!
+//! Source: <https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html>
+
+use crate::ops::sums::sum;
+use crate::ops::{Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
+use crate::ops::elementwise::function;
+use crate::ops::reduce::reduction;
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{DType, TensorDesc};
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct Params {
+    n: u32,
+    max_norm: f32,
+}
+
+/// `output = Σ input²`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input | any |
+/// | output | `[1]` |
+///
+/// It has no gradient. **Numerics:** f32, in two levels and always in the same order.
+///
+/// # Errors
+/// Where the input is not f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SquaredNorm;
+
+impl Op for SquaredNorm {
+    fn name(&self) -> &'static str {
+        "clip.squared_norm"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("clip.squared_norm", inputs, 1)?;
+        expect_dtype("clip.squared_norm", "input", &inputs[0], DType::F32)?;
+        Ok(vec![TensorDesc::f32([1])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
+        Cost { flops: 2 * inputs[0].numel() as u64, bytes_moved: inputs[0].size_bytes() }
+    }
+
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
+        reduction::workspaces(1, inputs[0].numel())
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        reduction::total("clip", "squared_norm", &[Slot::Input(0)], inputs[0].numel(), 1.0)
+    }
+
+    twin!();
+}
+
+impl SquaredNorm {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let sum = sum(call.input(0).iter().map(|&x| x * x));
+        call.output(0)[0] = sum;
+    }
+}
+
+/// `output = min(1, max_norm / (√input + 1e-6))`, of the sum of all squared norms
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input, output | `[1]` |
+///
+/// It has no gradient.
+///
+/// # Errors
+/// Where the input is not one f32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClipCoefficient {
+    /// The norm that gradients are scaled down to.
+    pub max_norm: f32,
+}
+
+impl Op for ClipCoefficient {
+    fn name(&self) -> &'static str {
+        "clip.coefficient"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("clip.coefficient", inputs, 1)?;
+        expect_dtype("clip.coefficient", "input", &inputs[0], DType::F32)?;
+        expect_shape("clip.coefficient", "input", &inputs[0], [1])?;
+        Ok(vec![TensorDesc::f32([1])])
+    }
+
+    fn dispatches(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        vec![
+            Dispatch::new("clip", "coefficient", [Slot::Input(0), Slot::Output(0)])
+                .params(&Params { n: 1, max_norm: self.max_norm }),
+        ]
+    }
+
+    twin!();
+}
+
+impl ClipCoefficient {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let norm = call.input(0)[0].sqrt();
+        let coefficient = T::from_f64(f64::from(self.max_norm)) / (norm + T::from_f64(1e-6));
+        call.output(0)[0] = coefficient.min(T::ONE);
+    }
+}
+
+/// `output = coefficient · input`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | input, output | any, both alike |
+/// | coefficient | `[1]` |
+///
+/// It has no gradient. **In place:** yes.
+///
+/// # Errors
+/// Where an input is not f32 or the coefficient is not one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClipApply;
+
+impl Op for ClipApply {
+    fn name(&self) -> &'static str {
+        "clip.apply"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("clip.apply", inputs, 2)?;
+        expect_dtype("clip.apply", "input", &inputs[0], DType::F32)?;
+        expect_dtype("clip.apply", "coefficient", &inputs[1], DType::F32)?;
+        expect_shape("clip.apply", "coefficient", &inputs[1], [1])?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn in_place(&self) -> &'static [(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
+        vec![function::launch("clip", "apply", bindings, inputs[0].numel(), 0.0)]
+    }
+
+    twin!();
+}
+
+impl ClipApply {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let (input, coefficient) = (call.input(0), call.input(1)[0]);
+        for (y, &x) in call.output(0).iter_mut().zip(input) {
+            *y = coefficient * x;
+        }
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for n in [1, 7, 257, 8195] {
+        let desc = TensorDesc::f32([n]);
+        cases.push(Case::new(format!("squared_norm_{n}"), SquaredNorm, [desc.clone()]).forward_only().reduction(n));
+        cases.push(Case::new(format!("apply_{n}"), ClipApply, [desc, TensorDesc::f32([1])]).forward_only());
+    }
+    for sum in [0.0, 0.25, 9.0] {
+        let case = Case::new(format!("coefficient_{sum}"), ClipCoefficient { max_norm: 1.0 }, [TensorDesc::f32([1])]);
+        cases.push(case.fill(0, Fill::Constant(sum)).forward_only());
+    }
+    cases
+}

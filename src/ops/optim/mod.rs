@@ -1,0 +1,16 @@
+//! Updates of parameters, and what is done to gradients before them.
+
+pub(in crate::ops) mod update;
+
+ops! {
+    accumulate,
+    adafactor,
+    adagrad,
+    adam,
+    clip,
+    ema,
+    lamb,
+    lion,
+    rmsprop,
+    sgd,
+}

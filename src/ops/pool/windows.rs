@@ -1,0 +1,201 @@
+//! Windows over planes: what max and average pooling share.
+
+use std::ops::Range;
+
+use crate::ops::{Case, Cost, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Slot, expect_count, expect_dtype, expect_rank};
+use crate::error::OpError;
+use crate::tensor::{DType, Shape, TensorDesc};
+
+/// Settings of a pooling: (height, width) each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) struct Windows {
+    pub(in crate::ops) kernel: [usize; 2],
+    pub(in crate::ops) stride: [usize; 2],
+    pub(in crate::ops) padding: [usize; 2],
+}
+
+/// Most elements of a window: see the loops of [`Windows::grad_input`].
+const MAX_WINDOW: u64 = MAX_LOOP_ITERATIONS / 5;
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct Params {
+    elements: u32,
+    extent: [u32; 2],
+    output_extent: [u32; 2],
+    kernel: [u32; 2],
+    stride: [u32; 2],
+    padding: [u32; 2],
+}
+
+impl Windows {
+    /// The shape rule: [N, C, H, W] to [N, C, OH, OW].
+    pub(in crate::ops) fn output(&self, op: &'static str, inputs: &[TensorDesc]) -> Result<Shape, OpError> {
+        expect_count(op, inputs, 1)?;
+        expect_dtype(op, "input", &inputs[0], DType::F32)?;
+        expect_rank(op, "input", &inputs[0], 4)?;
+        let shape = &inputs[0].shape;
+        let refuse = |setting, value: [usize; 2], reason: String| {
+            Err(OpError::Setting { op, setting, value: format!("{value:?}"), reason })
+        };
+        if self.kernel.contains(&0) {
+            return refuse("kernel", self.kernel, "it must be at least 1".to_owned());
+        }
+        if self.kernel[0].saturating_mul(self.kernel[1]) as u64 > MAX_WINDOW {
+            let reason = format!("a window holds at most {MAX_WINDOW} elements");
+            return refuse("kernel", self.kernel, reason);
+        }
+        if self.stride.contains(&0) {
+            return refuse("stride", self.stride, "it must be at least 1".to_owned());
+        }
+        // Beyond half the window, a window could lie in the padding altogether.
+        if (0..2).any(|d| self.padding[d] > self.kernel[d] / 2) {
+            return refuse("padding", self.padding, format!("it must be at most half of kernel {:?}", self.kernel));
+        }
+        if (0..2).any(|d| self.kernel[d] > shape[d + 2] + 2 * self.padding[d]) {
+            return refuse("kernel", self.kernel, format!("it is larger than the padded input {}", inputs[0]));
+        }
+        let extent = |d: usize| (shape[d + 2] + 2 * self.padding[d] - self.kernel[d]) / self.stride[d] + 1;
+        Ok([shape[0], shape[1], extent(0), extent(1)].into())
+    }
+
+    /// Of pooling a tensor: each element of a window is looked at.
+    pub(in crate::ops) fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let flops = (self.kernel[0] * self.kernel[1] * outputs[0].numel()) as u64;
+        let bytes_moved = inputs.iter().chain(outputs).map(TensorDesc::size_bytes).sum();
+        Cost { flops, bytes_moved }
+    }
+
+    /// The launch that pools: the kernel `forward`, an invocation for every four windows.
+    pub(in crate::ops) fn forward(
+        &self,
+        file: &'static str,
+        bindings: impl Into<Vec<Slot>>,
+        input: &Shape,
+        output: &Shape,
+    ) -> Dispatch {
+        self.dispatch((file, "forward"), bindings, output.numel(), input, output)
+            .linear(output.numel().div_ceil(4 * 64))
+            .loops(self.kernel[0] * (self.kernel[1] + 1))
+    }
+
+    /// The launch of the gradient, the kernel `grad_input`: an invocation for every few neighbours in a row of the input.
+    pub(in crate::ops) fn grad_input(
+        &self,
+        file: &'static str,
+        bindings: impl Into<Vec<Slot>>,
+        input: &Shape,
+        output: &Shape,
+    ) -> Dispatch {
+        let mut dispatch = self.dispatch((file, "grad_input"), bindings, input.numel(), input, output);
+        if input[3].is_multiple_of(4) {
+            dispatch = dispatch.constant("ALIGNED", 1);
+        }
+        let run = if self.in_pairs(input) { 8 } else { 4 };
+        let runs = input[..3].iter().product::<usize>() * input[3].div_ceil(run);
+        // Four neighbours lie in no more windows than a window with three columns more has elements.
+        dispatch.linear(runs.div_ceil(64)).loops(self.kernel[0] * (self.kernel[1] + 4))
+    }
+
+    /// Whether windows of two columns lie side by side and rows are of whole vectors: then kernels move vectors only.
+    fn in_pairs(&self, input: &Shape) -> bool {
+        [self.kernel[1], self.stride[1], self.padding[1]] == [2, 2, 0] && input[3].is_multiple_of(8)
+    }
+
+    /// A launch that writes `elements`.
+    fn dispatch(
+        &self,
+        kernel: (&'static str, &'static str),
+        bindings: impl Into<Vec<Slot>>,
+        elements: usize,
+        input: &Shape,
+        output: &Shape,
+    ) -> Dispatch {
+        let pair = |values: &[usize]| [values[0] as u32, values[1] as u32];
+        let dispatch = Dispatch::new(kernel.0, kernel.1, bindings).params(&Params {
+            elements: elements as u32,
+            extent: pair(&input[2..]),
+            output_extent: pair(&output[2..]),
+            kernel: pair(&self.kernel),
+            stride: pair(&self.stride),
+            padding: pair(&self.padding),
+        });
+        dispatch.flags([("PAIRS", self.in_pairs(input))])
+    }
+
+    /// The rows (d = 0) or columns (1) of an input of this extent that window `o` covers.
+    pub(in crate::ops) fn covered(&self, d: usize, o: usize, extent: usize) -> Range<usize> {
+        let begin = o * self.stride[d];
+        begin.saturating_sub(self.padding[d])..(begin + self.kernel[d] - self.padding[d]).min(extent)
+    }
+
+    /// Of output element `i` in the whole: the row and the column of its window's first element, counted from the padded
+    /// border.
+    pub(in crate::ops) fn origin(&self, i: usize, output: &Shape) -> [usize; 2] {
+        [i / output[3] % output[2] * self.stride[0], i % output[3] * self.stride[1]]
+    }
+
+    /// For each output element in order: its plane's offset in the input, and the rows and columns it covers.
+    pub(in crate::ops) fn each(
+        self,
+        input: &Shape,
+        output: &Shape,
+    ) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
+        let (height, width, output_height, output_width) = (input[2], input[3], output[2], output[3]);
+        (0..output.numel()).map(move |i| {
+            let (x, y) = (i % output_width, i / output_width % output_height);
+            let plane = i / output_width / output_height * height * width;
+            (plane, self.covered(0, y, height), self.covered(1, x, width))
+        })
+    }
+}
+
+/// The cases of both ops.
+pub(in crate::ops) fn cases<O: Op>(fill: Fill, op: impl Fn(Windows) -> O) -> Vec<Case> {
+    let case = |name: &str, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2], shape: [usize; 4]| {
+        let op = op(Windows { kernel, stride, padding });
+        Case::new(name, op, [TensorDesc::f32(shape)]).fill(0, fill).reduction(kernel[0] * kernel[1])
+    };
+    vec![
+        case("k2_s2", [2, 2], [2, 2], [0, 0], [2, 3, 6, 6]),
+        case("k2_s2_leftover", [2, 2], [2, 2], [0, 0], [1, 3, 7, 5]),
+        case("k3_s1", [3, 3], [1, 1], [0, 0], [1, 2, 5, 6]),
+        case("k3_s2_pad1", [3, 3], [2, 2], [1, 1], [2, 2, 7, 7]),
+        case("k2x3_s2x1_pad1x0", [2, 3], [2, 1], [1, 0], [1, 2, 6, 7]),
+        case("k1_s2", [1, 1], [2, 2], [0, 0], [1, 1, 5, 5]),
+        case("k2_s3", [2, 2], [3, 3], [0, 0], [1, 2, 8, 8]),
+        case("whole_plane", [4, 5], [4, 5], [0, 0], [2, 3, 4, 5]),
+        case("one_pixel", [1, 1], [1, 1], [0, 0], [1, 1, 1, 1]),
+        case("k3_pad1_one_pixel", [3, 3], [1, 1], [1, 1], [2, 1, 1, 1]),
+        case("k5_s3_pad2_13x17", [5, 5], [3, 3], [2, 2], [1, 3, 13, 17]),
+        case("k2_s2_5x7x25x23", [2, 2], [2, 2], [0, 0], [5, 7, 25, 23]).large(),
+        case("k2_s2_5x7x24x40", [2, 2], [2, 2], [0, 0], [5, 7, 24, 40]).large(),
+        case("k3x2_s1x2_pad1x0_16", [3, 2], [1, 2], [1, 0], [2, 3, 6, 16]).large(),
+        case("k3_s2_pad1_12", [3, 3], [2, 2], [1, 1], [2, 3, 11, 12]).large(),
+        case("large_window", [97, 101], [1, 1], [0, 0], [1, 2, 97, 103]).large(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_windows_that_do_not_fit() {
+        let windows = |kernel, stride, padding| Windows { kernel, stride, padding };
+        let input = [TensorDesc::f32([1, 1, 4, 4])];
+        for (bad, setting) in [
+            (windows([0, 1], [1, 1], [0, 0]), "kernel"),
+            (windows([5, 1], [1, 1], [0, 0]), "kernel"),
+            (windows([1 << 40, 1 << 40], [1, 1], [0, 0]), "kernel"),
+            (windows([2, 2], [1, 0], [0, 0]), "stride"),
+            (windows([2, 2], [1, 1], [0, 2]), "padding"),
+        ] {
+            match bad.output("max_pool2d", &input) {
+                Err(OpError::Setting { setting: found, .. }) => assert_eq!(found, setting, "{bad:?}"),
+                other => panic!("{bad:?}: {other:?}"),
+            }
+        }
+        assert_eq!(windows([3, 3], [2, 2], [1, 1]).output("p", &input), Ok([1, 1, 2, 2].into()));
+    }
+}

@@ -1,0 +1,7 @@
+//! Random numbers.
+
+pub(in crate::ops) mod philox;
+
+ops! {
+    dropout,
+}

@@ -1,0 +1,271 @@
+//! Deterministic sums on the device: what `sum`, `mean`, the losses and the gradient of a bias share.
+
+use crate::ops::shape::strided::{MAX_RANK, Strided, StridedParams};
+use crate::ops::sums::Sums;
+use crate::ops::{Call, Dispatch, Real, Slot};
+use crate::error::OpError;
+use crate::tensor::{Shape, TensorDesc};
+
+/// Terms that one invocation adds before the sum is worth splitting.
+const SPLIT_TERMS: usize = 256;
+/// Most terms that one invocation adds, well below what a driver was seen to compute rightly.
+const MAX_TERMS: usize = 32_768;
+/// Splits are not made for more parallel work than this.
+const MAX_SPLITS: usize = 1024;
+/// Invocations that keep any device busy.
+const ENOUGH_INVOCATIONS: usize = 16_384;
+/// Partial sums from which a whole workgroup adds them.
+const WORKGROUP_SPLITS: usize = 32;
+/// Invocations of a workgroup.
+const WORKGROUP: usize = 64;
+
+/// Over how many invocations each of `outputs` sums of `terms` terms is split.
+pub(in crate::ops) fn splits(outputs: usize, terms: usize) -> usize {
+    let useful = (terms / SPLIT_TERMS).clamp(1, MAX_SPLITS).min((ENOUGH_INVOCATIONS / outputs.max(1)).max(1));
+    useful.max(terms.div_ceil(MAX_TERMS))
+}
+
+/// Bytes of the partial sums; none where a sum is not split.
+pub(in crate::ops) fn workspaces(outputs: usize, terms: usize) -> Vec<u64> {
+    let splits = splits(outputs, terms);
+    if splits == 1 { Vec::new() } else { vec![(outputs * splits * 4) as u64] }
+}
+
+/// The number of lanes (1 or a workgroup) that work on one row of `terms` elements.
+pub(in crate::ops) fn lanes(terms: usize, threshold: usize) -> usize {
+    if terms < threshold { 1 } else { WORKGROUP }
+}
+
+/// Adds lanes, a power of two up to a workgroup, to a launch over `rows` rows.
+pub(in crate::ops) fn over_rows(dispatch: Dispatch, rows: usize, lanes: usize) -> Dispatch {
+    dispatch.constant("LANES", lanes as u32).linear(rows.div_ceil(WORKGROUP / lanes))
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct CombineParams {
+    outputs: u32,
+    splits: u32,
+    scale: f32,
+}
+
+/// Adds up partial sums [outputs, splits]: `sum.combine`.
+pub(in crate::ops) fn combine(partials: Slot, output: Slot, outputs: usize, splits: usize, scale: f32) -> Dispatch {
+    let lanes = lanes(splits, WORKGROUP_SPLITS);
+    let dispatch = Dispatch::new("sum", "combine", [partials, output])
+        .params(&CombineParams { outputs: outputs as u32, splits: splits as u32, scale })
+        .loops(splits.div_ceil(lanes) + 8);
+    over_rows(dispatch, outputs, lanes)
+}
+
+/// Parameters of a kernel that sums over all elements of a tensor, one partial sum per invocation.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct TotalParams {
+    terms: u32,
+    splits: u32,
+    scale: f32,
+}
+
+/// The launches of `outputs` sums of `terms` terms each, times `scale`. `partial` is the launch that makes the partial sums
+/// [outputs, splits] at a slot, for a number of splits and a scale of its own; each of its invocations adds `terms / splits`
+/// terms.
+pub(in crate::ops) fn split(
+    outputs: usize,
+    terms: usize,
+    scale: f32,
+    partial: impl Fn(Slot, usize, f32) -> Dispatch,
+) -> Vec<Dispatch> {
+    let splits = splits(outputs, terms);
+    let partial = |sums, scale| partial(sums, splits, scale).loops(terms.div_ceil(splits));
+    if splits == 1 {
+        return vec![partial(Slot::Output(0), scale)];
+    }
+    let combine = combine(Slot::Workspace(0), Slot::Output(0), outputs, splits, scale);
+    vec![partial(Slot::Workspace(0), 1.0), combine]
+}
+
+/// The launches of a sum over all `terms` elements of a tensor: `entry` makes the partial sums. `bindings` are those of
+/// its inputs; the output follows.
+pub(in crate::ops) fn total(
+    file: &'static str,
+    entry: &'static str,
+    inputs: &[Slot],
+    terms: usize,
+    scale: f32,
+) -> Vec<Dispatch> {
+    split(1, terms, scale, |sums, splits, scale| {
+        Dispatch::new(file, entry, [inputs, &[sums]].concat())
+            .params(&TotalParams { terms: terms as u32, splits: splits as u32, scale })
+            .linear(splits.div_ceil(WORKGROUP))
+    })
+}
+
+/// A sum over some axes of a tensor.
+#[derive(Clone, Debug)]
+pub(in crate::ops) struct AxisSum {
+    kept: Vec<(usize, usize)>,
+    summed: Vec<(usize, usize)>,
+    innermost_kept: bool,
+    /// Elements of the output.
+    pub(in crate::ops) outputs: usize,
+    /// Terms of each sum.
+    pub(in crate::ops) terms: usize,
+    /// From elements of the input to elements of the output.
+    to_output: Strided,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct SumParams {
+    outputs: u32,
+    terms: u32,
+    splits: u32,
+    scale: f32,
+    outputs_innermost: u32,
+    kept_extents: [u32; 2],
+    kept_strides: [u32; 3],
+    summed_extents: [u32; 2],
+    summed_strides: [u32; 3],
+}
+
+/// Checks the axes of a sum: at least one, each within the input, none twice.
+pub(in crate::ops) fn check_axes(op: &'static str, axes: &[usize], input: &TensorDesc) -> Result<(), OpError> {
+    let rank = input.shape.len();
+    let mut sorted = axes.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let reason = if rank > MAX_RANK {
+        format!("the input {input} has more than {MAX_RANK} axes")
+    } else if axes.is_empty() {
+        "at least one axis is needed".to_owned()
+    } else if sorted.len() < axes.len() {
+        "an axis is named twice".to_owned()
+    } else if sorted.last().is_some_and(|&axis| axis >= rank) {
+        format!("the input {input} has axes 0 to {}", rank - 1)
+    } else {
+        return Ok(());
+    };
+    Err(OpError::Setting { op, setting: "axes", value: format!("{axes:?}"), reason })
+}
+
+/// Shape after a sum over `axes`. Where nothing is left, [1].
+pub(in crate::ops) fn output_shape(input: &Shape, axes: &[usize], keepdim: bool) -> Shape {
+    let kept = |axis: &usize| !axes.contains(axis);
+    let mut shape: Vec<usize> = if keepdim {
+        (0..input.len()).map(|axis| if kept(&axis) { input[axis] } else { 1 }).collect()
+    } else {
+        (0..input.len()).filter(kept).map(|axis| input[axis]).collect()
+    };
+    if shape.is_empty() {
+        shape.push(1);
+    }
+    shape.into()
+}
+
+impl AxisSum {
+    /// Over axes that [`check_axes`] passed.
+    pub(in crate::ops) fn new(input: &Shape, axes: &[usize]) -> Self {
+        let strides = input.strides();
+        let (mut kept, mut summed) = (Vec::<(usize, usize)>::new(), Vec::<(usize, usize)>::new());
+        let mut output_strides = vec![0; input.len()];
+        let (mut outputs, mut innermost_kept, mut seen) = (1, false, false);
+        for axis in (0..input.len()).rev() {
+            let (extent, stride, is_summed) = (input[axis], strides[axis], axes.contains(&axis));
+            if !is_summed {
+                output_strides[axis] = outputs;
+                outputs *= extent;
+            }
+            if extent == 1 {
+                continue;
+            }
+            if !seen {
+                (innermost_kept, seen) = (!is_summed, true);
+            }
+            let dims = if is_summed { &mut summed } else { &mut kept };
+            match dims.last_mut() {
+                Some(inner) if inner.0 * inner.1 == stride => inner.0 *= extent,
+                _ => dims.push((extent, stride)),
+            }
+        }
+        let terms = summed.iter().map(|d| d.0).product();
+        AxisSum { kept, summed, innermost_kept, outputs, terms, to_output: Strided::new(input, &output_strides) }
+    }
+
+    /// The launches, for kernels that bind `input` and write output 0.
+    pub(in crate::ops) fn dispatches(&self, input: Slot, scale: f32) -> Vec<Dispatch> {
+        let extent = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(1, |d| d.0 as u32);
+        let stride = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(0, |d| d.1 as u32);
+        let vectors = self.innermost_kept && self.kept.first().is_some_and(|d| d.0.is_multiple_of(4));
+        let width = if vectors { 4 } else { 1 };
+        split(self.outputs, self.terms, scale, |sums, splits, scale| {
+            let dispatch = Dispatch::new("sum", "forward", [input, sums])
+                .params(&SumParams {
+                    outputs: self.outputs as u32,
+                    terms: self.terms as u32,
+                    splits: splits as u32,
+                    scale,
+                    outputs_innermost: u32::from(self.innermost_kept),
+                    kept_extents: std::array::from_fn(|i| extent(&self.kept, i)),
+                    kept_strides: std::array::from_fn(|i| stride(&self.kept, i)),
+                    summed_extents: std::array::from_fn(|i| extent(&self.summed, i)),
+                    summed_strides: std::array::from_fn(|i| stride(&self.summed, i)),
+                })
+                .constant("LANES", 1)
+                .linear((self.outputs / width * splits).div_ceil(WORKGROUP));
+            dispatch.flags([("VECTORS", vectors), ("ONE_AXIS", self.summed.len() <= 1)])
+        })
+    }
+
+    /// The parameters of the gradient's kernel, which repeats the output along the summed axes.
+    pub(in crate::ops) fn repeat(&self, scale: f32) -> StridedParams {
+        self.to_output.params(scale)
+    }
+
+    /// The CPU twin of the sum.
+    pub(in crate::ops) fn sum<T: Real>(&self, call: &mut Call<'_, T>, scale: T) {
+        let input = call.input(0);
+        let mut sums = Sums::new(self.outputs);
+        for (i, &x) in input.iter().enumerate() {
+            sums.add(self.to_output.offset(i), x);
+        }
+        let output = call.output(0);
+        sums.write(output);
+        for y in output {
+            *y *= scale;
+        }
+    }
+
+    /// The CPU twin of the gradient.
+    pub(in crate::ops) fn repeat_twin<T: Real>(&self, call: &mut Call<'_, T>, scale: T) {
+        let grad_output = call.input(0);
+        for (i, d) in call.output(0).iter_mut().enumerate() {
+            *d = scale * grad_output[self.to_output.offset(i)];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_invocation_adds_too_much() {
+        for terms in [1, 255, 256, 65_536, 1 << 20, 1 << 28, (1 << 30) - 1] {
+            for outputs in [1, 64, 100_000] {
+                let splits = splits(outputs, terms);
+                assert!(terms.div_ceil(splits) <= MAX_TERMS && splits <= MAX_TERMS, "{outputs} {terms} {splits}");
+            }
+        }
+    }
+
+    #[test]
+    fn merges_axes() {
+        let sum = AxisSum::new(&[2, 3, 4, 5].into(), &[0, 2, 3]);
+        assert_eq!((sum.outputs, sum.terms), (3, 40));
+        assert_eq!(sum.summed, [(20, 1), (2, 60)]);
+        assert_eq!(sum.kept, [(3, 20)]);
+        assert!(!sum.innermost_kept);
+        assert_eq!(AxisSum::new(&[7, 1].into(), &[0]).summed, [(7, 1)]);
+    }
+}

@@ -1,0 +1,53 @@
+//! A constant.
+
+use crate::ops::{Call, Case, Dispatch, Op, Real, Slot, expect_count};
+use crate::ops::elementwise::function;
+use crate::error::OpError;
+use crate::shader::Target;
+use crate::tensor::{Shape, TensorDesc};
+
+/// `output = value` everywhere: where backward begins.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | output | `shape` |
+///
+/// **Saved for backward:** nothing; it has no inputs.
+///
+/// # Errors
+/// Where it is given an input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fill {
+    /// The value.
+    pub value: f32,
+    /// The output's shape.
+    pub shape: Shape,
+}
+
+impl Op for Fill {
+    fn name(&self) -> &'static str {
+        "fill"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        expect_count("fill", inputs, 0)?;
+        Ok(vec![TensorDesc::f32(self.shape.clone())])
+    }
+
+    fn dispatches(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        vec![function::launch("fill", "forward", [Slot::Output(0)], outputs[0].numel(), self.value)]
+    }
+
+    twin!();
+}
+
+impl Fill {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        call.output(0).fill(T::from_f64(f64::from(self.value)));
+    }
+}
+
+/// Test cases.
+pub fn cases() -> Vec<Case> {
+    [1, 7, 257].into_iter().map(|n| Case::new(format!("{n}"), Fill { value: 0.375, shape: [n].into() }, [])).collect()
+}

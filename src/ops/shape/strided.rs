@@ -1,0 +1,87 @@
+//! A tensor read in another order: the Rust side of `shaders/shared/strided.wgsl`.
+
+/// Most dimensions of a tensor that is permuted or summed over axes.
+pub(in crate::ops) const MAX_RANK: usize = 6;
+
+/// A tensor's dimensions with the stride of each in some buffer, innermost first; mergeable neighbours merged.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::ops) struct Strided {
+    /// (extent, stride), innermost first.
+    dims: Vec<(usize, usize)>,
+}
+
+/// As the kernels read it.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+pub(in crate::ops) struct StridedParams {
+    elements: u32,
+    rank: u32,
+    scale: f32,
+    extents: [u32; MAX_RANK - 1],
+    strides: [u32; MAX_RANK],
+}
+
+impl Strided {
+    /// Dimensions given outermost first.
+    pub(in crate::ops) fn new(extents: &[usize], strides: &[usize]) -> Self {
+        let mut dims: Vec<(usize, usize)> = Vec::new();
+        for (&extent, &stride) in extents.iter().zip(strides).rev() {
+            match dims.last_mut() {
+                // One step here is the whole of the dimension inside it: they are one.
+                Some(inner) if inner.0 * inner.1 == stride => inner.0 *= extent,
+                Some(inner) if inner.0 == 1 => *inner = (extent, stride),
+                Some(_) if extent == 1 => {}
+                _ => dims.push((extent, stride)),
+            }
+        }
+        Strided { dims }
+    }
+
+    /// The kernels' parameters.
+    pub(in crate::ops) fn params(&self, scale: f32) -> StridedParams {
+        let extent = |i: usize| self.dims.get(i).map_or(1, |d| d.0 as u32);
+        let stride = |i: usize| self.dims.get(i).map_or(0, |d| d.1 as u32);
+        StridedParams {
+            elements: self.elements() as u32,
+            rank: self.dims.len().max(1) as u32,
+            scale,
+            extents: std::array::from_fn(extent),
+            strides: std::array::from_fn(stride),
+        }
+    }
+
+    /// Elements of the tensor.
+    pub(in crate::ops) fn elements(&self) -> usize {
+        self.dims.iter().map(|d| d.0).product()
+    }
+
+    /// Where element `i` is in the buffer.
+    pub(in crate::ops) fn offset(&self, i: usize) -> usize {
+        let (mut rest, mut offset) = (i, 0);
+        for &(extent, stride) in &self.dims {
+            offset += rest % extent * stride;
+            rest /= extent;
+        }
+        offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_what_is_contiguous() {
+        assert_eq!(Strided::new(&[2, 3, 4], &[12, 4, 1]).dims, [(24, 1)]);
+        assert_eq!(Strided::new(&[3, 1, 4], &[4, 9, 1]).dims, [(12, 1)]);
+        assert_eq!(Strided::new(&[3, 1], &[7, 5]).dims, [(3, 7)]);
+        assert_eq!(Strided::new(&[2, 3, 4], &[0, 0, 1]).dims, [(4, 1), (6, 0)]);
+    }
+
+    #[test]
+    fn finds_elements_of_a_transpose() {
+        let transposed = Strided::new(&[3, 2], &[1, 3]);
+        let offsets: Vec<_> = (0..6).map(|i| transposed.offset(i)).collect();
+        assert_eq!(offsets, [0, 3, 1, 4, 2, 5]);
+    }
+}

@@ -1,0 +1,142 @@
+//! `tightfit calibrate` and the profiles it writes, as a user meets them. What measures needs a device; what reads a
+//! profile needs none.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The binary, looking for profiles in `folder`.
+fn tightfit(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
+    command.env("TIGHTFIT_PROFILES", folder).env_remove("RUST_LOG").args(args);
+    let output = command.output().expect("the binary runs");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{args:?}");
+    output
+}
+
+fn succeeded(folder: &Path, args: &[&str]) -> Vec<Value> {
+    let output = tightfit(folder, &[args, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8(output.stdout).expect("UTF-8");
+    stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+fn last(folder: &Path, args: &[&str]) -> Value {
+    succeeded(folder, args).pop().expect("at least one object")
+}
+
+/// The one sentence with which a command is refused.
+fn refused(folder: &Path, args: &[&str]) -> String {
+    let output = tightfit(folder, args);
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    // Loaders of drivers write there too.
+    let errors: Vec<_> = stderr.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
+    let message = errors.last().unwrap_or_else(|| panic!("{args:?}: {stderr}"));
+    assert!(stderr.trim_end().ends_with(message), "{args:?}: {stderr}");
+    (*message).to_owned()
+}
+
+/// The one warning with which a command does what it was asked for.
+fn warned(folder: &Path, args: &[&str]) -> String {
+    let output = tightfit(folder, args);
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
+    let warnings: Vec<_> = stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(warnings.len(), 1, "{args:?}: {stderr}");
+    warnings[0].to_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn a_measured_device_is_planned_for_by_itself_and_by_its_file() {
+    let Some(device) = crate::common::gpu() else { return };
+    let (folder, elsewhere) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    let profiles = folder.path().join("made/when/needed");
+    let plan = ["plan", "mnist-mlp", "--device", &device];
+
+    let before = last(&profiles, &plan);
+    assert!(before["profile"].is_null());
+    let objects = succeeded(&profiles, &["calibrate", "--quick", "--device", &device]);
+    let (summary, ops) = objects.split_last().expect("a summary");
+    assert!(ops.len() > 10 && ops.iter().all(|op| op["launch_ns"].is_number()), "{ops:?}");
+    let file = Path::new(summary["profile"].as_str().expect("a path")).to_owned();
+    assert!(file.starts_with(&profiles) && summary["median_error"].is_number(), "{summary}");
+
+    let measured = last(&profiles, &plan);
+    assert_eq!(measured["profile"], summary["profile"]);
+    assert_ne!(measured["predicted_step_ms"], before["predicted_step_ms"]);
+    assert_eq!(measured["planned_peak_bytes"], before["planned_peak_bytes"]);
+
+    // On another machine the file stands for the device.
+    let copy = elsewhere.path().join("that-machine.json");
+    fs::copy(&file, &copy).expect("copies");
+    let abroad = last(elsewhere.path(), &["plan", "mnist-mlp", "--device", text(&copy)]);
+    for name in ["predicted_step_ms", "planned_peak_bytes", "minimum_budget_bytes"] {
+        assert_eq!(abroad[name], measured[name], "{name}");
+    }
+    let shown = tightfit(&profiles, &plan);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains(&format!("measured, from {}", file.display())), "{shown}");
+
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist");
+    let train = ["train", "mnist-mlp", "--device", &device, "--data", data, "--steps", "3"];
+    let trained = last(&profiles, &train);
+    assert_eq!(trained["predicted_step_ms"], measured["predicted_step_ms"]);
+    assert_eq!(trained["measured_step_ms"], trained["step_ms_median"]);
+    let [predicted, step] = ["predicted_step_ms", "measured_step_ms"].map(|name| trained[name].as_f64().expect(name));
+    let error = trained["prediction_error"].as_f64().expect("a number");
+    assert!((error - (predicted / step - 1.0)).abs() < 1e-9, "{trained}");
+
+    // A kept file that is not right is said to be so once, and default costs are used; who names the file is refused.
+    let right = fs::read_to_string(&copy).expect("reads");
+    for (wrong, words) in [
+        ("{\"format\": 1, \"adapter\": ".to_owned(), "not a device profile"),
+        (right.replacen("\"adapter\": \"", "\"adapter\": \"Not ", 1), "measured on \"Not "),
+        (right.replacen("\"run_ns\": ", "\"run_ns\": -", 1), "run_ns = -"),
+        (right.replacen("\"launch_ns\": ", "\"launch_ns\": 1e12, \"was\": ", 1), "unknown field"),
+    ] {
+        fs::write(&file, wrong).expect("writes");
+        for command in [&plan[..], &train] {
+            let warning = warned(&profiles, command);
+            assert!(warning.contains(text(&file)) && warning.contains(words), "{warning}");
+            assert!(warning.contains("default costs") && warning.contains("tightfit calibrate"), "{warning}");
+        }
+    }
+    let named = ["plan", "mnist-mlp", "--device", text(&file)];
+    assert!(refused(&profiles, &named).contains("tightfit calibrate"));
+}
+
+#[test]
+fn a_file_that_is_no_profile_is_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("gpu.json");
+    let plan = ["plan", "mnist-mlp", "--device", text(&file)];
+    assert!(refused(folder.path(), &plan).contains("not found; `tightfit calibrate"));
+    for contents in [&b""[..], b"\xff\xfe", b"{}", b"{\"format\": 7}", b"[[[[[[", b"{\"format\": 1}"] {
+        fs::write(&file, contents).expect("writes");
+        let message = refused(folder.path(), &plan);
+        assert!(message.contains("gpu.json") && message.contains("profile"), "{message}");
+    }
+    let huge = fs::File::create(&file).expect("creates");
+    huge.set_len(1 << 40).expect("sparse");
+    assert!(refused(folder.path(), &plan).contains("more than such a file has"));
+}
+
+#[test]
+fn calibrate_refuses_what_it_cannot_measure_or_write() {
+    let folder = TempDir::new().expect("a folder");
+    assert!(refused(folder.path(), &["calibrate", "--device", "cpu"]).contains("interpreter"));
+    assert!(refused(folder.path(), &["calibrate", "--device", "warp-drive"]).contains("warp-drive"));
+    if let Some(device) = crate::common::gpu() {
+        let nowhere = folder.path().join("none/profile.json");
+        let args = ["calibrate", "--quick", "--device", &device, "--output", text(&nowhere)];
+        assert!(refused(folder.path(), &args).starts_with("--output"));
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests of the command line: each runs the program itself.
+#![allow(missing_docs)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bench;
+mod calibrate;
+mod command;
+mod commands;
+mod lost_work;

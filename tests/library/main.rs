@@ -1,0 +1,23 @@
+//! Tests of the library as its users see it, except the suite over all ops.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod access_order;
+mod architecture;
+mod attention;
+mod batch_norm;
+mod compression;
+mod data;
+mod download;
+mod fused;
+mod fusion;
+mod losses;
+mod models;
+mod objectives;
+mod plans;
+mod portability;
+mod recurrent;
+mod training;
+mod zoo;

@@ -1,0 +1,140 @@
+//! Every built-in model trains to the same bits in half the memory that it needs: what is recomputed and moved changes
+//! nothing, batch norm, dropout and running statistics included.
+
+use std::sync::{Mutex, PoisonError};
+
+use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::models;
+use tightfit::nn::Model;
+use tightfit::tensor::{DType, Shape};
+use tightfit::train::{Config, Loss, Trainer};
+
+const STEPS: usize = 5;
+
+/// Where a model runs.
+#[derive(Clone, Copy)]
+enum On {
+    Gpu,
+    /// For tensors that not every device binds.
+    Interpreter,
+}
+
+/// One test at a time: each takes much memory, and the device all of the processor.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Samples of any model, the same each time.
+fn data(model: &Model, loss: &Loss, count: usize) -> Dataset {
+    let shape = model.input_shape().clone();
+    let mut state = 12345u32;
+    let mut next = move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 8
+    };
+    let numel = count * shape.numel();
+    let samples = match model.input().dtype {
+        DType::U32 => Samples::Tokens((0..numel).map(|_| next() % 90).collect()),
+        _ => Samples::F32((0..numel).map(|_| next() as f32 / (1 << 23) as f32 - 1.0).collect()),
+    };
+    let output = model.output_shape().expect("builds");
+    let targets = if *loss == Loss::Mse {
+        Targets::Values {
+            values: (0..count * output.numel()).map(|_| next() as f32 / (1 << 24) as f32).collect(),
+            shape: output,
+        }
+    } else {
+        // Classes are last along sequences, and first in images.
+        let (classes, places) = match output[..] {
+            [classes] => (classes, Shape::from([])),
+            [time, classes] => (classes, Shape::from([time])),
+            _ => (output[0], Shape::from(&output[1..])),
+        };
+        let labels = (0..count * places.numel()).map(|_| next() % classes as u32).collect();
+        Targets::label_maps(labels, classes as u32, places)
+    };
+    Dataset::new(samples, shape, targets).expect("a dataset")
+}
+
+fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = match on {
+        On::Gpu => crate::common::gpu(),
+        On::Interpreter => Some("cpu".to_owned()),
+    };
+    let Some(device) = device else { return };
+    let mut model = models::builtin(name).expect("listed");
+    if let Some(input) = input {
+        model = model.with_input(input);
+    }
+    let loss = match name {
+        "lstm_forecaster" => Loss::Mse,
+        "char_lstm" | "gpt" => Loss::cross_entropy_of_sequences(),
+        _ => Loss::default(),
+    };
+    let config = Config::default().loss(loss.clone()).batch(batch).micro_batches(1).seed(3);
+    let data = data(&model, &loss, batch * STEPS);
+    let run = |config: Config| {
+        let mut trainer = Trainer::new(&model, config, Some(&device)).expect("a trainer");
+        let mut losses = Vec::new();
+        for step in 0..STEPS {
+            let samples: Vec<usize> = (step * batch..(step + 1) * batch).collect();
+            losses.push(trainer.step(&data, &samples).expect("a step").0);
+        }
+        assert_eq!(trainer.measured_peak_bytes(), trainer.plan().peak_bytes, "{name}");
+        (losses, trainer.parameters_sha256().expect("parameters"), trainer.plan().clone())
+    };
+    let (losses, sha, plan) = run(config.clone());
+    let budget = (plan.unconstrained_peak_bytes / 2).max(plan.minimum_budget_bytes);
+    let (tight_losses, tight_sha, tight) = run(config.budget_bytes(budget));
+    println!(
+        "{name}: need {}, budget {budget} ({:.0}%), peak {}, predicted {:.0} and {:.0} ms",
+        plan.unconstrained_peak_bytes,
+        100.0 * budget as f64 / plan.unconstrained_peak_bytes as f64,
+        tight.peak_bytes,
+        plan.predicted_step_ns as f64 / 1e6,
+        tight.predicted_step_ns as f64 / 1e6,
+    );
+    assert!(tight.peak_bytes <= budget && tight.peak_bytes < plan.peak_bytes, "{name}");
+    assert!(losses.iter().all(|loss| loss.is_finite()), "{name}: {losses:?}");
+    assert_eq!(losses, tight_losses, "{name}");
+    assert_eq!(sha, tight_sha, "{name}");
+}
+
+macro_rules! zoo {
+    ($($test:ident: $name:literal, $input:expr, $batch:literal, $on:ident;)*) => {
+        $(#[test]
+        fn $test() {
+            check($name, $input, $batch, On::$on);
+        })*
+
+        /// Models of which nobody thought here.
+        #[test]
+        fn every_model_is_tested() {
+            let tested = [$($name),*];
+            let missing = models::NAMES.iter().filter(|name| !name.starts_with("mnist-") && !tested.contains(name));
+            assert_eq!(missing.collect::<Vec<_>>(), [&""; 0]);
+        }
+    };
+}
+
+const IMAGE: Option<&[usize]> = Some(&[3, 32, 32]);
+
+zoo! {
+    lenet: "lenet", None, 256, Gpu;
+    resnet18: "resnet18", IMAGE, 4, Gpu;
+    resnet34: "resnet34", IMAGE, 4, Gpu;
+    resnet50: "resnet50", IMAGE, 4, Gpu;
+    resnet101: "resnet101", IMAGE, 4, Gpu;
+    resnet18_cifar: "resnet18_cifar", None, 3, Gpu;
+    // An update has four tensors of the size of the first linear layer's weight in memory at once: that is more than half.
+    vgg16: "vgg16", IMAGE, 2, Interpreter;
+    mobilenet_v2: "mobilenet_v2", IMAGE, 8, Gpu;
+    mobilenet_v3_small: "mobilenet_v3_small", IMAGE, 8, Gpu;
+    mobilenet_v3_large: "mobilenet_v3_large", IMAGE, 8, Gpu;
+    efficientnet_b0: "efficientnet_b0", IMAGE, 8, Gpu;
+    densenet121: "densenet121", IMAGE, 4, Gpu;
+    unet: "unet", IMAGE, 2, Gpu;
+    unet_small: "unet_small", IMAGE, 4, Gpu;
+    lstm_forecaster: "lstm_forecaster", None, 128, Gpu;
+    char_lstm: "char_lstm", None, 4, Gpu;
+    gpt: "gpt", None, 4, Gpu;
+}
