@@ -79,7 +79,7 @@ pub fn joint(
         compressed(&mut graph)?;
         kept = kept_anyway(&graph, loss, training)?;
     }
-    let carried = carried(&mut graph, training)?;
+    let values = buffer_values(&mut graph, training)?;
     let gradients = backward(&mut graph, loss, training, &kept)?;
     graph.hoist_forward();
     let parameters: Vec<_> = graph.value_ids().filter(|&id| graph.value(id).role == Role::Parameter).collect();
@@ -101,13 +101,13 @@ pub fn joint(
     }
     if matches!(training.pass, Pass::Only | Pass::Last) {
         update(&mut graph, guard, &pairs, training)?;
-        update_buffers(&mut graph, guard, training.buffer_updates, &carried)?;
+        update_buffers(&mut graph, guard, training.buffer_updates, &values)?;
     }
     Ok(graph)
 }
 
 /// What buffers take over, as it is after this pass: of several micro-batches, the mean so far, or the rows so far.
-fn carried(graph: &mut Graph, training: &Training<'_>) -> Result<Vec<ValueId>, GraphError> {
+fn buffer_values(graph: &mut Graph, training: &Training<'_>) -> Result<Vec<ValueId>, GraphError> {
     let of_step = |update: &BufferUpdate| {
         if training.pass == Pass::Only {
             return Ok(update.value);

@@ -258,13 +258,14 @@ impl Run {
     /// What a buffer becomes if the step ends with this micro-batch.
     fn buffer_after(&mut self, name: &str) -> Vec<f32> {
         let named = |buffer| self.built.graph.value(buffer).name == name;
-        let carry =
-            *self.built.buffer_updates.iter().find(|carry| named(carry.buffer)).expect("a buffer that is carried");
+        let update =
+            *self.built.buffer_updates.iter().find(|update| named(update.buffer)).expect("a buffer that is updated");
         let init = self.built.buffers.iter().find(|buffer| buffer.name == name).expect("a buffer").init;
-        let batch = self.read(&format!("carry.{name}"));
+        let batch = self.read(&format!("buffer_update.{name}"));
         let before = start(init, name, batch.len());
-        let after =
-            |(&before, &batch): (&f32, &f32)| (1.0 - carry.momentum) * before + carry.momentum * carry.factor * batch;
+        let after = |(&before, &batch): (&f32, &f32)| {
+            (1.0 - update.momentum) * before + update.momentum * update.factor * batch
+        };
         before.iter().zip(&batch).map(after).collect()
     }
 }
