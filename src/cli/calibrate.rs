@@ -26,7 +26,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Measures a few small kernels once, in seconds: for a first impression
+    /// Measures a few kernels in seconds, and scales the costs of the device's class by them
     #[arg(long)]
     quick: bool,
 }

@@ -39,6 +39,7 @@ impl EvalArgs {
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
     let (_, test) = data::open(&folder(args.data.as_deref()), &model, &config)?;
+    args.device.calibrate(output);
     let mut trainer = Trainer::for_evaluation(model, config.clone(), args.device.device.as_deref())?;
     trainer.load(&args.weights)?;
     let stop = stop_when_asked()?;

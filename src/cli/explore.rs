@@ -45,12 +45,14 @@ pub(crate) fn sweep(model: &Model, config: &Config, target: &Target, output: &Ou
         format_bytes(most.unconstrained_peak_bytes)
     ));
     output.text(target.lines());
-    let points: Vec<Value> = plans.iter().map(|plan| Value::Object(describe(plan, target.unified_memory()))).collect();
+    let points: Vec<Value> =
+        plans.iter().map(|plan| Value::Object(describe(plan, Some(target.unified_memory())))).collect();
     output.object(&json!({
         "model": model.name(),
         "batch": config.batch,
         "device": target.device,
-        "profile": shown_if_any(target.machine.profile.as_ref()),
+        "device_class": target.class(),
+        "profile": shown_if_any(target.profile()),
         "minimum_budget_bytes": least_bytes,
         "unconstrained_peak_bytes": most.unconstrained_peak_bytes,
         "warnings": warnings,
@@ -94,7 +96,8 @@ pub(crate) fn max_batch(model: &Model, config: &Config, target: &Target, output:
         "budget_bytes": config.budget_bytes,
         "batch": config.batch,
         "device": target.device,
-        "profile": shown_if_any(target.machine.profile.as_ref()),
+        "device_class": target.class(),
+        "profile": shown_if_any(target.profile()),
         "warnings": warnings,
         "max_batch": found(Some(&batch), target),
         "max_batch_in_one": found(whole.as_ref(), target),
@@ -146,6 +149,6 @@ fn found(found: Option<&Largest>, target: &Target) -> Value {
         "size": size,
         "or_more": beyond.is_none(),
         "beyond": beyond.as_ref().map(ToString::to_string),
-        "plan": describe(plan, target.unified_memory()),
+        "plan": describe(plan, Some(target.unified_memory())),
     })
 }

@@ -9,6 +9,7 @@ mod devices;
 mod eval;
 mod explore;
 mod failure;
+mod first_use;
 mod interrupt;
 mod memory;
 mod model_file;

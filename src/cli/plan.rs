@@ -8,16 +8,17 @@ use serde_json::{Value, json};
 use tightfit::device::Device;
 use tightfit::files;
 use tightfit::nn::Model;
-use tightfit::plan::Planned;
-use tightfit::train::{self, Config, Machine, PlanFile, Profile, Trainer};
+use tightfit::plan::{DeviceClass, Planned};
+use tightfit::train::{self, Config, CostSource, Effort, Machine, PlanFile, Profile, Trainer};
 
 use super::describe::describe;
 use super::explore;
 use super::failure::{Failure, keep};
+use super::first_use;
 use super::output::{Output, shown_if_any};
 use super::overwrite;
 use super::progress::planning;
-use super::settings::TrainingArgs;
+use super::settings::{ClassName, TrainingArgs};
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
@@ -25,9 +26,17 @@ pub(crate) struct PlanArgs {
     model: TrainingArgs,
 
     /// Index or part of the name of a device that `tightfit devices` lists, cpu, or a profile that `tightfit calibrate`
-    /// wrote, here or on another machine [default: any device]
+    /// wrote, here or on another machine [default: any device of --device-class]
     #[arg(long, value_name = "DEVICE")]
     device: Option<OsString>,
+
+    /// Without a device: costs that are typical of such devices [default: discrete]
+    #[arg(long, value_name = "CLASS", ignore_case = true, conflicts_with_all = ["device", "no_calibrate"])]
+    device_class: Option<ClassName>,
+
+    /// Does not measure a device that is used for the first time: plans for it with costs that are typical of its class
+    #[arg(long)]
+    no_calibrate: bool,
 
     /// Draws memory over the commands of a step
     #[arg(long, value_name = "FILE")]
@@ -55,11 +64,33 @@ impl PlanArgs {
     pub(crate) fn model(&self) -> &OsStr {
         self.model.name()
     }
+
+    /// What to plan for. A file is a profile, all else selects a device of this machine.
+    fn target(&self, output: &Output) -> Result<Target, Failure> {
+        let Some(device) = &self.device else {
+            let class = self.device_class.map_or_else(DeviceClass::default, DeviceClass::from);
+            return Ok(Target { machine: Machine::of_class(class), device: None });
+        };
+        let path = Path::new(device);
+        let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        let (machine, name) = if device == INTERPRETER {
+            (Machine::interpreter(), INTERPRETER.to_owned())
+        } else if is_json || (path.exists() && !path.is_dir()) {
+            let Profile { adapter, limits, costs, effort, .. } = Profile::load(path)?;
+            let source = CostSource::Profile { path: path.to_owned(), effort };
+            (Machine { limits, costs, source }, adapter)
+        } else {
+            let mut device = Device::open(Some(&device.to_string_lossy()))?;
+            first_use::calibrate(&device, self.no_calibrate, output);
+            (Machine::of(&mut device), device.info().name.clone())
+        };
+        Ok(Target { machine, device: Some(name) })
+    }
 }
 
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
-    let target = Target::named(args.device.as_deref())?;
+    let target = args.target(output)?;
     if args.sweep {
         return explore::sweep(&model, &config, &target, output);
     }
@@ -76,17 +107,18 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     }
     let planned = planning(output, || train::plan_for(&model, &config, &target.machine))?;
     output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
-    output.text(planned.plan.table().unified_memory(target.unified_memory() == Some(true)));
+    output.text(planned.plan.table().unified_memory(target.unified_memory()));
     output.text(target.lines());
-    write(args, &model, &config, &planned, target.machine.profile.as_deref())?;
+    write(args, &model, &config, &planned, &target.machine.source)?;
     for path in args.svg.iter().chain(&args.output) {
         output.text(format_args!("written to {}", path.display()));
     }
-    let mut object = describe(&planned.plan, target.unified_memory());
+    let mut object = describe(&planned.plan, Some(target.unified_memory()));
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("parameters".to_owned(), json!(model.parameter_count()?));
     object.insert("device".to_owned(), json!(target.device));
-    object.insert("profile".to_owned(), shown_if_any(target.machine.profile.as_ref()));
+    object.insert("device_class".to_owned(), json!(target.class()));
+    object.insert("profile".to_owned(), shown_if_any(target.profile()));
     object.insert("warnings".to_owned(), json!(train::warnings(&model, &config)?));
     object.insert("svg".to_owned(), shown_if_any(args.svg.as_ref()));
     object.insert("output".to_owned(), shown_if_any(args.output.as_ref()));
@@ -102,45 +134,55 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// A file is a profile, all else selects a device of this machine.
-    fn named(device: Option<&OsStr>) -> Result<Self, Failure> {
-        let Some(device) = device else { return Ok(Target { machine: Machine::any(), device: None }) };
-        let path = Path::new(device);
-        let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        let (machine, name) = if device == INTERPRETER {
-            (Machine::interpreter(), INTERPRETER.to_owned())
-        } else if is_json || (path.exists() && !path.is_dir()) {
-            let Profile { adapter, limits, costs, .. } = Profile::load(path)?;
-            (Machine { limits, costs, profile: Some(path.to_owned()) }, adapter)
-        } else {
-            let mut device = Device::open(Some(&device.to_string_lossy()))?;
-            (Machine::of(&mut device), device.info().name.clone())
-        };
-        Ok(Target { machine, device: Some(name) })
+    /// Whether device and host share their memory.
+    pub(crate) fn unified_memory(&self) -> bool {
+        self.machine.costs.unified_memory
     }
 
-    /// Whether device and host share their memory, where that is known.
-    pub(crate) fn unified_memory(&self) -> Option<bool> {
-        self.device.as_ref().map(|_| self.machine.costs.unified_memory)
+    /// The file with the costs, where they were measured.
+    pub(crate) fn profile(&self) -> Option<&Path> {
+        self.machine.source.profile()
+    }
+
+    /// The class of devices that the costs are typical of, where they were not measured.
+    pub(crate) fn class(&self) -> Option<DeviceClass> {
+        class_of(Some(&self.machine.source))
     }
 
     /// Which device was planned for, and whose times are predicted.
     pub(crate) fn lines(&self) -> String {
-        match &self.device {
-            Some(device) => device_lines(device, self.machine.profile.as_deref()),
-            None => format!("{:<20} defaults, not measured on a device; --device names one", "costs"),
-        }
+        device_lines(self.device.as_deref(), Some(&self.machine.source))
+    }
+}
+
+/// The class of devices that costs are typical of, where they were not measured.
+pub(crate) fn class_of(source: Option<&CostSource>) -> Option<DeviceClass> {
+    match source? {
+        CostSource::Class(class) => Some(*class),
+        CostSource::Profile { .. } => None,
     }
 }
 
 /// A device, and where the times come from that are predicted for it.
-fn device_lines(device: &str, profile: Option<&Path>) -> String {
-    let source = match profile {
-        Some(path) => format!("measured, from {}", path.display()),
-        None if device == INTERPRETER => "defaults: the interpreter is for checking and is not measured".to_owned(),
-        None => "defaults, not measured on this device; `tightfit calibrate` does".to_owned(),
+fn device_lines(device: Option<&str>, source: Option<&CostSource>) -> String {
+    let costs = match source {
+        Some(CostSource::Profile { path, effort: Effort::Full }) => format!("measured, from {}", path.display()),
+        Some(CostSource::Profile { path, effort: Effort::Quick }) => {
+            format!("measured in seconds, from {}; `tightfit calibrate` takes minutes", path.display())
+        }
+        Some(CostSource::Class(class)) if device == Some(INTERPRETER) => {
+            format!("those of {}: the interpreter is for checking and is not measured", class.article())
+        }
+        Some(CostSource::Class(class)) if device.is_some() => {
+            format!("typical of {}, not measured on this device; `tightfit calibrate` does", class.article())
+        }
+        Some(CostSource::Class(class)) => {
+            format!("typical of {}; --device or --device-class names another", class.article())
+        }
+        None => "not known".to_owned(),
     };
-    format!("{:<20} {device}\n{:<20} {source}", "device", "costs")
+    let device = device.map_or_else(String::new, |device| format!("{:<20} {device}\n", "device"));
+    format!("{device}{:<20} {costs}", "costs")
 }
 
 /// Writes the files that were asked for.
@@ -149,38 +191,38 @@ fn write(
     model: &Model,
     config: &Config,
     planned: &Planned,
-    profile: Option<&Path>,
+    source: &CostSource,
 ) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
         let svg = planned.to_svg(model.name());
         keep(path, |path| Ok(files::write_whole(path, svg.as_bytes())?))?;
     }
     if let Some(path) = &args.output {
-        let file = PlanFile::new(model, config, planned.plan.clone()).with_profile(profile);
+        let file = PlanFile::new(model, config, planned.plan.clone()).with_costs(source.clone());
         keep(path, |path| Ok(file.save(path)?))?;
     }
     Ok(())
 }
 
-/// A plan that was made before, and the profile that its times come from, if any.
+/// A plan that was made before, and where its times come from, if it says so.
 pub(crate) struct Kept<'a> {
     pub(crate) path: &'a Path,
-    pub(crate) profile: Option<String>,
+    pub(crate) source: Option<CostSource>,
 }
 
-/// Where the predicted times of a training come from: the device's own profile, or what its plan was made with.
-pub(crate) fn profile_of<'a>(trainer: &'a Trainer, kept: Option<&'a Kept<'_>>) -> Option<&'a Path> {
-    kept.map_or_else(|| trainer.profile(), |kept| kept.profile.as_deref().map(Path::new))
+/// Where the predicted times of a training come from: the device's own costs, or those that its plan was made with.
+pub(crate) fn source_of<'a>(trainer: &'a Trainer, kept: Option<&'a Kept<'_>>) -> Option<&'a CostSource> {
+    kept.map_or_else(|| trainer.cost_source(), |kept| kept.source.as_ref())
 }
 
 /// Prints the model and the plan before the first step.
 pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, output: &Output) -> Result<(), Failure> {
     let (model, device) = (trainer.model(), trainer.device_name());
     let table = trainer.plan().table().unified_memory(trainer.unified_memory());
-    let profile = profile_of(trainer, kept);
-    let mut device_lines = device_lines(device, profile);
+    let source = source_of(trainer, kept);
+    let mut device_lines = device_lines(Some(device), source);
     if let Some(Kept { path, .. }) = kept {
-        let again = if trainer.profile() == profile { "" } else { ", not this device's: plan again for these" };
+        let again = if trainer.cost_source() == source { "" } else { ", not this device's: plan again for these" };
         device_lines += &format!("\n{:<20} those of the plan {}{again}", "", path.display());
     }
     output.text(trainer.summary()?.at_most(MOST_LAYERS).width(output.width()));
@@ -189,7 +231,8 @@ pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, o
     object.insert("event".to_owned(), json!("plan"));
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("device".to_owned(), json!(device));
-    object.insert("profile".to_owned(), shown_if_any(profile));
+    object.insert("device_class".to_owned(), json!(class_of(source)));
+    object.insert("profile".to_owned(), shown_if_any(source.and_then(CostSource::profile)));
     object.insert("warnings".to_owned(), json!(trainer.warnings()?));
     output.object(&Value::Object(object));
     Ok(())

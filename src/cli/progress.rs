@@ -188,6 +188,15 @@ impl Drop for EndPlanning {
 /// Makes plans, with a sign that this goes on where it takes long and someone is watching. What `make` does after them, from the
 /// first kernel that it compiles on, is not planning any more.
 pub(crate) fn planning<T>(output: &Output, make: impl FnOnce() -> T) -> T {
+    spinning(output, "planning", make)
+}
+
+/// Measures a device, with a sign as [`planning`] has.
+pub(crate) fn measuring<T>(output: &Output, measure: impl FnOnce() -> T) -> T {
+    spinning(output, "measuring the device, once", measure)
+}
+
+fn spinning<T>(output: &Output, doing: &'static str, make: impl FnOnce() -> T) -> T {
     if !has_bar(output) {
         return make();
     }
@@ -199,7 +208,7 @@ pub(crate) fn planning<T>(output: &Output, make: impl FnOnce() -> T) -> T {
             if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            let style = ProgressStyle::with_template("{spinner} planning, {elapsed}");
+            let style = ProgressStyle::with_template(&format!("{{spinner}} {doing}, {{elapsed}}"));
             let style = style.expect("bug: the spinner's template is wrong");
             let spinner = DRAWN.add(ProgressBar::new_spinner()).with_style(style).with_elapsed(PATIENCE);
             spinner.enable_steady_tick(Duration::from_millis(125));

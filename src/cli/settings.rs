@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use tightfit::error::GraphError;
 use tightfit::models;
 use tightfit::nn::{Model, Statistics};
-use tightfit::plan::Levers;
+use tightfit::plan::{DeviceClass, Levers};
 use tightfit::tensor::{DType, Shape};
 use tightfit::train::{Config, Optimizer, PlanFile};
 
@@ -88,6 +88,27 @@ pub(crate) struct DeviceArgs {
     /// Index or part of the name of a device that `tightfit devices` lists, or cpu [default: the best GPU]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
+
+    /// Does not measure a device that is used for the first time: plans for it with costs that are typical of its class
+    #[arg(long)]
+    pub(crate) no_calibrate: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum ClassName {
+    Discrete,
+    Integrated,
+    Software,
+}
+
+impl From<ClassName> for DeviceClass {
+    fn from(name: ClassName) -> Self {
+        match name {
+            ClassName::Discrete => DeviceClass::Discrete,
+            ClassName::Integrated => DeviceClass::Integrated,
+            ClassName::Software => DeviceClass::Software,
+        }
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use super::interrupt::{evaluate, stop_when_asked};
 use super::memory::Memory;
 use super::output::{Output, shown, shown_if_any};
 use super::overwrite;
-use super::plan::{Kept, announce, profile_of};
+use super::plan::{Kept, announce, source_of};
 use super::progress::{Progress, finite, percent, planning};
 use super::settings::{DeviceArgs, TrainingArgs, count};
 
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         .plan
         .as_deref()
         .zip(plan_file.as_ref())
-        .map(|(path, file)| Kept { path, profile: file.profile().map(str::to_owned) });
+        .map(|(path, file)| Kept { path, source: file.cost_source().cloned() });
     let plan =
         plan_file.map(|file| file.into_plan(&model, &config)).transpose().map_err(|error| args.not_usable(error))?;
     let folder = folder(args.data.as_deref());
@@ -105,6 +105,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     // Before all that takes long.
     Batches::new(train.len(), config.batch, Order::Sequential, true)?;
     let data_bytes = before.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
+    args.device.calibrate(output);
     let device = args.device.device.as_deref();
     let mut trainer = match plan {
         Some(plan) => {
@@ -146,7 +147,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         _ => (path, None),
     };
     let report = fitted.map_err(|error| after_saving(error.into(), saved, unsaved.as_ref()))?;
-    let is_measured = profile_of(&trainer, planned_before.as_ref()).is_some();
+    let is_measured = source_of(&trainer, planned_before.as_ref()).is_some_and(|source| source.profile().is_some());
     let besides = Besides { saved, data_bytes, is_measured };
     let concluded = conclude(&mut trainer, &report, &test, &stop, besides, output);
     // Where the parameters are matters more than whatever went wrong after that.

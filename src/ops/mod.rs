@@ -27,7 +27,7 @@ pub use real::Real;
 pub use recurrent::cell::{Cell, Recurrent};
 
 use crate::error::OpError;
-pub use crate::shader::Target;
+pub use crate::shader::{Family, Target};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// What running an op once costs, for the planner's time model.

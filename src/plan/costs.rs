@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::class::is_product;
 use super::regression::{Sample, least_errors};
 use crate::graph::Graph;
 use crate::ops::Target;
@@ -130,7 +131,7 @@ pub struct CostModel {
 }
 
 impl Default for CostModel {
-    /// Two CPU cores under lavapipe, the slowest device there is, as `tightfit calibrate` measured them.
+    /// Those of a software device, [`DeviceClass::Software`](super::DeviceClass::Software).
     fn default() -> Self {
         serde_json::from_str(include_str!("lavapipe.json")).expect("bug: the default costs are not a cost model")
     }
@@ -176,8 +177,9 @@ impl CostModel {
         self.prefetch.ns(size_bytes)
     }
 
-    /// Replaces the rates of ops by those that predict these times best: op, work and nanoseconds of each node.
-    pub fn fit_ops(&mut self, times: &[(&'static str, Work, f64)]) {
+    /// With the rates of ops that predict these times best: op, work and nanoseconds of each node.
+    #[must_use]
+    pub fn fitted(mut self, times: &[(&'static str, Work, f64)]) -> Self {
         let mut by_op: BTreeMap<&str, Vec<(Work, f64)>> = BTreeMap::new();
         for &(op, work, ns) in times {
             by_op.entry(op).or_default().push((work, ns));
@@ -185,6 +187,50 @@ impl CostModel {
         let all: Vec<_> = times.iter().map(|&(_, work, ns)| (work, ns)).collect();
         self.other_ops = OpRates::fit(&all);
         self.ops = by_op.into_iter().map(|(op, times)| (op.to_owned(), OpRates::fit(&times))).collect();
+        self
+    }
+
+    /// These costs at the speed of a device on which these few nodes were measured: op, work and nanoseconds of each. Launches
+    /// are scaled by what nodes took that are mostly launches, the rest of matrix products and of all other ops by what larger
+    /// ones took, each by the median of the ratios.
+    #[must_use]
+    pub fn scaled(mut self, times: &[(&'static str, Work, f64)]) -> Self {
+        let parts = |op: &str, work: Work| {
+            let launches = work.launches as f64 * self.op_rates(op).launch_ns;
+            (launches, self.op_rates(op).ns(work) - launches)
+        };
+        let mut of_launches = Vec::new();
+        for &(op, work, ns) in times {
+            let (launches, rest) = parts(op, work);
+            if launches > 2.0 * rest {
+                of_launches.push(ns / (launches + rest));
+            }
+        }
+        let launch = median(of_launches).unwrap_or(1.0);
+        let rest = |products: bool| {
+            let mut ratios = Vec::new();
+            for &(op, work, ns) in times.iter().filter(|(op, ..)| is_product(op) == products) {
+                let (launches, rest) = parts(op, work);
+                if rest > 2.0 * launches {
+                    ratios.push((ns - launch * launches) / rest);
+                }
+            }
+            median(ratios)
+        };
+        let (products, others) = (rest(true), rest(false));
+        let products = products.or(others).unwrap_or(launch);
+        let others = others.unwrap_or(products);
+        let scale = |rates: &mut OpRates, factor: f64| {
+            rates.launch_ns *= launch;
+            rates.flop_ns *= factor;
+            rates.read_ns *= factor;
+            rates.write_ns *= factor;
+        };
+        for (op, rates) in &mut self.ops {
+            scale(rates, if is_product(op) { products } else { others });
+        }
+        scale(&mut self.other_ops, others);
+        self
     }
 
     /// Whether every figure is a time that a device can take: a number, not below zero, not of centuries, and not nothing for
@@ -193,13 +239,12 @@ impl CostModel {
     /// # Errors
     /// The name of the first that is not.
     pub fn check(&self) -> Result<(), String> {
-        self.clone().repair().into_iter().next().map_or(Ok(()), Err)
+        self.clone().repair(&CostModel::default()).into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Puts default costs in the place of those that no device has: of a whole op or copy where one of its figures makes no sense.
+    /// Puts usual costs in the place of those that no device has: of a whole op or copy where one of its figures makes no sense.
     /// Returns what was wrong, in words.
-    pub fn repair(&mut self) -> Vec<String> {
-        let usual = CostModel::default();
+    pub fn repair(&mut self, usual: &CostModel) -> Vec<String> {
         let mut wrong = Vec::new();
         let run_ns = self.run_ns;
         wrong.extend(repair(&mut self.run_ns, usual.run_ns, "", [("run_ns", run_ns)], run_ns));
@@ -218,6 +263,15 @@ impl CostModel {
         wrong
     }
 }
+
+/// The middle one of ratios that a device may have; none of none.
+fn median(mut ratios: Vec<f64>) -> Option<f64> {
+    ratios.sort_by(f64::total_cmp);
+    Some(ratios.get(ratios.len() / 2)?.clamp(MAX_RATIO.recip(), MAX_RATIO))
+}
+
+/// Between a device and what is typical of its class.
+const MAX_RATIO: f64 = 1000.0;
 
 /// Replaces costs whose figures are not all times, or which are next to nothing for a little work.
 fn repair<T, const N: usize>(
@@ -271,6 +325,30 @@ mod tests {
     }
 
     #[test]
+    fn a_few_measured_nodes_scale_all_rates() {
+        let usual = CostModel::default();
+        let faster = |op: &str, work: Work| {
+            let rates = usual.op_rates(op);
+            let rest = OpRates { launch_ns: 0.0, ..*rates }.ns(work) / if op == "relu" { 10.0 } else { 5.0 };
+            work.launches as f64 * rates.launch_ns / 4.0 + rest
+        };
+        let small = Work { launches: 1, flops: 100, read_bytes: 400, written_bytes: 400 };
+        let large = Work { launches: 1, flops: 1 << 32, read_bytes: 1 << 26, written_bytes: 1 << 26 };
+        let times: Vec<_> = [("relu", small), ("matmul", small), ("relu", large), ("matmul", large)]
+            .map(|(op, work)| (op, work, faster(op, work)))
+            .into();
+        let scaled = usual.clone().scaled(&times);
+        for (op, work) in [("relu", small), ("matmul", large), ("conv2d", large), ("add", small)] {
+            let ratio = usual.op_rates(op).ns(work) / scaled.op_rates(op).ns(work);
+            let expected = if work == small { 4.0 } else { 5.0 };
+            assert!((ratio / expected - 1.0).abs() < 0.1, "{op}: {ratio}");
+        }
+        let rates = scaled.op_rates("add");
+        assert!((usual.op_rates("add").flop_ns / rates.flop_ns - 10.0).abs() < 0.5, "{rates:?}");
+        assert_eq!(usual.clone().scaled(&[]), usual);
+    }
+
+    #[test]
     fn a_fit_recovers_the_rates() {
         let times: Vec<_> = works().into_iter().map(|work| (work, RATES.ns(work))).collect();
         let found = OpRates::fit(&times);
@@ -290,7 +368,7 @@ mod tests {
             .flat_map(|work| [("relu", work, RATES.ns(work)), ("conv2d", work, slow.ns(work))])
             .collect();
         let mut costs = CostModel::default();
-        costs.fit_ops(&times);
+        costs = costs.fitted(&times);
         let work = works()[10];
         let time = |op: &str| costs.op_rates(op).ns(work);
         assert!((time("relu") / RATES.ns(work) - 1.0).abs() < 1e-6);
@@ -328,7 +406,7 @@ mod tests {
             costs.ops.insert("relu".to_owned(), OpRates { read_ns: bad, ..RATES });
             costs.ops.insert("conv2d".to_owned(), RATES);
             assert!(costs.check().expect_err("must be refused").starts_with("ops.relu.read_ns"));
-            let wrong = costs.repair();
+            let wrong = costs.repair(&CostModel::default());
             assert!(wrong.len() == 1 && wrong[0].starts_with("ops.relu.read_ns"), "{wrong:?}");
             assert_eq!(costs.op_rates("relu"), CostModel::default().op_rates("relu"));
             assert_eq!(*costs.op_rates("conv2d"), RATES, "what is right stays");
@@ -346,7 +424,7 @@ mod tests {
         assert!(CostModel { run_ns: 0.0, ..CostModel::default() }.check().is_err());
         let free = CopyRates { fixed_ns: 1e3, byte_ns: 0.0 };
         let mut costs = CostModel { offload: free, ..CostModel::default() };
-        assert_eq!(costs.repair().len(), 1);
+        assert_eq!(costs.repair(&CostModel::default()).len(), 1);
         assert_eq!(costs, CostModel::default());
         // What may be the time of a launch is not that of a byte.
         let slow = CopyRates { fixed_ns: 1e8, byte_ns: 1e2 };

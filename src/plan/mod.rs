@@ -9,6 +9,7 @@ pub mod bench;
 mod build;
 mod candidates;
 mod check;
+mod class;
 mod costs;
 mod explain;
 mod fit;
@@ -35,6 +36,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use check::check;
+pub use class::DeviceClass;
 pub use costs::{CopyRates, CostModel, OpRates, Work};
 pub use explain::{LeverUse, Table, format_bytes, format_ns, format_parts};
 pub use possible::is_possible;

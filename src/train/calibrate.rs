@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
+use super::device_profile::Profile;
 use super::loss::Loss;
-use super::machine::Profile;
 use super::optimizer::Optimizer;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose};
 use super::tune::{self, Tuned};
 use crate::autodiff::{self, Training};
 use crate::device::Device;
-use crate::error::{GraphError, TrainError};
+use crate::error::{DataError, GraphError, TrainError};
 use crate::exec::measure::{CopyTime, Stopwatch, Timing};
 use crate::graph::{Graph, Pass};
 use crate::models;
@@ -27,15 +29,17 @@ use crate::ops::reduce::sum::Sum;
 use crate::ops::shape::concat::Concat;
 use crate::ops::shape::copy::Copy;
 use crate::ops::{SavedActivations, Target};
-use crate::plan::{CopyRates, CostModel, OpRates, Source as _, Work};
+use crate::plan::{CopyRates, CostModel, DeviceClass, OpRates, Source as _, Work};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// How much is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// Enough for predictions, and which tiles of matrix products are the quickest: a minute or two.
+    /// Enough for predictions of every op, and which tiles of matrix products are the quickest: a minute or two.
+    #[default]
     Full,
-    /// A few small nodes, once each: seconds, for a first impression and for tests.
+    /// A few nodes, by which the rates of the device's [class](DeviceClass) are scaled, and copies: seconds.
     Quick,
 }
 
@@ -99,18 +103,22 @@ pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainEr
     let copy = |ns: fn(&CopyTime) -> f64| {
         CopyRates::fit(&copies.iter().map(|copy| (copy.size_bytes, ns(copy))).collect::<Vec<_>>())
     };
-    let mut costs = CostModel {
+    let usual = CostModel::of_class(DeviceClass::of(&device.info().device_type));
+    let mut costs = match effort {
+        Effort::Full => usual.clone().fitted(&nodes),
+        Effort::Quick => usual.clone().scaled(&nodes),
+    };
+    costs = CostModel {
         target,
         run_ns: watch.run_ns()?,
         offload: copy(|copy| copy.offload_ns),
         prefetch: copy(|copy| copy.prefetch_ns),
         unified_memory: device.info().unified_memory,
-        ..CostModel::default()
+        ..costs
     };
-    costs.fit_ops(&nodes);
     // On a machine with much else to do, measuring may fail; a file with such figures would be of no use to anyone.
-    for wrong in costs.repair() {
-        log::warn!("measured {wrong}: default costs are used in its place; measure again when the machine is idle");
+    for wrong in costs.repair(&usual) {
+        log::warn!("measured {wrong}: what is usual for its class is used; measure again when the machine is idle");
     }
     let errors = |nodes: &[&(&'static str, Work, f64)]| {
         let mut errors: Vec<_> =
@@ -135,7 +143,26 @@ pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainEr
         }
     });
     let (ops, median_error) = (ops.collect(), errors(&nodes.iter().collect::<Vec<_>>()));
-    Ok(Calibration { profile: Profile::new(device, costs), ops, tiles, nodes: nodes.len(), median_error })
+    Ok(Calibration { profile: Profile::new(device, costs, effort), ops, tiles, nodes: nodes.len(), median_error })
+}
+
+/// Measures a device in a few seconds if that was not done yet, and keeps its profile where [`Machine::of`](super::Machine::of)
+/// finds it; `None` where it has one already, or the user has no folder for it. The command line does so before it plans.
+///
+/// # Errors
+/// Where the device fails, or the profile cannot be kept.
+pub fn calibrate_once(device: &Device) -> Result<Option<Calibration>, TrainError> {
+    let Some(path) = Profile::path_for(device.info()) else { return Ok(None) };
+    // A file that is of no use was written by someone: it is not replaced unasked.
+    if path.exists() || path.is_symlink() {
+        return Ok(None);
+    }
+    let calibration = calibrate(device, Effort::Quick)?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|source| DataError::Io { path: folder.to_owned(), source })?;
+    }
+    calibration.profile.save(&path)?;
+    Ok(Some(calibration))
 }
 
 /// Graphs whose nodes are measured: together they hold every op, at sizes that tell launches, flops and bytes apart.
@@ -152,6 +179,10 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         joint(&small, &sgd, Pass::Last, 8)?,
     ];
     if effort == Effort::Quick {
+        // Large enough to be more than launches on any device.
+        let large =
+            Sequential::new("large", [64, 32, 32]).conv2d(64, 3).batch_norm().relu().conv2d(64, 3).flatten().linear(64);
+        graphs.push(joint(&large, &adam, Pass::Only, 16)?);
         return Ok(graphs);
     }
     for (model, sizes) in

@@ -2,6 +2,7 @@
 
 mod advice;
 mod calibrate;
+mod device_profile;
 mod diagnose;
 mod evaluate;
 mod explore;
@@ -24,12 +25,13 @@ mod tune;
 mod weights;
 
 pub use advice::warnings;
-pub use calibrate::{Calibration, Effort, OpFit, calibrate};
+pub use calibrate::{Calibration, Effort, OpFit, calibrate, calibrate_once};
+pub use device_profile::Profile;
 pub use explore::{MOST_SAMPLES, max_batch, max_length, sweep};
 pub use fed::check_data;
 pub use groups::Group;
 pub use loss::Loss;
-pub use machine::{Machine, Profile};
+pub use machine::{CostSource, Machine};
 pub use metrics::iou;
 pub use optimizer::Optimizer;
 pub use plan_file::PlanFile;

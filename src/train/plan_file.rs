@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::groups::Group;
 use super::loss::Loss;
+use super::machine::CostSource;
 use super::optimizer::Optimizer;
 use super::settings::Config;
 use crate::error::{DataError, PlanError, TrainError};
@@ -33,9 +34,9 @@ pub struct PlanFile {
     clip_norm: Option<f32>,
     #[serde(default)]
     statistics: Statistics,
-    /// The file of costs that the plan's times come from; none where they are those of no device in particular.
+    /// Where the plan's times come from.
     #[serde(default)]
-    profile: Option<String>,
+    costs: Option<CostSource>,
     plan: Plan,
 }
 
@@ -58,15 +59,15 @@ impl PlanFile {
             groups: config.groups.clone(),
             clip_norm: config.clip_norm,
             statistics: config.statistics,
-            profile: None,
+            costs: None,
             plan,
         }
     }
 
-    /// Says which file of costs the plan's times come from: [`Machine::profile`](super::Machine::profile).
+    /// Says where the plan's times come from: [`Machine::source`](super::Machine::source).
     #[must_use]
-    pub fn with_profile(mut self, profile: Option<&Path>) -> Self {
-        self.profile = profile.map(|path| path.to_string_lossy().into_owned());
+    pub fn with_costs(mut self, source: CostSource) -> Self {
+        self.costs = Some(source);
         self
     }
 
@@ -129,9 +130,9 @@ impl PlanFile {
         self.statistics
     }
 
-    /// The file of costs that the plan's times come from, if it was made for a device that was measured.
-    pub fn profile(&self) -> Option<&str> {
-        self.profile.as_deref()
+    /// Where the plan's times come from, if that was said.
+    pub fn cost_source(&self) -> Option<&CostSource> {
+        self.costs.as_ref()
     }
 
     /// The plan.

@@ -11,7 +11,7 @@ use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Mode, Model, Statistics};
 use crate::ops::SavedActivations;
-use crate::plan::{self, Limits, Planned, Request, Source};
+use crate::plan::{self, DeviceClass, Limits, Planned, Request, Source};
 
 /// Name of the metric that counts positions predicted right.
 pub(crate) const CORRECT: &str = "correct";
@@ -81,12 +81,12 @@ impl Source for ModelSource<'_> {
     }
 }
 
-/// Plans the training of `model` without a device, with the costs of no device in particular.
+/// Plans the training of `model` without a device, with costs that are typical of a discrete GPU.
 ///
 /// # Errors
 /// As [`plan_for`].
 pub fn plan(model: impl Into<Model>, config: &Config, limits: &Limits) -> Result<Planned, TrainError> {
-    plan_for(model, config, &Machine::with_limits(*limits))
+    plan_for(model, config, &Machine::with_limits(*limits, DeviceClass::default()))
 }
 
 /// Plans the training of `model` for a machine, which need not be here.

@@ -3,7 +3,7 @@
 mod evaluation;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::advice::warnings;
 use super::diagnose::{self, Location};
 use super::fed::Fed;
 use super::groups::Rules;
-use super::machine::Machine;
+use super::machine::{CostSource, Machine};
 use super::report::{FitOptions, FitReport, StepReport};
 use super::settings::Config;
 use super::source::{CORRECT, ModelSource, Purpose, input_names, plan_with};
@@ -50,8 +50,8 @@ pub struct Trainer {
     batch: Batch,
     /// Whether the device has no memory of its own.
     unified_memory: bool,
-    /// Where the costs come from that the plan counts on.
-    profile: Option<PathBuf>,
+    /// Where the costs come from that the plan counts on; `None` where the executor was made elsewhere.
+    source: Option<CostSource>,
     /// Of the process, before anything that the plan names existed.
     base_bytes: Option<u64>,
 }
@@ -127,7 +127,7 @@ impl Trainer {
         };
         let mut trainer = Trainer::with_executor(model, config, planned, executor)?;
         trainer.unified_memory = unified_memory;
-        trainer.profile = machine.profile;
+        trainer.source = Some(machine.source);
         trainer.base_bytes = base_bytes;
         Ok(trainer)
     }
@@ -158,7 +158,7 @@ impl Trainer {
             epochs: 0,
             batch: Batch::default(),
             unified_memory: false,
-            profile: None,
+            source: None,
             base_bytes: None,
         };
         trainer.initialise(built)?;
@@ -219,7 +219,12 @@ impl Trainer {
 
     /// The file with the costs that were measured on this device, where there is one: the plan's times come from it.
     pub fn profile(&self) -> Option<&Path> {
-        self.profile.as_deref()
+        self.source.as_ref()?.profile()
+    }
+
+    /// Where the costs come from that the plan's times are made of; `None` where the executor was made elsewhere.
+    pub fn cost_source(&self) -> Option<&CostSource> {
+        self.source.as_ref()
     }
 
     /// The most bytes that were on the device at once so far, counted as buffers were created.

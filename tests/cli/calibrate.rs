@@ -8,10 +8,14 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The binary, looking for profiles in `folder`.
+/// The binary, looking for profiles in `folder`, and measuring nothing unasked.
 fn tightfit(folder: &Path, args: &[&str]) -> Output {
+    run_with(folder, "off", args)
+}
+
+fn run_with(folder: &Path, calibrate: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
-    command.env("TIGHTFIT_PROFILES", folder).env_remove("RUST_LOG").args(args);
+    command.env("TIGHTFIT_PROFILES", folder).env("TIGHTFIT_CALIBRATE", calibrate).env_remove("RUST_LOG").args(args);
     let output = command.output().expect("the binary runs");
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{args:?}");
     output
@@ -62,7 +66,7 @@ fn a_measured_device_is_planned_for_by_itself_and_by_its_file() {
     let plan = ["plan", "mnist-mlp", "--device", &device];
 
     let before = last(&profiles, &plan);
-    assert!(before["profile"].is_null());
+    assert!(before["profile"].is_null() && before["device_class"].is_string(), "{before}");
     let objects = succeeded(&profiles, &["calibrate", "--quick", "--device", &device]);
     let (summary, ops) = objects.split_last().expect("a summary");
     assert!(ops.len() > 10 && ops.iter().all(|op| op["launch_ns"].is_number()), "{ops:?}");
@@ -71,6 +75,7 @@ fn a_measured_device_is_planned_for_by_itself_and_by_its_file() {
 
     let measured = last(&profiles, &plan);
     assert_eq!(measured["profile"], summary["profile"]);
+    assert!(measured["device_class"].is_null());
     assert_ne!(measured["predicted_step_ms"], before["predicted_step_ms"]);
     assert_eq!(measured["planned_peak_bytes"], before["planned_peak_bytes"]);
 
@@ -83,7 +88,7 @@ fn a_measured_device_is_planned_for_by_itself_and_by_its_file() {
     }
     let shown = tightfit(&profiles, &plan);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains(&format!("measured, from {}", file.display())), "{shown}");
+    assert!(shown.contains(&format!("measured in seconds, from {}", file.display())), "{shown}");
 
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist");
     let train = ["train", "mnist-mlp", "--device", &device, "--data", data, "--steps", "3"];
@@ -94,7 +99,7 @@ fn a_measured_device_is_planned_for_by_itself_and_by_its_file() {
     let error = trained["prediction_error"].as_f64().expect("a number");
     assert!((error - (predicted / step - 1.0)).abs() < 1e-9, "{trained}");
 
-    // A kept file that is not right is said to be so once, and default costs are used; who names the file is refused.
+    // A kept file that is not right is said to be so once, and costs of its class are used; who names the file is refused.
     let right = fs::read_to_string(&copy).expect("reads");
     for (wrong, words) in [
         ("{\"format\": 1, \"adapter\": ".to_owned(), "not a device profile"),
@@ -106,11 +111,56 @@ fn a_measured_device_is_planned_for_by_itself_and_by_its_file() {
         for command in [&plan[..], &train] {
             let warning = warned(&profiles, command);
             assert!(warning.contains(text(&file)) && warning.contains(words), "{warning}");
-            assert!(warning.contains("default costs") && warning.contains("tightfit calibrate"), "{warning}");
+            assert!(warning.contains("its class") && warning.contains("tightfit calibrate"), "{warning}");
         }
     }
     let named = ["plan", "mnist-mlp", "--device", text(&file)];
     assert!(refused(&profiles, &named).contains("tightfit calibrate"));
+}
+
+#[test]
+fn a_device_is_measured_once_when_it_is_first_used() {
+    let Some(device) = crate::common::gpu() else { return };
+    let folder = TempDir::new().expect("a folder");
+    let profiles = || fs::read_dir(folder.path()).expect("a folder").count();
+    let plan = |calibrate: &str, more: &[&str]| {
+        let output = run_with(folder.path(), calibrate, &[&["plan", "mnist-mlp", "--device", &device], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    assert!(plan("", &["--no-calibrate"]).contains("not measured on this device"));
+    assert!(plan("off", &[]).contains("typical of "));
+    assert_eq!(profiles(), 0);
+    let first = plan("", &[]);
+    assert!(first.contains("measured in seconds, from ") && profiles() == 1, "{first}");
+    assert_eq!(plan("", &[]), first, "it was measured again");
+    // Where it cannot be kept, the command goes on.
+    let file = folder.path().join("file");
+    fs::write(&file, "x").expect("writes");
+    let output = run_with(&file.join("below"), "", &["plan", "mnist-mlp", "--device", &device]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.contains("was not measured"), "{stderr}");
+}
+
+#[test]
+fn without_a_device_costs_are_those_of_a_class() {
+    let folder = TempDir::new().expect("a folder");
+    let plan = ["plan", "resnet50", "--batch", "32", "--budget", "2GiB"];
+    let of = |class: &str| last(folder.path(), &[&plan[..], &["--device-class", class]].concat());
+    let [discrete, integrated, software] = ["discrete", "integrated", "software"].map(of);
+    for (class, found) in [("discrete", &discrete), ("integrated", &integrated), ("software", &software)] {
+        assert_eq!(found["device_class"], class);
+        assert_eq!(found["unified_memory"], class != "discrete");
+        assert!(found["device"].is_null() && found["profile"].is_null());
+    }
+    let step = |plan: &Value| plan["predicted_step_ms"].as_f64().expect("a time");
+    assert!(step(&discrete) < step(&integrated) && step(&integrated) < step(&software));
+    assert_ne!(discrete["recomputed"], software["recomputed"], "a convolution is cheap on a GPU");
+    assert_eq!(last(folder.path(), &plan), discrete, "the default");
+    let both = ["plan", "mnist-mlp", "--device", "cpu", "--device-class", "discrete"];
+    assert_eq!(tightfit(folder.path(), &both).status.code(), Some(2));
+    let unknown = tightfit(folder.path(), &["plan", "mnist-mlp", "--device-class", "discreet"]);
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("discrete"), "the nearest is named");
 }
 
 #[test]

@@ -8,20 +8,21 @@ use std::process::Command;
 use tightfit::error::{PlanError, TrainError};
 use tightfit::models;
 use tightfit::nn::Statistics;
-use tightfit::plan::{Levers, Limits, Plan};
+use tightfit::plan::{DeviceClass, Levers, Limits, Plan};
 use tightfit::train::{Config, Machine, plan, plan_for, summary};
 
 fn snapshot(name: &str, batch: usize) {
     let model = models::builtin(name).expect("no such model");
     let config = Config::default().batch(batch);
     let limits = Limits::any_device();
-    let unlimited = plan(&model, &config, &limits).expect("plan").plan;
+    let machine = Machine::with_limits(limits, DeviceClass::Software);
+    let unlimited = plan_for(&model, &config, &machine).expect("plan").plan;
     let need = unlimited.peak_bytes;
     let minimum = unlimited.minimum_budget_bytes;
     let mut text = format!("{name}, batch {batch}, no budget\n{unlimited}\n");
     for (title, budget) in [("75% of the need", need / 4 * 3), ("50% of the need", need / 2), ("minimum", minimum)] {
         text += &format!("\n{title}\n");
-        match plan(&model, &config.clone().budget_bytes(budget), &limits) {
+        match plan_for(&model, &config.clone().budget_bytes(budget), &machine) {
             Ok(planned) => {
                 assert!(planned.plan.peak_bytes <= budget, "{name}: the plan does not keep its budget");
                 text += &format!("{}\n", planned.plan);
@@ -127,7 +128,7 @@ fn requests() -> Vec<(&'static str, Config, Machine)> {
                 for statistics in [Statistics::Exact, Statistics::Ghost, Statistics::Frozen] {
                     for unified_memory in [true, false] {
                         let config = Config { levers, statistics, micro_batches, ..Config::default().batch(batch) };
-                        let mut machine = Machine::any();
+                        let mut machine = Machine::of_class(DeviceClass::Software);
                         machine.costs.unified_memory = unified_memory;
                         requests.push((name, config, machine));
                     }
@@ -205,7 +206,8 @@ fn a_batch_that_cannot_be_bound_is_not_cut_further_than_it_must_be() {
     for (batch, budget_bytes) in [(8192, 100_000_000), (20_000, 50_000_000)] {
         let config = Config::default().batch(batch).budget_bytes(budget_bytes);
         let limits = Limits { max_binding_bytes: 128 << 20, ..Limits::any_device() };
-        let at = |config: &Config| plan(&model, config, &limits).expect("a plan").plan;
+        let machine = Machine::with_limits(limits, DeviceClass::Software);
+        let at = |config: &Config| plan_for(&model, config, &machine).expect("a plan").plan;
         let chosen = at(&config);
         for count in [batch / 512, batch / 400, batch / 256] {
             let cut = at(&config.clone().micro_batches(count)).predicted_step_ns;
