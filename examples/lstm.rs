@@ -1,7 +1,7 @@
 //! Forecasts the sunspot number of the next month from the last two years with an LSTM, and compares the error with two
 //! forecasts that need no model.
 //!
-//! `cargo run --release --example lstm [DEVICE]`
+//! `cargo run --release --example lstm [STEPS [DEVICE]]`
 
 use std::error::Error;
 
@@ -15,7 +15,9 @@ const WINDOW: usize = 24;
 const CYCLE: usize = 132;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let device = std::env::args().nth(1);
+    let mut args = std::env::args().skip(1);
+    let max_steps = args.next().map(|steps| steps.parse()).transpose()?;
+    let device = args.next();
     let sunspots = series::read_csv("data/sunspots/monthly-sunspots.csv", "sunspots")?;
     // The last fifth is for the test. Scaling must not know it either.
     let split = sunspots.len() * 4 / 5;
@@ -34,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("epoch {:>2}  loss {:.4}", step.epoch, step.loss);
         }
     };
-    trainer.fit(&train, FitOptions { on_step: Some(&mut on_step), ..FitOptions::epochs(30) })?;
+    trainer.fit(&train, FitOptions { max_steps, on_step: Some(&mut on_step), ..FitOptions::epochs(30) })?;
 
     let model: Vec<f32> = trainer.predict(&test)?.into_iter().map(|y| scale.invert(y)).collect();
     let truth = &sunspots[split..];

@@ -1,6 +1,6 @@
 //! Trains a small convolutional network on MNIST inside 8 MiB of device memory.
 //!
-//! `cargo run --release --example mnist [DEVICE]`
+//! `cargo run --release --example mnist [STEPS [DEVICE]]`
 
 use std::error::Error;
 
@@ -9,7 +9,9 @@ use tightfit::nn::Sequential;
 use tightfit::train::{Config, FitOptions, Optimizer, StepReport, Trainer};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let device = std::env::args().nth(1);
+    let mut args = std::env::args().skip(1);
+    let max_steps = args.next().map(|steps| steps.parse()).transpose()?;
+    let device = args.next();
     let (train, test) = mnist::open("data/mnist")?;
 
     let model = Sequential::new("my-cnn", [1, 28, 28])
@@ -35,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("step {:>4}  loss {:.4}  {:.1} ms", step.step, step.loss, step.step_ms);
         }
     };
-    trainer.fit(&train, FitOptions { on_step: Some(&mut on_step), ..FitOptions::epochs(3) })?;
+    trainer.fit(&train, FitOptions { max_steps, on_step: Some(&mut on_step), ..FitOptions::epochs(3) })?;
 
     println!("test: {}", trainer.evaluate(&test)?);
     println!("measured peak {} bytes, planned {} bytes", trainer.measured_peak_bytes(), trainer.plan().peak_bytes);

@@ -1,7 +1,7 @@
 //! Teaches a U-Net to find discs and squares in noisy images that it draws itself, in half the memory that training needs
 //! without a budget, and measures how well the areas agree (intersection over union).
 //!
-//! `cargo run --release --example segmentation [DEVICE]`
+//! `cargo run --release --example segmentation [STEPS [DEVICE]]`
 
 use std::error::Error;
 
@@ -17,7 +17,9 @@ const SIDE: usize = 48;
 const CLASSES: [&str; 3] = ["background", "disc", "square"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let device = std::env::args().nth(1);
+    let mut args = std::env::args().skip(1);
+    let max_steps = args.next().map(|steps| steps.parse()).transpose()?;
+    let device = args.next();
     let (train, _) = draw(1200, 1)?;
     let (test, truth) = draw(200, 2)?;
 
@@ -34,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("step {:>4}  loss {:.4}  {:.0} ms", step.step, step.loss, step.step_ms);
         }
     };
-    trainer.fit(&train, FitOptions { on_step: Some(&mut on_step), ..FitOptions::epochs(2) })?;
+    trainer.fit(&train, FitOptions { max_steps, on_step: Some(&mut on_step), ..FitOptions::epochs(2) })?;
 
     let logits = trainer.predict(&test)?;
     let shares: Vec<f64> = iou(&logits, &truth, SIDE * SIDE, CLASSES.len()).into_iter().flatten().collect();

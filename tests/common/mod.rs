@@ -8,7 +8,7 @@ pub mod fill;
 pub mod golden;
 pub mod recipe;
 
-/// The default device's selector; `None` where there is no device (see `TIGHTFIT_REQUIRE_GPU`).
+/// The default device's selector; `None` where there is no device and tests may do without (`TIGHTFIT_ALLOW_NO_GPU`).
 pub fn gpu() -> Option<String> {
     tightfit::device::testing::device_or_skip().map(|device| device.info().index.to_string())
 }

@@ -5,11 +5,11 @@ use libtest_mimic::Failed;
 use rand::RngExt;
 use tightfit::ops::{Case, Entry};
 
-use crate::Report;
 use crate::common::compare::{Tolerance, close};
 use crate::common::eval::{Buf, Mini};
 use crate::common::fill;
 use crate::golden::differentiable_outputs;
+use crate::{Report, cases, is_quick};
 
 const STEP: f64 = 1e-5;
 /// Elements differentiated per input.
@@ -20,7 +20,7 @@ const TOLERANCE: Tolerance = Tolerance { scale: 1e-7, relative: 1e-6, absolute: 
 /// All cases of an op that want gradients.
 pub fn check(entry: Entry) -> Result<(), Failed> {
     let mut report = Report::default();
-    let cases = (entry.cases)();
+    let cases = cases(entry);
     report.require(!cases.is_empty(), "the op has no cases");
     let (mut tried, mut nonzero) = (0, 0);
     for case in cases.iter().filter(|case| case.finite_differences && case.wanted.contains(&true)) {
@@ -30,7 +30,7 @@ pub fn check(entry: Entry) -> Result<(), Failed> {
         }
     }
     report.require(tried == 0 || nonzero > 0, "every gradient is zero: the cases test nothing");
-    if cases.iter().any(|case| case.wanted.contains(&true)) {
+    if !is_quick() && cases.iter().any(|case| case.wanted.contains(&true)) {
         report.require(tried > 0, "no case is small enough for finite differences");
     }
     report.finish()

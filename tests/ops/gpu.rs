@@ -14,12 +14,12 @@ use tightfit::ops::{Case, Dispatch, Entry};
 use tightfit::shader::{Access, Family, Target, Tiles};
 use tightfit::tensor::{DType, TensorDesc};
 
-use crate::Report;
 use crate::common::compare::{Tolerance, close};
 use crate::common::eval::{Buf, Mini};
 use crate::common::fill;
 use crate::finite_differences::grad_outputs;
 use crate::golden::differentiable_outputs;
+use crate::{Report, cases};
 
 /// Per term of the longest sum (times its square root), and per element.
 const TOLERANCE: Tolerance = Tolerance { scale: 2e-6, relative: 2e-5, absolute: 1e-30 };
@@ -27,16 +27,19 @@ const TOLERANCE: Tolerance = Tolerance { scale: 2e-6, relative: 2e-5, absolute: 
 /// What is known to fail: part of the adapter's name, the op, and why. An op that is listed and passes is an error too.
 const KNOWN_FAILURES: &[(&str, &str, &str)] = &[];
 
-/// The device under test; `None` where there is none (see `TIGHTFIT_REQUIRE_GPU`). One test at a time: a thread that waits
+/// The device under test; `None` where there is none and tests may do without (`TIGHTFIT_ALLOW_NO_GPU`). One test at a time: a thread that waits
 /// for the device may be given what another waits for.
 pub fn device() -> Option<MutexGuard<'static, Device>> {
-    static DEVICE: OnceLock<Option<Mutex<Device>>> = OnceLock::new();
-    let open = || {
+    static DEVICE: OnceLock<Mutex<Device>> = OnceLock::new();
+    static OPENING: Mutex<()> = Mutex::new(());
+    let opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    if DEVICE.get().is_none() {
         let device = device_or_skip()?;
         println!("gpu: {}", name(&device));
-        Some(Mutex::new(device))
-    };
-    Some(DEVICE.get_or_init(open).as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+        let _ = DEVICE.set(Mutex::new(device));
+    }
+    drop(opening);
+    Some(DEVICE.get()?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn name(device: &Device) -> String {
@@ -48,8 +51,7 @@ fn name(device: &Device) -> String {
 pub fn check(entry: Entry) -> Result<(), Failed> {
     let Some(device) = device() else { return Ok(()) };
     let mut report = Report::default();
-    let cases = (entry.cases)();
-    for case in &cases {
+    for case in &cases(entry) {
         check_case(&mut report, &device, entry.name, case);
     }
     report.require(report.checks > 0, "nothing was checked");

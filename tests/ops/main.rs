@@ -4,7 +4,8 @@
 //! 2. `finite_differences::<op>`: central differences in f64 against the twin's backward, under a random gradient.
 //! 3. `gpu::<op>`: the twin against each kernel of the op and of its backward, in every variant.
 //!
-//! `cargo test --test ops conv2d` runs what concerns one op.
+//! `cargo test --release --test ops conv2d` runs what concerns one op. With `TIGHTFIT_QUICK=1`, 2 and 3 take an op's first case
+//! only.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 #[path = "../common/mod.rs"]
@@ -19,6 +20,7 @@ mod updates;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use tightfit::ops::{Case, Entry};
 
 /// Collects what is wrong with an op, so that one run tells everything.
 #[derive(Default)]
@@ -56,6 +58,19 @@ impl Report {
         }
         Err(message.into())
     }
+}
+
+fn is_quick() -> bool {
+    std::env::var_os("TIGHTFIT_QUICK").is_some_and(|value| value == "1")
+}
+
+/// An op's cases, or the first of them.
+fn cases(entry: Entry) -> Vec<Case> {
+    let mut cases = (entry.cases)();
+    if is_quick() {
+        cases.truncate(1);
+    }
+    cases
 }
 
 fn main() -> ExitCode {
