@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::tensor::{Shape, TensorDesc};
+use crate::tensor::{Shape, TensorDesc, format_bytes};
 
 /// An op refuses its inputs or cannot do what is asked of it.
 #[derive(Error, Clone, PartialEq)]
@@ -152,7 +152,7 @@ pub enum PlanError {
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// A tensor is larger than the device can bind.
-    #[error("`{value}` needs {size_bytes} bytes, but the device binds at most {limit_bytes}: use {advice}")]
+    #[error("`{value}` needs {}: use {advice}", more_than_is_bound(*size_bytes, *limit_bytes))]
     Binding {
         /// The value.
         value: String,
@@ -174,7 +174,8 @@ pub enum PlanError {
 /// The host is out of memory, or a limit such as that of `ulimit -v` leaves no more.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error(
-    "the host is out of memory: {size_bytes} bytes could not be reserved; free some, or use less data or a smaller batch"
+    "the host is out of memory: {} could not be reserved; free some, or use less data or a smaller batch",
+    format_bytes(*size_bytes)
 )]
 pub struct HostMemory {
     /// Bytes that were asked for.
@@ -216,7 +217,8 @@ pub enum DeviceError {
     },
     /// An allocation failed.
     #[error(
-        "the device is out of memory: `{label}` of {size_bytes} bytes could not be created; free memory on it or set a smaller `--budget`"
+        "the device is out of memory: `{label}` of {} could not be created; free memory on it or set a smaller `--budget`",
+        format_bytes(*size_bytes)
     )]
     OutOfMemory {
         /// The buffer.
@@ -331,6 +333,14 @@ pub enum TrainError {
     /// See [`DataError`].
     #[error(transparent)]
     Data(#[from] DataError),
+}
+
+/// Two sizes of which the first is larger, in bytes where they would look alike.
+fn more_than_is_bound(size_bytes: u64, limit_bytes: u64) -> String {
+    let [size, limit] = [size_bytes, limit_bytes].map(format_bytes);
+    let [size, limit] =
+        if size == limit { [size_bytes, limit_bytes].map(|bytes| format!("{bytes} bytes")) } else { [size, limit] };
+    format!("{size}, but the device binds at most {limit}")
 }
 
 fn what_failed(step: u64, loss: f32) -> String {

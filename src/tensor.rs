@@ -168,6 +168,45 @@ pub(crate) fn copied<T: Copy>(values: &[T]) -> Result<Vec<T>, HostMemory> {
     Ok(copy)
 }
 
+/// Digits and sign of a number that is written without an exponent.
+const MOST_DIGITS: usize = 12;
+
+/// Numbers as people read them: very large and very small ones with an exponent.
+///
+/// ```
+/// # use tightfit::tensor::format_number;
+/// assert_eq!(format_number(0.25_f32), "0.25");
+/// assert_eq!(format_number(-1e300_f64), "-1e300");
+/// ```
+pub fn format_number(number: impl fmt::Display + fmt::LowerExp) -> String {
+    let plain = number.to_string();
+    if plain.len() > MOST_DIGITS { format!("{number:e}") } else { plain }
+}
+
+/// Bytes as people read them: `14.7 MiB`.
+///
+/// ```
+/// # use tightfit::tensor::format_bytes;
+/// assert_eq!(format_bytes(512), "512 B");
+/// assert_eq!(format_bytes(15_414_067), "14.7 MiB");
+/// ```
+pub fn format_bytes(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64;
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+        // What would be printed as 1024.0 is 1.0 of the next unit.
+        if amount < 1023.95 {
+            break;
+        }
+        amount /= 1024.0;
+        unit = next;
+    }
+    format!("{amount:.1} {unit}")
+}
+
 /// An empty vector with room for so many values of the host: not to have it is an error, no abort.
 pub(crate) fn room<T>(count: usize) -> Result<Vec<T>, HostMemory> {
     let mut values = Vec::new();

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 use tightfit::device::Device;
 use tightfit::error::DataError;
@@ -12,6 +13,7 @@ use tightfit::train::{Calibration, Effort, Profile, Tuned, calibrate};
 
 use super::failure::{Failure, keep};
 use super::output::{Output, shown};
+use super::overwrite::Kind;
 
 /// More than a profile takes.
 const PROFILE_BYTES: u64 = 64 << 10;
@@ -19,7 +21,7 @@ const PROFILE_BYTES: u64 = 64 << 10;
 #[derive(Args, Debug)]
 pub(crate) struct CalibrateArgs {
     /// Index or part of the name of a device that `tightfit devices` lists [default: the best GPU]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = NonEmptyStringValueParser::new())]
     device: Option<String>,
 
     /// Writes the profile here [default: where plan, train and eval look for it]
@@ -36,6 +38,9 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
         return Err(Failure::bad_input(
             "the interpreter cpu is for checking and is not measured: choose another --device",
         ));
+    }
+    if let Some(path) = &args.output {
+        Kind::Profile.check("--output", path)?;
     }
     let device = Device::open(args.device.as_deref())?;
     let path = match &args.output {

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tightfit::data::{Dataset, Samples, Targets, download, mnist};
+use tightfit::error::DataError;
 use tightfit::models;
-use tightfit::nn::Model;
+use tightfit::nn::{Mode, Model};
 use tightfit::plan::format_bytes;
+use tightfit::tensor::Shape;
 use tightfit::train::{self, Config, Loss};
 
 use super::failure::Failure;
@@ -32,11 +34,27 @@ pub(crate) fn open(dir: &Path, model: &Model, config: &Config) -> Result<(Datase
         let failure = failure.prefixed(format_args!("`{}`", model.name())).and(here);
         failure.and(format_args!("{}, or train it from Rust (see the examples)", advice(dir, model)))
     })?;
-    let (train, test) = mnist::open_as(dir, model.input_shape().clone())?;
+    let (train, test) = mnist::open_as(dir, model.input_shape().clone()).map_err(|error| match error {
+        DataError::Mismatch(text) => match shape_advice(dir, model, config) {
+            Some(advice) => Failure::bad_input(format!("{text}; {advice}")),
+            None => DataError::Mismatch(text).into(),
+        },
+        error => error.into(),
+    })?;
     for data in [&train, &test] {
         train::check_data(model, config, data)?;
     }
     Ok((train, test))
+}
+
+/// What to do where images are of another size than what the model takes; nothing where that is not what is wrong.
+fn shape_advice(dir: &Path, model: &Model, config: &Config) -> Option<String> {
+    let shape = mnist::image_shape(dir).ok().filter(|shape| shape.numel() != model.input_shape().numel())?;
+    let input = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+    let resized = model.clone().with_input(shape.clone());
+    let is_taken =
+        resized.build(config.batch, Mode::Train(config.statistics)).is_ok() && check_kind(&resized, config, 1).is_ok();
+    Some(if is_taken { format!("`{}` takes them with --input {input}", model.name()) } else { models_of(&shape, 1) })
 }
 
 /// Whether images in the shape of a model's input, each with a label of so many classes, are of the kind that it and its loss take.
@@ -49,19 +67,25 @@ fn check_kind(model: &Model, config: &Config, classes: u32) -> Result<(), Failur
 /// What to train on images with one label each in place of a model with a loss that cannot be.
 fn advice(dir: &Path, model: &Model) -> String {
     let Ok((images, _)) = mnist::open(dir) else { return "use a model of such images".to_owned() };
-    let fits = |model: &Model| {
-        model.input_shape().numel() == images.sample_shape().numel()
-            && check_kind(model, &Config::default(), images.classes().unwrap_or(1)).is_ok()
-    };
-    if fits(model) {
+    let (shape, classes) = (images.sample_shape(), images.classes().unwrap_or(1));
+    if are_for(shape, classes, model) {
         return format!("use the loss {}", Loss::default());
     }
-    if model.input_shape().numel() == images.sample_shape().numel()
-        && model.output_shape().is_ok_and(|shape| shape.len() > 1)
-    {
+    if model.input_shape().numel() == shape.numel() && model.output_shape().is_ok_and(|shape| shape.len() > 1) {
         return "end the model in one vector of scores (flatten or global_avg_pool, then linear)".to_owned();
     }
-    let suited = models::NAMES.into_iter().filter(|name| models::builtin(name).is_some_and(|model| fits(&model)));
+    models_of(shape, classes)
+}
+
+/// Whether a model takes images of this size and so many classes as it is.
+fn are_for(shape: &Shape, classes: u32, model: &Model) -> bool {
+    model.input_shape().numel() == shape.numel() && check_kind(model, &Config::default(), classes).is_ok()
+}
+
+/// Which of the built-in models take such images.
+fn models_of(shape: &Shape, classes: u32) -> String {
+    let fits = |name: &&str| models::builtin(name).is_some_and(|model| are_for(shape, classes, &model));
+    let suited = models::NAMES.into_iter().filter(fits);
     match &suited.collect::<Vec<_>>()[..] {
         [] => "use a model of such images".to_owned(),
         suited => format!("use a model of such images, such as {}", suited.join(", ")),

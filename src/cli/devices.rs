@@ -21,7 +21,7 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
         rows.push(row(&index, &adapter.name, &adapter.backend, &adapter.device_type, [&sizes[0], &sizes[1]]));
     }
     rows.push(row("cpu", "interpreter: exact, slow, no driver", "-", "cpu", ["-", "-"]));
-    let lines = columns(&rows, 4);
+    let lines = columns(&rows, 4, output.width());
     let mut lines = lines.into_iter();
     output.text(lines.next().unwrap_or_default());
     for (adapter, line) in adapters.iter().zip(&mut lines) {

@@ -8,7 +8,7 @@ use tightfit::train::{self, Config, MOST_SAMPLES};
 
 use super::describe::describe;
 use super::failure::{Failure, INFEASIBLE};
-use super::output::{Output, shown_if_any, table};
+use super::output::{Output, columns, shown_if_any};
 use super::plan::Target;
 use super::progress::planning;
 
@@ -36,7 +36,8 @@ pub(crate) fn sweep(model: &Model, config: &Config, target: &Target, output: &Ou
             bytes(Lever::Offload),
         ]
     };
-    output.text(table(&[&[heading.map(str::to_owned)], &*plans.iter().map(row).collect::<Vec<_>>()].concat()));
+    let rows = [&[heading.map(str::to_owned)], &*plans.iter().map(row).collect::<Vec<_>>()].concat();
+    output.text(columns(&rows, 0, output.width()).join("\n"));
     let least_bytes = least.budget_bytes.unwrap_or(least.peak_bytes);
     output.text(format_args!(
         "\nsmallest budget {} ({least_bytes} bytes), unconstrained {}; a budget that is left out is no faster than the one \

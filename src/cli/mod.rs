@@ -168,6 +168,15 @@ fn takes_value(command: &clap::Command, option: &str) -> bool {
         || command.get_subcommands().any(|below| takes_value(below, option))
 }
 
+/// Characters of a value that an error repeats.
+const MOST_SHOWN: usize = 60;
+
+/// What a reader needs to know a value again.
+fn shortened(value: &str) -> String {
+    let end = value.char_indices().nth(MOST_SHOWN).map(|(end, _)| end);
+    end.map_or_else(|| value.to_owned(), |end| format!("{}…", &value[..end]))
+}
+
 /// clap's error in one line.
 fn usage(error: &clap::Error, args: &[OsString]) -> Failure {
     if let Some(failure) = cut_short(error, args) {
@@ -185,7 +194,7 @@ fn usage(error: &clap::Error, args: &[OsString]) -> Failure {
         let argument = argument.split_whitespace().next().unwrap_or_default();
         let value = context(ContextKind::InvalidValue);
         let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-        return Failure::bad_input(format!("{argument} `{}`: {reason}", value.escape_debug()));
+        return Failure::bad_input(format!("{argument} `{}`: {reason}", shortened(&value).escape_debug()));
     }
     let strings = |kind| match error.get(kind) {
         Some(ContextValue::Strings(strings)) => strings.iter().map(String::as_str).collect(),
@@ -250,6 +259,15 @@ mod tests {
         assert!(message(&["train"]).contains("<MODEL>"));
         assert_eq!(message(&["train", "m", "--save", ""]), "--save <FILE>: nothing was given");
         assert_eq!(message(&["train", "m", "--data="]), "--data <DIR>: nothing was given");
+        for command in ["plan", "train", "eval"] {
+            assert_eq!(message(&[command, "", "--weights", "w"][..2]), "<MODEL>: nothing was given");
+        }
+        for args in [&["plan", "m", "--device", ""][..], &["train", "m", "--device="], &["calibrate", "--device="]] {
+            assert_eq!(message(args), "--device <DEVICE>: nothing was given");
+        }
+        let digits = "9".repeat(300);
+        let text = message(&["plan", "m", "--weight-decay", &digits]);
+        assert!(text.starts_with("--weight-decay `999") && text.len() < 200, "{text}");
         for (args, words) in [
             (&["plan", "m", "--budget", "64", "MiB"][..], "unexpected `MiB` after --budget 64: a value is one word"),
             (&["plan", "m", "--budget", "64", "MiB"], "else write --budget \"64 MiB\""),

@@ -12,6 +12,7 @@ use tightfit::error::{DataError, GraphError, TrainError, nearest, unknown};
 use tightfit::files;
 use tightfit::models;
 use tightfit::nn::{Input, Layer, Model, Sequential};
+use tightfit::tensor::format_number;
 use tightfit::train::{Group, Loss, Optimizer};
 use toml::{Spanned, Table};
 
@@ -93,7 +94,7 @@ pub(crate) fn open(name: &OsStr) -> Result<ModelFile, Failure> {
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
     let shown = name.to_string_lossy();
-    if !is_toml && !path.exists() {
+    if !is_toml && !files::is_there(path) {
         let more = if nearest(&shown, models::NAMES).is_empty() { ", or give a TOML file" } else { "" };
         return Err(Failure::bad_input(unknown("model", &shown, models::NAMES) + more));
     }
@@ -185,14 +186,41 @@ fn checked<T: DeserializeOwned>(
 /// where it is no table.
 fn one<T: DeserializeOwned>(text: &str, part: Spanned<impl Into<toml::Value>>, what: &str) -> Result<T, String> {
     let span = part.span();
-    let part = part.into_inner().into();
-    T::deserialize(part.clone()).map_err(|error| {
-        let key = part.as_table().and_then(|table| wrong_key::<T>(table, error.message()));
-        let message = located(text, Some(span), Some(key.as_deref().unwrap_or(what)), &error);
+    let part: toml::Value = part.into_inner().into();
+    let wrong = |error: &toml::de::Error, key: Option<&str>| {
+        let message = located(text, Some(span.clone()), Some(key.unwrap_or(what)), error);
         let (line, message) = message.split_once(": ").unwrap_or(("", &message));
         let keys = part.as_table().into_iter().flat_map(Table::keys).map(String::as_str);
         format!("{line}: {}", with_other_name(message, keys))
-    })
+    };
+    let made = T::deserialize(part.clone()).map_err(|error| {
+        let key = part.as_table().and_then(|table| wrong_key::<T>(table, error.message()));
+        wrong(&error, key.as_deref())
+    })?;
+    // The optimizer has its numbers in full and checks them itself.
+    match out_of_range(&part).filter(|_| what != "optimizer") {
+        None => Ok(made),
+        Some((key, number)) => {
+            let holds = "single precision holds 0 and numbers from 1.2e-38 to 3.4e38";
+            let error = format!("{} is not possible: {holds}", format_number(number));
+            Err(wrong(&serde::de::Error::custom(error), key))
+        }
+    }
+}
+
+/// The first number that single precision makes 0 or infinity of, with the key under which it stands.
+fn out_of_range(part: &toml::Value) -> Option<(Option<&str>, f64)> {
+    match part {
+        toml::Value::Float(number) => {
+            let holds = (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&number.abs());
+            (*number != 0.0 && number.is_finite() && !holds).then_some((None, *number))
+        }
+        toml::Value::Array(parts) => parts.iter().find_map(out_of_range),
+        toml::Value::Table(table) => {
+            table.iter().find_map(|(key, part)| out_of_range(part).map(|(_, number)| (Some(key.as_str()), number)))
+        }
+        _ => None,
+    }
 }
 
 /// The key that is to blame for an error: that without which it is another, or none. Serde does not say it of a table whose

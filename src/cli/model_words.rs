@@ -1,6 +1,7 @@
 //! What is wrong with a model file, in the words of model files: names that other frameworks use are known too.
 
 use tightfit::error::unknown;
+use tightfit::tensor::format_number;
 
 /// What a name of another framework is here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,6 +152,12 @@ const VALUES: [(&str, &str); 17] = [
     ("map,", "a table,"),
 ];
 
+/// Serde writes all digits of a number, of which there may be 300.
+fn with_short_numbers(message: &str) -> String {
+    let part = |part: &str| part.parse::<f64>().map_or_else(|_| part.to_owned(), format_number);
+    message.split('`').map(part).collect::<Vec<_>>().join("`")
+}
+
 /// What serde says of the value of `key`, in the words of a model file; of a name that it does not know, with what it is called
 /// here.
 pub(super) fn in_words(message: &str, key: Option<&str>) -> String {
@@ -160,7 +167,7 @@ pub(super) fn in_words(message: &str, key: Option<&str>) -> String {
             return unknown_name(what, name, rest.split('`').skip(1).step_by(2).collect());
         }
     }
-    let message = VALUES.iter().fold(message.to_owned(), |text, (from, to)| text.replacen(from, to, 1));
+    let message = VALUES.iter().fold(with_short_numbers(message), |text, (from, to)| text.replacen(from, to, 1));
     match key {
         Some(key) if !message.starts_with("missing") => format!("`{key}`: {message}"),
         _ => message,

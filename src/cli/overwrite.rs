@@ -1,6 +1,8 @@
-//! Outputs of a command must not replace its own inputs, or one another.
+//! Outputs of a command must not replace its own inputs, one another, or files of another kind.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use tightfit::models;
@@ -10,12 +12,91 @@ use super::failure::Failure;
 /// A file that a command names, with the option that names it.
 pub(crate) type Named<'a> = (&'static str, Option<&'a Path>);
 
+/// What a command writes, and where.
+pub(crate) type Output<'a> = (Named<'a>, Kind);
+
+/// What a command writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Weights,
+    Plan,
+    Profile,
+    Picture,
+}
+
+/// Enough to know a file of any kind by.
+const BEGINNING: u64 = 1024;
+
+/// Endings that programs know files by, with what these then are.
+const ENDINGS: [(&[&str], &str); 9] = [
+    (&["safetensors"], "safetensors"),
+    (&["svg"], "SVG"),
+    (&["json"], "JSON"),
+    (&["pt", "pth", "ckpt", "pkl", "pickle"], "PyTorch"),
+    (&["h5", "hdf5", "keras"], "Keras"),
+    (&["onnx", "pb", "tflite", "gguf"], "another framework"),
+    (&["npy", "npz"], "NumPy"),
+    (&["png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "pdf", "ps", "eps"], "pictures of another format"),
+    (&["toml"], "model files"),
+];
+
+impl Kind {
+    /// The kind in words, the format of its files, and their ending.
+    fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Kind::Weights => ("weights", "safetensors", "safetensors"),
+            Kind::Plan => ("a plan", "JSON", "json"),
+            Kind::Profile => ("a device profile", "JSON", "json"),
+            Kind::Picture => ("a picture", "SVG", "svg"),
+        }
+    }
+
+    /// Whether a file that begins so is of this kind.
+    fn begins(self, bytes: &[u8]) -> bool {
+        let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        match self {
+            Kind::Weights => bytes.get(size_of::<u64>()) == Some(&b'{'),
+            Kind::Plan => bytes.starts_with(b"{") && has("\"tightfit-plan\""),
+            Kind::Profile => bytes.starts_with(b"{") && has("\"format\"") && has("\"adapter\""),
+            Kind::Picture => has("<svg"),
+        }
+    }
+
+    /// Refuses a name that says that a file is something else, and one of a file that is. A new file and an empty one, such as
+    /// `mktemp` makes, may become anything, and what cannot be read is left to writing.
+    pub(crate) fn check(self, option: &str, path: &Path) -> Result<(), Failure> {
+        let (what, format, own) = self.words();
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let named = ENDINGS.iter().find(|(endings, other)| endings.contains(&&*ending) && *other != format);
+        if let Some((_, other)) = named {
+            let better = path.with_extension(own);
+            return Err(Failure::bad_input(format!(
+                "{option} {}: {what} is written as {format}, but .{ending} is an ending of {other}: name it {}",
+                path.display(),
+                better.display()
+            )));
+        }
+        let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+        let mut bytes = Vec::new();
+        let read = is_file && File::open(path).and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes)).is_ok();
+        if read && !bytes.is_empty() && !self.begins(&bytes) {
+            return Err(Failure::bad_input(format!(
+                "{option} {} would replace a file that is not {what} ({format}): write to another file, or delete that one",
+                path.display()
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// Refuses outputs that are the same file as an input, as another output, or as one of the data.
-pub(crate) fn refuse(outputs: &[Named<'_>], inputs: &[Named<'_>], data: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn refuse(outputs: &[Output<'_>], inputs: &[Named<'_>], data: Option<&Path>) -> Result<(), Failure> {
     let given = |files: &[Named<'_>]| -> Vec<(&'static str, PathBuf)> {
         files.iter().filter_map(|&(option, path)| Some((option, place(path?)))).collect()
     };
-    let (outputs, mut inputs) = (given(outputs), given(inputs));
+    let kinds = outputs.iter().filter_map(|&((option, path), kind)| Some((option, path?, kind)));
+    let named: Vec<_> = outputs.iter().map(|&(named, _)| named).collect();
+    let (outputs, mut inputs) = (given(&named), given(inputs));
     // What is no file is the name of a model or a device.
     inputs.retain(|(_, input)| input.is_file());
     let data = data.map(place);
@@ -34,6 +115,9 @@ pub(crate) fn refuse(outputs: &[Named<'_>], inputs: &[Named<'_>], data: Option<&
         if output.parent() == data.as_deref() && name.contains("-ubyte") && output.exists() {
             return text("a file of the data");
         }
+    }
+    for (option, path, kind) in kinds {
+        kind.check(option, path)?;
     }
     Ok(())
 }
@@ -62,13 +146,21 @@ mod tests {
     fn outputs_replace_nothing_that_the_command_uses() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
-        for name in ["m.toml", "t10k-images-idx3-ubyte", "w.safetensors"] {
-            fs::write(at(name), "x").expect("written");
+        for (name, contents) in
+            [("m.toml", "x"), ("t10k-images-idx3-ubyte", "x"), ("w.safetensors", "\x02\0\0\0\0\0\0\0{}")]
+        {
+            fs::write(at(name), contents).expect("written");
         }
         let (model, new) = (at("m.toml"), at("new"));
         let same = at(".").join("m.toml");
         let try_out = |outputs: &[Named<'_>]| {
-            let refused = refuse(outputs, &[("MODEL", Some(&model)), ("--plan", None)], Some(folder.path()));
+            let kind = |option: &str| match option {
+                "--save" => Kind::Weights,
+                "--svg" => Kind::Picture,
+                _ => Kind::Plan,
+            };
+            let outputs: Vec<_> = outputs.iter().map(|&named| (named, kind(named.0))).collect();
+            let refused = refuse(&outputs, &[("MODEL", Some(&model)), ("--plan", None)], Some(folder.path()));
             refused.err().map(|failure| failure.message)
         };
         let says = |outputs: &[Named<'_>], words: &str| {
@@ -81,5 +173,61 @@ mod tests {
         assert_eq!(try_out(&[("--save", Some(&new)), ("--svg", None)]), None);
         // What an earlier training wrote beside the data.
         assert_eq!(try_out(&[("--save", Some(&at("w.safetensors")))]), None);
+    }
+    #[test]
+    fn files_of_another_kind_are_not_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        let all = [
+            (Kind::Weights, &b"\x02\0\0\0\0\0\0\0{}"[..]),
+            (Kind::Plan, b"{\"format\":\"tightfit-plan\",\"version\":9"),
+            (Kind::Profile, b"{\n  \"format\": 1,\n  \"adapter\": \"a\""),
+            (Kind::Picture, b"<?xml version=\"1.0\"?>\n<svg "),
+        ];
+        for (kind, contents) in all {
+            fs::write(&path, contents).expect("written");
+            for (other, _) in all {
+                let checked = other.check("--output", &path);
+                assert_eq!(checked.is_ok(), kind == other, "{kind:?} by {other:?}");
+            }
+        }
+        for contents in [&b"# Notes"[..], b"{}", b"\x89PNG\r\n", b"PK"] {
+            fs::write(&path, contents).expect("written");
+            let message = Kind::Plan.check("--output", &path).expect_err("refused").message;
+            let words = "would replace a file that is not a plan (JSON): write to another file, or delete that one";
+            assert!(message.starts_with("--output ") && message.ends_with(words), "{message}");
+            assert_eq!(fs::read(&path).expect("there"), contents);
+        }
+        // New, empty, and what is no file at all.
+        fs::write(&path, "").expect("written");
+        assert!(
+            [&path, &folder.path().join("new"), folder.path()].iter().all(|path| Kind::Plan.check("", path).is_ok())
+        );
+    }
+
+    #[test]
+    fn names_say_what_files_are() {
+        let check = |kind: Kind, name: &str| kind.check("--save", Path::new(name)).map_err(|failure| failure.message);
+        for name in ["w.pt", "w.PTH", "w.h5", "w.keras", "w.onnx", "w.npz", "w.svg", "w.json", "w.toml"] {
+            let message = check(Kind::Weights, name).expect_err(name);
+            assert!(
+                message.contains("written as safetensors") && message.ends_with("name it w.safetensors"),
+                "{message}"
+            );
+        }
+        assert_eq!(
+            check(Kind::Picture, "a/p.png"),
+            Err("--save a/p.png: a picture is written as SVG, but .png is an ending of pictures of another format: name it \
+                 a/p.svg"
+                .to_owned())
+        );
+        assert!(check(Kind::Plan, "p.safetensors").is_err() && check(Kind::Profile, "p.svg").is_err());
+        for (kind, names) in [
+            (Kind::Weights, &["w", "w.st", "w.safetensors", "w.SafeTensors", "w.v2"][..]),
+            (Kind::Plan, &["p", "p.json", "p.plan", "p.txt"]),
+            (Kind::Picture, &["p", "p.svg"]),
+        ] {
+            assert!(names.iter().all(|name| check(kind, name) == Ok(())), "{kind:?}");
+        }
     }
 }

@@ -16,9 +16,9 @@ use super::explore;
 use super::failure::{Failure, keep};
 use super::first_use;
 use super::output::{Output, shown_if_any};
-use super::overwrite;
+use super::overwrite::{self, Kind};
 use super::progress::planning;
-use super::settings::{ClassName, TrainingArgs};
+use super::settings::{ClassName, TrainingArgs, not_empty};
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
@@ -27,7 +27,7 @@ pub(crate) struct PlanArgs {
 
     /// Index or part of the name of a device that `tightfit devices` lists, cpu, or a profile that `tightfit calibrate`
     /// wrote, here or on another machine [default: any device of --device-class]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = not_empty())]
     device: Option<OsString>,
 
     /// Without a device: costs that are typical of such devices [default: discrete]
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     if args.max_batch {
         return explore::max_batch(&model, &config, &target, output);
     }
-    let outputs = [("--svg", args.svg.as_deref()), ("--output", args.output.as_deref())];
+    let outputs = [(("--svg", args.svg.as_deref()), Kind::Picture), (("--output", args.output.as_deref()), Kind::Plan)];
     let inputs = [overwrite::model(args.model()), ("--device", args.device.as_deref().map(Path::new))];
     overwrite::refuse(&outputs, &inputs, None)?;
     for (option, path) in [("--svg", &args.svg), ("--output", &args.output)] {

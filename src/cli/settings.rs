@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::mem::discriminant;
 use std::num::{IntErrorKind, ParseIntError};
+use std::path::PathBuf;
 
+use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use tightfit::error::GraphError;
 use tightfit::models;
@@ -19,7 +21,7 @@ use super::model_file::{self, ModelFile};
 /// The model and what it may take.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
-    #[arg(value_name = "MODEL", help = model_help())]
+    #[arg(value_name = "MODEL", help = model_help(), value_parser = not_empty())]
     model: OsString,
 
     /// Shape of a sample: 3x512x512 [default: the model's]
@@ -86,7 +88,7 @@ pub(crate) struct TrainingArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeviceArgs {
     /// Index or part of the name of a device that `tightfit devices` lists, or cpu [default: the best GPU]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) device: Option<String>,
 
     /// Does not measure a device that is used for the first time: plans for it with costs that are typical of its class
@@ -298,6 +300,11 @@ impl TrainingArgs {
         }
         Ok(optimizer)
     }
+}
+
+/// A name that need not be UTF-8.
+pub(crate) fn not_empty() -> impl TypedValueParser<Value = OsString> {
+    PathBufValueParser::new().map(PathBuf::into_os_string)
 }
 
 /// A whole number of at least 1.

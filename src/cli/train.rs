@@ -18,7 +18,7 @@ use super::failure::{Failure, INTERRUPTED, keep};
 use super::interrupt::{evaluate, stop_when_asked};
 use super::memory::Memory;
 use super::output::{Output, shown, shown_if_any};
-use super::overwrite;
+use super::overwrite::{self, Kind};
 use super::plan::{Kept, announce, source_of};
 use super::progress::{Progress, finite, percent, planning};
 use super::settings::{DeviceArgs, TrainingArgs, count};
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         ("--plan", args.plan.as_deref()),
         ("--device", args.device.device.as_deref().map(Path::new)),
     ];
-    overwrite::refuse(&[("--save", args.save.as_deref())], &inputs, Some(&folder))?;
+    overwrite::refuse(&[(("--save", args.save.as_deref()), Kind::Weights)], &inputs, Some(&folder))?;
     if let Some(path) = &args.save {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
     }

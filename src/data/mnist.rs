@@ -1,11 +1,14 @@
 //! MNIST from a folder.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::dataset::check_reshape;
 use super::idx::Reader;
 use super::{Dataset, Samples, Targets, corrupt, reserve};
 use crate::error::DataError;
+use crate::files;
 use crate::tensor::Shape;
 
 /// Number of classes of MNIST: the ten digits.
@@ -41,11 +44,21 @@ pub fn open_as(dir: impl AsRef<Path>, shape: impl Into<Shape>) -> Result<(Datase
     Ok((train.with_sample_shape(shape.clone())?, test.with_sample_shape(shape)?))
 }
 
+/// The shape of the training images in `dir`, such as `[1, 28, 28]`, of which nothing else is read.
+///
+/// # Errors
+/// As [`open`].
+pub fn image_shape(dir: impl AsRef<Path>) -> Result<Shape, DataError> {
+    let paths = [find(dir.as_ref(), "train", "images", 3)?, find(dir.as_ref(), "train", "labels", 1)?];
+    Ok(Pair::open(&paths[0], &paths[1])?.image_shape())
+}
+
 fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataError> {
-    if !dir.exists() {
-        return Err(DataError::Missing { path: dir.to_path_buf(), hint: FETCH.into() });
-    }
-    if !dir.is_dir() {
+    let metadata = fs::metadata(dir).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => DataError::Missing { path: dir.to_path_buf(), hint: FETCH.into() },
+        _ => DataError::Io { path: dir.to_path_buf(), source },
+    })?;
+    if !metadata.is_dir() {
         return Err(corrupt(dir, "is no folder; give the one that holds the four IDX files"));
     }
     // All headers before the first contents: packed files may be a thousandth of what they unpack to.
@@ -75,7 +88,8 @@ fn find(dir: &Path, split: &str, what: &str, rank: u8) -> Result<PathBuf, DataEr
     let name = format!("{split}-{what}-idx{rank}-ubyte");
     let dotted = format!("{split}-{what}.idx{rank}-ubyte");
     let names = [format!("{name}.gz"), name.clone(), format!("{dotted}.gz"), dotted.clone()];
-    let mut paths = names.map(|name| dir.join(name)).into_iter().filter(|path| path.exists()).collect::<Vec<_>>();
+    let mut paths =
+        names.map(|name| dir.join(name)).into_iter().filter(|path| files::is_there(path)).collect::<Vec<_>>();
     // What is no file is found only where no file is: opening it says what it is.
     paths.sort_by_key(|path| !path.is_file());
     paths.into_iter().next().ok_or_else(|| DataError::Missing {

@@ -11,6 +11,11 @@ use std::path::Path;
 
 use crate::error::DataError;
 
+/// Whether something has this name, also a link that leads nowhere or to itself: opening it says what is wrong.
+pub fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
 /// An error of the system, with the file it belongs to.
 fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + use<> {
     let path = path.to_owned();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::io_error;
 use crate::error::DataError;
-use crate::tensor::room;
+use crate::tensor::{format_bytes, room};
 
 /// Opens a regular file that holds something; returns it with its length. Files of the system that make up their contents as they
 /// are read have no length, and some of them wait without end. `hint` says where such files come from.
@@ -55,7 +55,7 @@ pub fn read(path: &Path, most: u64, hint: &str) -> Result<Vec<u8>, DataError> {
     let (file, length) = open(path, hint)?;
     let too_long = |length: u64| DataError::Corrupt {
         path: path.to_owned(),
-        reason: format!("{length} bytes are more than such a file has: {hint}"),
+        reason: format!("{} are more than such a file has: {hint}", format_bytes(length)),
     };
     if length > most {
         return Err(too_long(length));
@@ -81,7 +81,7 @@ mod tests {
         let refused = |path: &Path| read(path, 4, "give a file").expect_err("refused").to_string();
         assert!(refused(&path).contains("not found; give a file"));
         fs::write(&path, "12345").expect("writes");
-        assert!(refused(&path).contains("5 bytes are more"));
+        assert!(refused(&path).contains("5 B are more"));
         assert_eq!(read(&path, 5, "").expect("reads"), b"12345");
         assert!(refused(folder.path()).contains("is a folder"));
         #[cfg(target_os = "linux")]

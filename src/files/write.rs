@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::access::{Access, create_new};
 use super::io_error;
 use crate::error::DataError;
+use crate::tensor::format_bytes;
 
 /// Symbolic links that are followed, as many as Linux follows.
 const MOST_LINKS: usize = 40;
@@ -55,7 +56,10 @@ pub fn check_writable(path: &Path, size_bytes: u64) -> Result<(), DataError> {
     let target = Target::of(path)?;
     let mut temporary = target.temporary()?;
     fill_with_zeros(&mut temporary.file, size_bytes).map_err(|error| {
-        io_error(path)(Error::new(error.kind(), format!("{error}; {size_bytes} bytes are to be written there")))
+        io_error(path)(Error::new(
+            error.kind(),
+            format!("{error}; {} are to be written there", format_bytes(size_bytes)),
+        ))
     })?;
     drop(temporary);
     if target.access.is_none() {
@@ -146,11 +150,23 @@ struct Target {
 }
 
 impl Target {
-    /// Devices, pipes and folders are no place for results.
+    /// Devices, pipes, folders, and files that the system makes up are no place for results.
     fn of(path: &Path) -> Result<Self, DataError> {
         if path.as_os_str().is_empty() {
             return Err(DataError::Mismatch("the path of a file to write is empty: give it a name".to_owned()));
         }
+        let target = Target::through_links(path)?;
+        if is_the_systems(&target.real) {
+            return Err(DataError::Corrupt {
+                path: path.to_owned(),
+                reason: "among the files that the system makes up, so nothing can be kept there: give another name"
+                    .to_owned(),
+            });
+        }
+        Ok(target)
+    }
+
+    fn through_links(path: &Path) -> Result<Self, DataError> {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => {
                 let real = fs::canonicalize(path).map_err(io_error(path))?;
@@ -200,6 +216,12 @@ impl Target {
     fn is_replaceable(&self) -> bool {
         true
     }
+}
+
+/// Whether a file is in a folder of processes and devices, whose files take writing for orders, or not at all.
+fn is_the_systems(path: &Path) -> bool {
+    let folder = folder_of(path).canonicalize().unwrap_or_else(|_| folder_of(path).to_owned());
+    cfg!(target_os = "linux") && ["/proc", "/sys"].iter().any(|system| folder.starts_with(system))
 }
 
 /// A file that is removed unless it becomes the target. It is locked, so that others see that it is in use.
@@ -338,6 +360,23 @@ mod tests {
         });
         assert!(failed.is_err());
         assert!(tried.borrow().len() == 3 && tried.borrow().iter().all(|path| !path.exists()), "{tried:?}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn files_that_the_system_makes_up_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/proc/self/comm", &link).expect("links");
+        for path in [Path::new("/proc/x"), Path::new("/proc/self/comm"), Path::new("/sys/x"), &link] {
+            let text = check_writable(path, 1).expect_err("refused").to_string();
+            assert!(
+                text.starts_with(&format!("{}: ", path.display())) && text.contains("the system makes up"),
+                "{text}"
+            );
+        }
+        // By its name alone.
+        check_writable(&folder.path().join("proc"), 1).expect("can be written");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use crate::tensor::{DType, Shape};
 
 /// Most channels that an image comes with: colours and transparency.
 const MOST_CHANNELS: usize = 4;
+/// Height and width are at least so many times the channels, where what comes last may be channels of any number.
+const LIKELY_SHARE: usize = 4;
 /// Images are often halved so many times, and must then be multiples of the power of 2.
 const MOST_HALVINGS: u32 = 8;
 /// By how many pixels larger images are tried.
@@ -15,7 +17,7 @@ impl Model {
     /// The input with its channels first, where it looks like an image with its channels last, `[224, 224, 3]`, and the
     /// model takes images `[channels, height, width]`.
     pub fn channels_first(&self) -> Option<Shape> {
-        let first = channels_first(self.input_shape())?;
+        let first = image_channels_first(self.input_shape())?;
         let reads_images = |model: &Model, channels: usize| {
             let built = model.assemble(1, 1, Mode::Evaluate).ok()?.0;
             let weight = built.graph.value(built.parameters.first()?.value).desc.shape.to_vec();
@@ -25,12 +27,17 @@ impl Model {
         (reads_images(&model, first[0]) == Some(true)).then_some(first)
     }
 
-    /// The error, and an input that the model can be built of, if there is one that looks like its own.
-    pub(super) fn with_advice(&self, error: GraphError) -> GraphError {
-        if self.fits(self.input_shape().clone()) {
-            return error;
-        }
-        let advice = if self.input().dtype == DType::F32 { self.input_advice() } else { self.advice_on_tokens() };
+    /// The error of building the model so, and an input that it can be built of, if there is one that looks like its own.
+    pub(super) fn with_advice(&self, error: GraphError, samples: usize, batch: usize, mode: Mode) -> GraphError {
+        let advice = if self.fits(self.input_shape().clone()) {
+            // In training more is asked of an input, such as several values per channel.
+            let builds = |input: &Shape| self.clone().with_input(input.clone()).assemble(samples, batch, mode).is_ok();
+            self.channels_first().filter(builds).map(|first| format!("if the channels are last, write {first}"))
+        } else if self.input().dtype == DType::F32 {
+            self.input_advice()
+        } else {
+            self.advice_on_tokens()
+        };
         let Some(advice) = advice else { return error };
         match error {
             GraphError::Op { node, source } => GraphError::Layer { layer: node, reason: format!("{source}; {advice}") },
@@ -53,15 +60,23 @@ impl Model {
             let [grey, colour] = shapes;
             return fits.then(|| format!("images are [channels, height, width]: write {grey}, or {colour} in colour"));
         }
-        let Some(first) = channels_first(input) else {
-            return self.sizes().map(|(unit, shapes)| match unit {
-                Some(unit) => format!("images whose height and width are multiples of {unit} fit: use {shapes}"),
-                None => format!("a larger image fits: use {shapes}"),
-            });
-        };
-        let shapes =
-            if self.fits(first.clone()) { first.to_string() } else { self.clone().with_input(first).sizes()?.1 };
-        Some(format!("images are [channels, height, width]: write {shapes}, not {input}"))
+        let image = image_channels_first(input);
+        let any = || channels_first(input, |channels, size| channels <= size / LIKELY_SHARE);
+        let moved = image.clone().or_else(any).and_then(|first| {
+            if self.fits(first.clone()) {
+                return Some(first.to_string());
+            }
+            self.clone().with_input(first).sizes().map(|(_, shapes)| shapes)
+        });
+        if let Some(shapes) = moved {
+            return Some(format!("images are [channels, height, width]: write {shapes}, not {input}"));
+        }
+        // What looks like an image with its channels last is none of another size.
+        let (unit, shapes) = self.sizes().filter(|_| image.is_none())?;
+        Some(match unit {
+            Some(unit) => format!("images whose height and width are multiples of {unit} fit: use {shapes}"),
+            None => format!("a larger image fits: use {shapes}"),
+        })
     }
 
     /// That tokens were meant to be numbers, where the model can be built of these.
@@ -78,7 +93,7 @@ impl Model {
     /// What is left of an input without its first extent, where the model can be built of that, if need be with its channels first.
     fn sample(&self, rest: Shape) -> Option<Shape> {
         // Of fewer extents than images have, the first may be the time.
-        let shapes = (rest.len() >= 3).then(|| channels_first(&rest).into_iter().chain([rest]))?;
+        let shapes = (rest.len() >= 3).then(|| image_channels_first(&rest).into_iter().chain([rest]))?;
         shapes.into_iter().find(|shape| self.fits(shape.clone()))
     }
 
@@ -103,17 +118,21 @@ impl Model {
 }
 
 /// The shape with its last extent first, where that looks like the channels of an image.
-fn channels_first(shape: &Shape) -> Option<Shape> {
+fn image_channels_first(shape: &Shape) -> Option<Shape> {
+    channels_first(shape, |channels, size| channels <= MOST_CHANNELS && size > MOST_CHANNELS)
+}
+
+/// The shape with its last extent first, where that may be so many channels beside a height and a width of that size.
+fn channels_first(shape: &Shape, may_be: impl Fn(usize, usize) -> bool) -> Option<Shape> {
     let [height, width, channels] = shape[..] else { return None };
-    let is_last = channels <= MOST_CHANNELS && height > MOST_CHANNELS && width > MOST_CHANNELS;
-    is_last.then(|| [channels, height, width].into())
+    may_be(channels, height.min(width)).then(|| [channels, height, width].into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::models;
-    use crate::nn::{Conv2d, Input, Sequential};
+    use crate::nn::{Conv2d, Input, Sequential, Statistics};
 
     fn message(model: &Model) -> String {
         model.output_shape().expect_err("must not fit").to_string()
@@ -155,6 +174,21 @@ mod tests {
         assert!(text.ends_with("write [3, 240, 240] or [3, 256, 256], not [250, 250, 3]"), "{text}");
         let text = message(&models::builtin("resnet18").expect("is there").with_input([224, 224]));
         assert!(text.ends_with("write [1, 224, 224], or [3, 224, 224] in colour"), "{text}");
+        // Of more channels than pictures have.
+        let text = message(&models::builtin("vgg16").expect("is there").with_input([256, 256, 16]));
+        assert!(text.ends_with("write [16, 256, 256], not [256, 256, 16]"), "{text}");
+        let text = message(&models::builtin("unet").expect("is there").with_input([250, 250, 31]));
+        assert!(text.ends_with("write [31, 240, 240] or [31, 256, 256], not [250, 250, 31]"), "{text}");
+        // A model that takes it until it is to be trained.
+        let resnet = |input: [usize; 3], samples| {
+            let model = models::builtin("resnet18").expect("is there").with_input(input);
+            model.build(samples, Mode::Train(Statistics::Exact)).map(drop).map_err(|error| error.to_string())
+        };
+        let text = resnet([64, 64, 1], 1).err();
+        let advised = text.is_none_or(|text| text.ends_with("if the channels are last, write [1, 64, 64]"));
+        assert!(advised && resnet([1, 64, 64], 1).is_ok());
+        let text = resnet([28, 28, 1], 1).expect_err("one value per channel");
+        assert!(!text.contains("[1, 28, 28]"), "no better: {text}");
         // A model that takes it all the same, as images 3 wide with 32 channels.
         let padded: Model = Sequential::new("m", [32, 32, 3]).push(Conv2d::new(8, 3).padding(1)).flatten().into();
         assert!(padded.output_shape().is_ok());

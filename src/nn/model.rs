@@ -308,7 +308,7 @@ impl Model {
         batch: usize,
         mode: Mode,
     ) -> Result<(Built, Vec<LayerInfo>), GraphError> {
-        self.assemble(samples, batch, mode).map_err(|error| self.with_advice(error))
+        self.assemble(samples, batch, mode).map_err(|error| self.with_advice(error, samples, batch, mode))
     }
 
     /// [`Model::build_layers`]; an error says nothing of other inputs.

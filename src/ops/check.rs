@@ -1,7 +1,7 @@
 //! Checks that shape rules share.
 
 use crate::error::OpError;
-use crate::tensor::{DType, Shape, TensorDesc};
+use crate::tensor::{DType, Shape, TensorDesc, format_number};
 
 /// The op has `expected` inputs.
 pub fn expect_count(op: &'static str, inputs: &[TensorDesc], expected: usize) -> Result<(), OpError> {
@@ -49,7 +49,7 @@ pub fn expect_finite(op: &'static str, setting: &'static str, value: f32) -> Res
     Err(OpError::Setting {
         op,
         setting,
-        value: value.to_string(),
+        value: format_number(value),
         reason: "it must be a number that is finite".to_owned(),
     })
 }

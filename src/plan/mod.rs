@@ -304,7 +304,7 @@ pub struct Reason {
 pub struct Bound {
     /// No such plan takes less.
     pub step_ns: f64,
-    /// Nanoseconds a step that one more byte would save, at the moment where memory is tightest.
+    /// Nanoseconds a step that one more byte would save, at the moment where memory is tightest; with many more, each saves no more.
     pub shadow_price_ns_per_byte: f64,
 }
 

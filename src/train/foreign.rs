@@ -89,8 +89,8 @@ impl Format {
             Format::Other(what) => return format!("it is {what}; only safetensors files are read"),
         };
         format!(
-            "it is {what}, and only safetensors files are read: python -c \"import {library}; s.save_file({tensors}, \
-             '{to}.safetensors')\" makes one, {after}"
+            "it is {what}, and only safetensors files are read: `python -c \"import {library}; s.save_file({tensors}, \
+             '{to}.safetensors')\"` makes one, {after}"
         )
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let zip = |name: &str| [&b"PK\x03\x04"[..], &[0; 26], name.as_bytes()].concat();
         for (name, contents, words) in [
-            ("a.bin", zip("archive/data.pkl"), "a PyTorch file, and only safetensors files are read: python -c"),
+            ("a.bin", zip("archive/data.pkl"), "a PyTorch file, and only safetensors files are read: `python -c"),
             ("a.safetensors", b"\x80\x02\x8a\x0al\xfc".to_vec(), "a PyTorch file"),
             ("a.pth", b"anything".to_vec(), "a PyTorch file"),
             ("a.keras", zip("metadata.json"), "a Keras file"),

@@ -15,6 +15,9 @@ use crate::ops::optim::lion::Lion;
 use crate::ops::optim::rmsprop::RmsProp;
 use crate::ops::optim::sgd::Sgd;
 
+/// The smallest number above 0 that kernels, which compute in single precision, hold in full.
+const LEAST: f64 = f32::MIN_POSITIVE as f64;
+
 /// How parameters follow their gradients. Defaults are PyTorch's where it has the optimizer, else the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
@@ -40,7 +43,7 @@ pub enum Optimizer {
         /// Decay of the running moments.
         #[serde(default = "default::betas")]
         betas: (f64, f64),
-        /// Added to the denominator.
+        /// Added to the denominator; above 0.
         #[serde(default = "default::eps")]
         eps: f64,
         /// L2 penalty.
@@ -54,7 +57,7 @@ pub enum Optimizer {
         /// Decay of the running moments.
         #[serde(default = "default::betas")]
         betas: (f64, f64),
-        /// Added to the denominator.
+        /// Added to the denominator; above 0.
         #[serde(default = "default::eps")]
         eps: f64,
         /// Share of a parameter that is taken away each step, times the learning rate.
@@ -68,7 +71,7 @@ pub enum Optimizer {
         /// Decay of the running means.
         #[serde(default = "default::alpha")]
         alpha: f64,
-        /// Added to the denominator.
+        /// Added to the denominator; above 0.
         #[serde(default = "default::eps")]
         eps: f64,
         /// Share of the last step's direction that is kept.
@@ -91,7 +94,7 @@ pub enum Optimizer {
         /// What the sums begin with.
         #[serde(default)]
         initial_accumulator_value: f64,
-        /// Added to the denominator.
+        /// Added to the denominator; above 0 unless the sums begin above 0.
         #[serde(default = "default::adagrad_eps")]
         eps: f64,
         /// L2 penalty.
@@ -116,7 +119,7 @@ pub enum Optimizer {
         /// Decay of the running moments.
         #[serde(default = "default::betas")]
         betas: (f64, f64),
-        /// Added to the denominator.
+        /// Added to the denominator; above 0.
         #[serde(default = "default::lamb_eps")]
         eps: f64,
         /// Share of the parameter that is added to the direction.
@@ -130,7 +133,7 @@ pub enum Optimizer {
         /// How the weight of the newest gradient falls with the step.
         #[serde(default = "default::beta2_decay")]
         beta2_decay: f64,
-        /// Least root of a second moment; least root mean square of a parameter.
+        /// Least root of a second moment, above 0; least root mean square of a parameter.
         #[serde(default = "default::adafactor_eps")]
         eps: (f64, f64),
         /// Largest root mean square of an update.
@@ -290,7 +293,7 @@ impl Optimizer {
         let mut settings = *self;
         let lr = *settings.lr_mut();
         non_negative("lr", lr)?;
-        if lr > 0.0 && lr < f64::from(f32::MIN_POSITIVE) {
+        if lr > 0.0 && lr < LEAST {
             let least = "it must be 0, or at least 1.2e-38, the smallest number above 0 that single precision holds";
             return Err(TrainError::Setting(format!("lr = {lr:?} is not possible: {least}")));
         }
@@ -302,7 +305,7 @@ impl Optimizer {
         let check_moments = |betas: (f64, f64), eps: f64| {
             below_one("betas.0", betas.0)?;
             below_one("betas.1", betas.1)?;
-            non_negative("eps", eps)
+            divisor("eps", eps, LEAST)
         };
         Ok(match *self {
             Optimizer::Sgd { lr, momentum, nesterov, weight_decay } => {
@@ -318,17 +321,24 @@ impl Optimizer {
             }
             Optimizer::Rmsprop { lr, alpha, eps, momentum, centered, weight_decay } => {
                 below_one("alpha", alpha)?;
-                non_negative("eps", eps)?;
+                divisor("eps", eps, LEAST)?;
                 Arc::new(RmsProp { lr, alpha, eps, weight_decay, momentum, centered })
             }
             Optimizer::Adagrad { lr, lr_decay, initial_accumulator_value, eps, weight_decay } => {
                 non_negative("lr_decay", lr_decay)?;
                 non_negative("initial_accumulator_value", initial_accumulator_value)?;
-                non_negative("eps", eps)?;
+                // Sums that begin above 0 are no less at any time.
+                let is_enough = initial_accumulator_value >= LEAST;
+                if is_enough {
+                    non_negative("eps", eps)?
+                } else {
+                    divisor("eps", eps, LEAST)?
+                }
                 Arc::new(Adagrad { lr, lr_decay, weight_decay, initial_accumulator_value, eps })
             }
             Optimizer::Lion { lr, betas, weight_decay } => {
-                check_moments(betas, 0.0)?;
+                below_one("betas.0", betas.0)?;
+                below_one("betas.1", betas.1)?;
                 Arc::new(Lion { lr, betas, weight_decay })
             }
             Optimizer::Lamb { lr, betas, eps, weight_decay } => {
@@ -336,7 +346,8 @@ impl Optimizer {
                 Arc::new(Lamb { lr, betas, eps, weight_decay })
             }
             Optimizer::Adafactor { lr, beta2_decay, eps, d, weight_decay } => {
-                non_negative("eps.0", eps.0)?;
+                // A second moment is at least its square.
+                divisor("eps.0", eps.0, LEAST.sqrt())?;
                 non_negative("eps.1", eps.1)?;
                 let possible = |is_possible: bool, name: &str, value: f64, needed: &str| {
                     let text = || format!("{name} = {value:?} is not possible: it must be {needed}");
@@ -357,6 +368,18 @@ pub(super) fn non_negative(name: &str, value: f64) -> Result<(), TrainError> {
     }
     let limit = if value > 0.0 { " and at most 3.4e38, the largest number of single precision" } else { "" };
     Err(TrainError::Setting(format!("{name} = {value:?} is not possible: it must be 0 or more{limit}")))
+}
+
+/// What a gradient is divided by where all gradients so far were 0: by nothing, that would be no number.
+fn divisor(name: &str, value: f64, least: f64) -> Result<(), TrainError> {
+    non_negative(name, value)?;
+    if value >= least {
+        return Ok(());
+    }
+    Err(TrainError::Setting(format!(
+        "{name} = {value:?} is not possible: it must be at least {least:.1e}, or a gradient of 0 is divided by 0 in single \
+         precision; 1e-8 is usual"
+    )))
 }
 
 fn below_one(name: &str, value: f64) -> Result<(), TrainError> {

@@ -14,6 +14,7 @@ use crate::error::{DataError, PlanError, TrainError};
 use crate::files;
 use crate::nn::{Model, Statistics};
 use crate::plan::Plan;
+use crate::tensor::format_number;
 
 const FORMAT: &str = "tightfit-plan";
 const VERSION: u32 = 1;
@@ -160,7 +161,7 @@ impl PlanFile {
             return other("the loss", planned, now);
         }
         if self.clip_norm != config.clip_norm {
-            let word = |norm: Option<f32>| norm.map_or_else(|| "none".to_owned(), |norm| norm.to_string());
+            let word = |norm: Option<f32>| norm.map_or_else(|| "none".to_owned(), format_number);
             return other("the clipping norm", word(self.clip_norm), word(config.clip_norm));
         }
         if self.statistics != config.statistics {

@@ -12,6 +12,7 @@ use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Mode, Model, Statistics};
 use crate::ops::SavedActivations;
 use crate::plan::{self, DeviceClass, Limits, Planned, Request, Source};
+use crate::tensor::format_number;
 
 /// Name of the metric that counts positions predicted right.
 pub(crate) const CORRECT: &str = "correct";
@@ -39,7 +40,10 @@ impl<'a> ModelSource<'a> {
         if let Some(norm) = config.clip_norm
             && !(norm.is_finite() && norm > 0.0)
         {
-            return Err(TrainError::Setting(format!("clip_norm = {norm} is not possible: it must be above 0")));
+            return Err(TrainError::Setting(format!(
+                "clip_norm = {} is not possible: it must be above 0",
+                format_number(norm)
+            )));
         }
         config.loss.check()?;
         let built = model.build(1, Mode::Evaluate)?;
@@ -95,9 +99,9 @@ pub fn plan(model: impl Into<Model>, config: &Config, limits: &Limits) -> Result
 /// Where a setting makes no sense, the model does not fit together, or no plan meets the budget.
 pub fn plan_for(model: impl Into<Model>, config: &Config, machine: &Machine) -> Result<Planned, TrainError> {
     let model = model.into();
-    let planned = plan_with(Purpose::Training, &model, config, machine)?;
+    // Also where there is no plan: that may be why.
     warnings(&model, config)?.iter().for_each(|warning| log::warn!("{warning}"));
-    Ok(planned)
+    plan_with(Purpose::Training, &model, config, machine)
 }
 
 pub(crate) fn plan_with(

@@ -118,8 +118,8 @@ impl Trainer {
         };
         let machine = device.as_mut().map_or_else(Machine::interpreter, Machine::of);
         let unified_memory = device.as_ref().is_none_or(|device| device.info().unified_memory);
-        let planned = plan(&model, &config, &machine)?;
         warnings(&model, &config)?.iter().for_each(|warning| log::warn!("{warning}"));
+        let planned = plan(&model, &config, &machine)?;
         let base_bytes = resident_bytes();
         let executor: Box<dyn Executor> = match device {
             Some(device) => Box::new(GpuExecutor::new(device, &planned)?),

@@ -9,6 +9,8 @@ use tightfit::exec::{Clock, Executor, GpuExecutor};
 use tightfit::models;
 use tightfit::train::{Config, Machine, Trainer, plan_for};
 
+use crate::command::{assert_documented, objects};
+
 /// Runs the binary, which sees no Vulkan driver.
 fn bench(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tightfit"));
@@ -72,16 +74,11 @@ fn every_field_of_the_other_frameworks_is_there() {
     assert_eq!((&object["peer"], &object["steps"], &object["batch"]), (&"tightfit".into(), &1.into(), &2.into()));
     assert_eq!(object["params"], 669_706);
     assert_eq!(object["dev_mb"], object["planned_mb"]);
-    let documentation = include_str!("../../docs/json.md");
     let profile = &object["profile"];
     assert_eq!(profile["clock"], "host");
     let ops = profile["ops"].as_array().expect("a list");
     assert!(ops.iter().any(|op| op["op"] == "matmul" && op["shapes"] == "2x784 512x784 512 -> 2x512"), "{profile}");
-    for part in [&object, profile, &ops[0]] {
-        for key in part.as_object().expect("an object").keys() {
-            assert!(documentation.contains(&format!("`{key}`")), "{key}");
-        }
-    }
+    assert_documented(&object, &["`bench`"]);
 }
 
 #[test]
@@ -158,5 +155,9 @@ fn tables_of_the_planner_fit_80_columns() {
     assert!(output.status.success() && text.contains("some.12") && text.contains("deep graphs"), "{text}");
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
+    }
+    let args = ["planner", folder.path().to_str().expect("UTF-8"), "--seconds", "0.001", "--json"];
+    for object in objects(&bench(&args)) {
+        assert_documented(&object, &["`bench planner`"]);
     }
 }

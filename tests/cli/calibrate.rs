@@ -70,6 +70,7 @@ fn a_measured_device_is_planned_for_by_itself_and_by_its_file() {
     let objects = succeeded(&profiles, &["calibrate", "--quick", "--device", &device]);
     let (summary, ops) = objects.split_last().expect("a summary");
     assert!(ops.len() > 10 && ops.iter().all(|op| op["launch_ns"].is_number()), "{ops:?}");
+    objects.iter().for_each(|object| crate::command::assert_documented(object, &["`calibrate`"]));
     let file = Path::new(summary["profile"].as_str().expect("a path")).to_owned();
     assert!(file.starts_with(&profiles) && summary["median_error"].is_number(), "{summary}");
 

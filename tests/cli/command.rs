@@ -55,6 +55,36 @@ pub fn last(output: &Output) -> Value {
     objects(output).pop().expect("at least one object")
 }
 
+/// Keys of all objects in a value.
+fn keys<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
+        Value::Object(items) => {
+            for (key, item) in items {
+                found.push(key);
+                keys(item, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Checks that docs/json.md says what each key of an object means, in these sections.
+pub fn assert_documented(object: &Value, sections: &[&str]) {
+    let documentation = include_str!("../../docs/json.md");
+    let section = |title: &&str| {
+        let (_, after) = documentation.split_once(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("{title}"));
+        after.split("\n## ").next().unwrap_or_default()
+    };
+    let text: String = sections.iter().map(section).collect();
+    let mut found = Vec::new();
+    keys(object, &mut found);
+    assert!(!found.is_empty(), "{object}");
+    for key in found {
+        assert!(text.contains(&format!("`{key}`")), "`{key}` in {sections:?}");
+    }
+}
+
 /// Runs twice, plain and with `--json`; checks the exit code and that the error is one sentence. Returns it.
 pub fn refused(args: &[&str], exit_code: i32) -> String {
     let output = run(args);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::command::{Fixture, MODEL, idx, last, objects, refused, run, stdout, tightfit};
+use crate::command::{Fixture, MODEL, assert_documented, idx, last, objects, refused, run, stdout, tightfit};
 
 #[test]
 fn help_and_version_succeed() {
@@ -188,6 +188,18 @@ fn model_files_that_do_not_fit_together_name_the_place() {
     let linear = &MODEL[MODEL.rfind("[[layers]]").expect("is there")..];
     check(linear, "", &["bad.toml: no parameter reaches the loss"]);
     check("lr = 0.1", "lr = 1e300", &["bad.toml: line 5: lr = 1e300 is not possible"]);
+    // Numbers that single precision does not hold, as they were written.
+    for (layer, words) in [
+        ("dropout\"\np = 1e300", "`p`: 1e300 is not possible: single precision holds"),
+        ("elu\"\nalpha = -1e300", "`alpha`: -1e300 is not possible"),
+        ("layer_norm\"\neps = 1e-300", "`eps`: 1e-300 is not possible"),
+        ("max_pool2d\"\nkernel = 1e300", "`kernel`: invalid type: floating point `1e300`"),
+    ] {
+        check("kernel = 4", &format!("kernel = 4\n[[layers]]\nkind = \"{layer}"), &["bad.toml: line 14: ", words]);
+    }
+    check("[optimizer]", "loss = { kind = \"huber\", delta = 1e300 }\n[optimizer]", &["line 5: `delta`: 1e300 is not"]);
+    check("lr = 0.1", "lr = 0.1\n[[groups]]\nprefix = \"linear\"\nlr_factor = 1e300", &["line 11: `lr_factor`: 1e300"]);
+    check("kind = \"sgd\"", "kind = \"adam\"\neps = 0", &["line 5: eps = 0.0 is not possible", "divided by 0"]);
 }
 
 #[test]
@@ -404,6 +416,11 @@ fn what_data_does_not_go_with_is_told_before_anything_is_planned() {
     refuse("char_lstm", ["takes tokens", classifiers]);
     refuse("unet_small", ["for the model's output [2, 256, 256]", classifiers]);
     refuse("lstm_forecaster", ["the loss mse needs target values", classifiers]);
+    // Of another size: what is advised, the model takes.
+    refuse("vgg16", ["cannot take the shape [3, 224, 224]", classifiers]);
+    refuse("unet", ["for the model's output", classifiers]);
+    refuse("resnet18", ["cannot take the shape [3, 224, 224]", "`resnet18` takes them with --input 1x28x28"]);
+    assert_eq!(run(&["plan", "resnet18", "--input", "1x28x28", "--batch", "10"]).status.code(), Some(0));
     let path = fixture.path("changed.toml");
     let change = |from: &str, to: &str, words: [&str; 2]| {
         fixture.write("changed.toml", MODEL.replace(from, to).as_bytes());
@@ -449,33 +466,38 @@ fn weights_that_do_not_fit_are_refused() {
     assert!(refused(&[&args[..], &["--lr", "0.1"]].concat(), 2).contains("--lr"), "testing does not learn");
 }
 
-/// Keys of all objects in a value.
-fn keys<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
-        Value::Object(items) => {
-            for (key, item) in items {
-                found.push(key);
-                keys(item, found);
-            }
-        }
-        _ => {}
-    }
-}
-
 #[test]
-fn every_key_of_a_plan_is_documented() {
-    let documentation = include_str!("../../docs/json.md");
-    for args in [
-        &["plan", "mnist-mlp", "--batch", "8", "--micro-batches", "2", "--json"][..],
-        &["plan", "mnist-mlp", "--batch", "4", "--sweep", "--json"],
-        &["plan", "mnist-lstm", "--batch", "1", "--budget", "5.5MiB", "--max-batch", "--json"],
+fn every_key_is_documented() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let (model_text, data) = (model.to_str().expect("UTF-8"), fixture.dir.path().to_str().expect("UTF-8"));
+    let weights = fixture.path("w.safetensors");
+    let weights = weights.to_str().expect("UTF-8");
+    let all = |args: &[&str], code: i32| {
+        let output = run(&[args, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        objects(&output)
+    };
+    let rates = ["--optimizer", "adamw", "--lr", "3.4e38", "--weight-decay", "1", "--steps", "1"];
+    let train = |more: &[&str], code| all(&fixture.train_args(&model, more), code);
+    let eval = ["eval", model_text, "--data", data, "--device", "cpu", "--weights", weights];
+    for (objects, sections) in [
+        (all(&["plan", "mnist-mlp", "--batch", "8", "--micro-batches", "2"], 0), &["A plan"][..]),
+        (all(&["plan", "mnist-mlp", "--batch", "4", "--sweep"], 0), &["`plan --sweep`", "A plan"]),
+        (
+            all(&["plan", "mnist-lstm", "--batch", "1", "--budget", "5.5MiB", "--max-batch"], 0),
+            &["`plan --max-batch`", "A plan"],
+        ),
+        (train(&["--epochs", "2", "--log-every", "1", "--save", weights], 0), &["`train`", "A plan"]),
+        (train(&["--steps", "1", "--weights", weights, "--skip-mismatched"], 0), &["`train`", "A plan"]),
+        (all(&eval, 0), &["`eval`"]),
+        (all(&["devices"], 0), &["`devices`"]),
+        (all(&["plan", "mnist-cnn", "--budget", "100KiB"], 3), &["Errors"]),
+        (all(&["plan", "mnist-cnn", "--batch", "0"], 2), &["Errors"]),
+        (train(&rates, 4).split_off(1), &["Errors", "`train`"]),
     ] {
-        let object = last(&run(args));
-        let mut found = Vec::new();
-        keys(&object, &mut found);
-        for key in found {
-            assert!(documentation.contains(&format!("`{key}`")), "{key} of {args:?}");
+        for object in &objects {
+            assert_documented(object, sections);
         }
     }
     let object = last(&run(&["plan", "mnist-mlp", "--json"]));

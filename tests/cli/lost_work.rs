@@ -131,11 +131,12 @@ fn after_a_nan_it_is_said_what_became_of_the_parameters() {
 fn a_training_that_learns_nothing_overwrites_nothing() {
     let fixture = Fixture::new();
     let save = fixture.path("w.st");
-    fs::write(&save, "old").expect("writes");
+    let old = b"\x02\0\0\0\0\0\0\0{}";
+    fs::write(&save, old).expect("writes");
     fixture.write("few.toml", MODEL.replace("out_features = 10", "out_features = 3").as_bytes());
     let model = fixture.path("few.toml");
     refused(&fixture.train_args(&model, &["--save", save.to_str().expect("UTF-8")]), 2);
-    assert_eq!(fs::read_to_string(&save).expect("readable"), "old");
+    assert_eq!(fs::read(&save).expect("readable"), old);
 }
 
 #[test]
@@ -272,6 +273,68 @@ fn inputs_without_an_end_are_refused() {
 }
 
 #[test]
+fn links_that_lead_to_themselves_are_said_to() {
+    let fixture = Fixture::new();
+    let (circle, folder) = (fixture.path("circle"), fixture.path("folder"));
+    let named = fixture.path("circle.toml");
+    symlink("circle", &circle).expect("links");
+    symlink("circle.toml", &named).expect("links");
+    fs::create_dir(&folder).expect("creates");
+    symlink("train-images-idx3-ubyte", folder.join("train-images-idx3-ubyte")).expect("links");
+    let [circle, named, folder] = [&circle, &named, &folder].map(|path| path.to_str().expect("UTF-8"));
+    let data = fixture.dir.path().to_str().expect("UTF-8");
+    let train = ["train", "mnist-mlp", "--device", "cpu", "--batch", "10"];
+    for args in [
+        &["plan", circle][..],
+        &["plan", named],
+        &["plan", "mnist-mlp", "--device", circle],
+        &["plan", "mnist-mlp", "--svg", circle],
+        &[&train[..], &["--data", circle]].concat(),
+        &[&train[..], &["--data", folder]].concat(),
+        &[&train[..], &["--data", data, "--weights", circle]].concat(),
+        &[&train[..], &["--data", data, "--plan", circle]].concat(),
+        &[&train[..], &["--data", data, "--save", circle]].concat(),
+    ] {
+        let message = refused(args, 2);
+        assert!(message.contains("symbolic links"), "{args:?}: {message}");
+    }
+}
+
+#[test]
+fn nothing_is_kept_in_files_of_the_system_and_none_of_another_kind_is_replaced() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    for path in ["/proc/x", "/proc/self/comm", "/sys/x"] {
+        let message = refused(&fixture.train_args(&model, &["--save", path]), 2);
+        assert!(message.starts_with(&format!("--save {path}: ")) && message.contains("makes up"), "{message}");
+    }
+    let notes = fixture.path("notes");
+    fs::write(&notes, "mine").expect("writes");
+    let (text, model_text) = (notes.to_str().expect("UTF-8"), model.to_str().expect("UTF-8"));
+    for args in [
+        &["plan", model_text, "--output", text][..],
+        &["plan", model_text, "--svg", text],
+        &fixture.train_args(&model, &["--save", text]),
+    ] {
+        let message = refused(args, 2);
+        assert!(message.contains("would replace a file that is not"), "{message}");
+    }
+    assert_eq!(fs::read_to_string(&notes).expect("there"), "mine");
+    let message = refused(&fixture.train_args(&model, &["--save", "w.pt"]), 2);
+    assert!(message.contains("written as safetensors") && message.ends_with("name it w.safetensors"), "{message}");
+    assert!(refused(&["plan", model_text, "--svg", "p.png"], 2).ends_with("name it p.svg"));
+    // Its own outputs again and again.
+    for _ in 0..2 {
+        let [plan, svg, save] = ["p.json", "p.svg", "w"].map(|name| fixture.path(name));
+        let [plan, svg, save] = [&plan, &svg, &save].map(|path| path.to_str().expect("UTF-8"));
+        let output = run(&["plan", model_text, "--batch", "10", "--output", plan, "--svg", svg]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = run(&fixture.train_args(&model, &["--steps", "1", "--save", save]));
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn names_are_tried_in_advance_and_links_followed() {
     let fixture = Fixture::new();
     let model = fixture.path("tiny.toml");
@@ -329,5 +392,5 @@ fn mounts_are_written_in_place_or_refused_in_advance() {
     let (code, object) =
         train(Path::new("mnist-mlp"), &fixture.path("small/w"), "mount -t tmpfs -o size=4k none small");
     assert_eq!(code, Some(2), "{object}");
-    assert!(object["error"].as_str().expect("a text").contains("bytes are to be written"), "{object}");
+    assert!(object["error"].as_str().expect("a text").contains("KiB are to be written"), "{object}");
 }

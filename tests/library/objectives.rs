@@ -286,6 +286,27 @@ fn settings_that_make_no_sense_are_refused() {
             assert!(message.starts_with(&format!("lr = {lr:?} is not possible")), "{message}");
         }
     }
+    // A gradient of 0 would be divided by 0 at the first step.
+    for eps in [0.0, 1e-39, 1e-300] {
+        let betas = (0.9, 0.999);
+        for optimizer in [
+            Optimizer::Adam { lr: 1e-3, betas, eps, weight_decay: 0.0 },
+            Optimizer::Adamw { lr: 1e-3, betas, eps, weight_decay: 0.0 },
+            Optimizer::Lamb { lr: 1e-3, betas, eps, weight_decay: 0.0 },
+            Optimizer::Rmsprop { lr: 1e-3, alpha: 0.9, eps, momentum: 0.0, centered: true, weight_decay: 0.0 },
+            Optimizer::Adagrad { lr: 1e-3, lr_decay: 0.0, initial_accumulator_value: 0.0, eps, weight_decay: 0.0 },
+            Optimizer::Adafactor { lr: 1e-3, beta2_decay: -0.8, eps: (eps, 1e-3), d: 1.0, weight_decay: 0.0 },
+        ] {
+            let message = refuse(Config::default().optimizer(optimizer));
+            assert!(message.starts_with("eps") && message.contains("divided by 0"), "{message}");
+        }
+    }
+    let begins_above =
+        Optimizer::Adagrad { lr: 1e-3, lr_decay: 0.0, initial_accumulator_value: 0.1, eps: 0.0, weight_decay: 0.0 };
+    assert!(begins_above.rule().is_ok());
+    // Its square counts.
+    let squared = Optimizer::Adafactor { lr: 1e-3, beta2_decay: -0.8, eps: (1e-30, 1e-3), d: 1.0, weight_decay: 0.0 };
+    assert!(refuse(Config::default().optimizer(squared)).starts_with("eps.0 = 1e-30"));
     let decays = Optimizer::Adamw { lr: 1e30, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e30 };
     assert!(refuse(Config::default().optimizer(decays)).contains("lr · weight_decay"));
     let factor = Config::default().optimizer(Optimizer::sgd(1e20)).group(Group::suffix("bias").lr_factor(1e30));

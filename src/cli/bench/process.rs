@@ -15,11 +15,16 @@ pub(super) struct Work {
 /// Makes the peak begin with what is in memory now.
 pub(super) fn forget_peak() {
     // Where it is not possible, the peak is that since the process began.
+    #[cfg(target_os = "linux")]
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
 /// The fields of `/proc/self/stat` behind the process's name, which may hold anything.
 fn own_fields() -> Option<Vec<f64>> {
+    // Below Wine it is there too, but of another process.
+    if !cfg!(target_os = "linux") {
+        return None;
+    }
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     Some(stat.rsplit(')').next()?.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect())
 }

@@ -8,7 +8,7 @@ use crate::ops;
 use crate::ops::elementwise::gelu::GeluForm;
 use crate::ops::reduce::log_softmax::LogSoftmax as LogSoftmaxOp;
 use crate::ops::reduce::softmax::Softmax as SoftmaxOp;
-use crate::tensor::ValueId;
+use crate::tensor::{ValueId, format_number};
 
 /// What a layer without settings looks like in a file: nothing but its kind.
 #[derive(Serialize, Deserialize)]
@@ -93,7 +93,8 @@ macro_rules! with_numbers {
         impl Module for $name {
             fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
                 $(if !self.$field.is_finite() {
-                    return Err(scope.error(format!("{} must be a number, found {}", stringify!($field), self.$field)));
+                    let found = format_number(self.$field);
+                    return Err(scope.error(format!("{} must be a number, found {found}", stringify!($field))));
                 })*
                 let op: fn(&$name) -> _ = $op;
                 scope.apply(op(self), &[input])

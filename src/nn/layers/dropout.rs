@@ -3,12 +3,12 @@ use serde::{Deserialize, Serialize};
 use super::{Module, Scope};
 use crate::error::GraphError;
 use crate::ops;
-use crate::tensor::ValueId;
+use crate::tensor::{ValueId, format_number};
 
 /// Whether anything is dropped with this probability.
 pub(super) fn drops(scope: &Scope<'_>, p: f32) -> Result<bool, GraphError> {
     if !(0.0..=1.0).contains(&p) {
-        return Err(scope.error(format!("p must be between 0 and 1, found {p}")));
+        return Err(scope.error(format!("p must be between 0 and 1, found {}", format_number(p))));
     }
     Ok(scope.drops() && p > 0.0)
 }

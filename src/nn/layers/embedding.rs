@@ -6,7 +6,7 @@ use crate::ops::elementwise::bias_add::BiasAdd;
 use crate::ops::embedding::embedding;
 use crate::ops::shape::reshape::Reshape;
 use crate::ops::shape::slice::Slice;
-use crate::tensor::{DType, ValueId};
+use crate::tensor::{DType, ValueId, format_number};
 
 /// A row of a table for each token, for samples of tokens `[time]` (or of any shape).
 ///
@@ -52,7 +52,7 @@ fn check_std(scope: &Scope<'_>, std: f32) -> Result<(), GraphError> {
     if std.is_finite() && std >= 0.0 {
         Ok(())
     } else {
-        Err(scope.error(format!("std must be at least 0, found {std}")))
+        Err(scope.error(format!("std must be at least 0, found {}", format_number(std))))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::ops::Affine;
 use crate::ops::elementwise::relu::Relu;
 use crate::ops::elementwise::scale::Scale;
 use crate::ops::norm::{batch_norm, batch_norm_eval, group_norm, layer_norm, rms_norm};
-use crate::tensor::{ValueId, plural};
+use crate::tensor::{ValueId, format_number, plural};
 
 /// Batch normalization of samples `[channels, …]`: each channel by its mean and variance over the batch and all places.
 ///
@@ -288,7 +288,9 @@ impl BatchNorm {
 impl Module for BatchNorm {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
         if !(0.0..=1.0).contains(&self.momentum) {
-            return Err(scope.error(format!("momentum must be a number from 0 to 1, found {}", self.momentum)));
+            return Err(
+                scope.error(format!("momentum must be a number from 0 to 1, found {}", format_number(self.momentum)))
+            );
         }
         let shape = scope.shape(input);
         let channels = shape[1];

@@ -3,7 +3,7 @@
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::{Case, Fill, Real};
 use crate::error::OpError;
-use crate::tensor::TensorDesc;
+use crate::tensor::{TensorDesc, format_number};
 
 /// `output = min(max(input, min), max)`
 ///
@@ -50,8 +50,8 @@ impl Activation for Clamp {
         if self.min <= self.max {
             return Ok(());
         }
-        let reason = format!("it is below min = {}", self.min);
-        Err(OpError::Setting { op: "clamp", setting: "max", value: self.max.to_string(), reason })
+        let reason = format!("it is below min = {}", format_number(self.min));
+        Err(OpError::Setting { op: "clamp", setting: "max", value: format_number(self.max), reason })
     }
 
     fn saves_output(&self) -> bool {

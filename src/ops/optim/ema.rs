@@ -3,7 +3,7 @@
 use crate::ops::{Call, Case, Cost, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
 use crate::shader::Target;
-use crate::tensor::{DType, TensorDesc};
+use crate::tensor::{DType, TensorDesc, format_number};
 
 /// `buffer = (1 − momentum) · buffer + momentum · factor · value`, in place: an exponential moving average
 ///
@@ -52,7 +52,7 @@ impl Op for Ema {
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         let refuse = |setting, value: f32, reason: &str| {
-            Err(OpError::Setting { op: "ema", setting, value: value.to_string(), reason: reason.to_owned() })
+            Err(OpError::Setting { op: "ema", setting, value: format_number(value), reason: reason.to_owned() })
         };
         expect_count("ema", inputs, 3)?;
         expect_dtype("ema", "buffer", &inputs[0], DType::F32)?;

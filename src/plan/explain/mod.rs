@@ -11,6 +11,8 @@ use std::fmt;
 
 pub use figures::LeverUse;
 
+pub use crate::tensor::format_bytes;
+
 use super::{ArenaRole, Lever, Plan, SavedActivations};
 use crate::tensor::plural;
 
@@ -27,30 +29,6 @@ const AMOUNTS: [(u64, &str); 7] = [
     (10 << 10, "10 KiB"),
     (1 << 10, "1 KiB"),
 ];
-
-/// Bytes as people read them: `14.7 MiB`.
-///
-/// ```
-/// # use tightfit::plan::format_bytes;
-/// assert_eq!(format_bytes(512), "512 B");
-/// assert_eq!(format_bytes(15_414_067), "14.7 MiB");
-/// ```
-pub fn format_bytes(bytes: u64) -> String {
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut amount = bytes as f64;
-    let mut unit = "B";
-    for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
-        // What would be printed as 1024.0 is 1.0 of the next unit.
-        if amount < 1023.95 {
-            break;
-        }
-        amount /= 1024.0;
-        unit = next;
-    }
-    format!("{amount:.1} {unit}")
-}
 
 /// Times as people read them: `4.1 ms`.
 ///
@@ -123,12 +101,14 @@ impl Plan {
         Table { plan: self, unified_memory: false }
     }
 
-    /// What memory is worth where it is tightest: an amount in words, and how much lower the bound on the time of a step is with so
-    /// much more. No plan saves more than that and what it is above the bound.
+    /// What memory is worth where it is tightest: an amount in words, and how much lower the bound on the time of a step is at most
+    /// with so much more, for the same micro-batches and forms. Where memory stays as tight, it is exactly so.
     pub fn worth_of_memory(&self) -> Option<(&'static str, f64)> {
         let price = self.bound?.shadow_price_ns_per_byte;
         let (bytes, words) = AMOUNTS.into_iter().find(|(bytes, _)| bytes * 20 <= self.peak_bytes).unwrap_or(AMOUNTS[6]);
-        (price > 0.0).then_some((words, price * bytes as f64))
+        // No memory brings a step below what it takes unconstrained.
+        let lower_ns = (price * bytes as f64).min(self.least_overhead_ns()?);
+        (lower_ns > 0.0).then_some((words, lower_ns))
     }
 }
 
@@ -201,7 +181,7 @@ impl Table<'_> {
             row("  at least", least_ns, &format!("{}, a lower bound; this plan {gap}", share(least_ns)))?;
         }
         if let Some((amount, lower_ns)) = plan.worth_of_memory() {
-            row(&format!("  {amount} more"), lower_ns, "by which that bound falls")?;
+            row(&format!("  {amount} more"), lower_ns, "less at most, with these micro-batches")?;
         }
         Ok(())
     }

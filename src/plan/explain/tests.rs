@@ -72,7 +72,11 @@ fn the_table_says_what_the_budget_costs() {
     assert!(lines(&["host tier", "25.0 KiB"]) && !text.contains("frees nothing"));
     assert!(lines(&["overhead", "300.0 µs", "% of unconstrained"]));
     assert!(lines(&["at least", "250.0 µs", "this plan is", "above"]));
-    assert!(lines(&["  100 KiB more", "25.6 µs", "by which that bound falls"]));
+    assert!(lines(&["  100 KiB more", "25.6 µs", "less at most, with these micro-batches"]));
+    // What is left to save is less than what the memory is worth where it is tightest.
+    let mut near = plan.clone();
+    near.bound = near.bound.map(|bound| Bound { step_ns: near.unconstrained_step_ns as f64 + 700.0, ..bound });
+    assert_eq!(near.worth_of_memory(), Some(("100 KiB", 700.0)));
     for (part, time) in [("  recomputing", "40.0 µs"), ("  transfers", "80.0 µs"), ("  the rest", "180.0 µs")] {
         assert!(lines(&[part, time]), "{part}");
     }

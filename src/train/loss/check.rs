@@ -3,6 +3,7 @@
 use super::Loss;
 use crate::data::label_bits;
 use crate::error::TrainError;
+use crate::tensor::format_number;
 
 /// The largest weight of a loss that is not divided by the sum of its weights: 2⁶⁴ such terms have a sum.
 const MOST_WEIGHT: f32 = 1e18;
@@ -19,7 +20,7 @@ impl Loss {
         // The first that is none.
         let wrong_weight = |name: &str, weights: &[f32]| {
             let at = weights.iter().position(|weight| !is_weight(weight))?;
-            Some(format!("{name}[{at}] = {}, but {needed}", weights[at]))
+            Some(format!("{name}[{at}] = {}, but {needed}", format_number(weights[at])))
         };
         // What is added up as it is must leave room for the sum.
         let too_large = |name: &str, weights: &[f32]| {
@@ -54,7 +55,7 @@ impl Loss {
             }
             Loss::Dice { sigmoid, smooth, ignore_index } => {
                 if !is_weight(smooth) {
-                    return refuse(&format!("smooth = {smooth}, but {needed}"));
+                    return refuse(&format!("smooth = {}, but {needed}", format_number(*smooth)));
                 }
                 if *sigmoid && ignore_index.is_some() {
                     return refuse("ignore_index needs labels, but with sigmoid the targets are probabilities");
@@ -69,7 +70,10 @@ impl Loss {
             }
             Loss::Huber { delta } => {
                 if !(delta.is_finite() && *delta > 0.0) {
-                    return refuse(&format!("delta = {delta}, but it must be above 0 and at most 3.4e38"));
+                    return refuse(&format!(
+                        "delta = {}, but it must be above 0 and at most 3.4e38",
+                        format_number(*delta)
+                    ));
                 }
             }
             Loss::Mse | Loss::Mae => {}

@@ -12,7 +12,7 @@ use crate::ops::shape::detach::Detach;
 use crate::ops::shape::flip::Flip;
 use crate::ops::shape::slice::Slice;
 use crate::ops::{self, Cell};
-use crate::tensor::{TensorDesc, ValueId};
+use crate::tensor::{TensorDesc, ValueId, format_number};
 
 /// The axis of time.
 const TIME: usize = 1;
@@ -97,7 +97,7 @@ impl<C: Cell> Recurrent<C> {
             scope.check_setting("window", window, 1)?;
         }
         if !(0.0..=1.0).contains(&self.dropout) {
-            return Err(scope.error(format!("dropout must be from 0 to 1, found {}", self.dropout)));
+            return Err(scope.error(format!("dropout must be from 0 to 1, found {}", format_number(self.dropout))));
         }
         if self.bidirectional && (self.stateful || self.window.is_some()) {
             let setting = if self.stateful { "stateful" } else { "window" };
