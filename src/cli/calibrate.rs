@@ -39,15 +39,16 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
             "the interpreter cpu is for checking and is not measured: choose another --device",
         ));
     }
-    if let Some(path) = &args.output {
-        Kind::Profile.check("--output", path)?;
-    }
     let device = Device::open(args.device.as_deref())?;
     let path = match &args.output {
         Some(path) => path.clone(),
         None => default_path(&device)?,
     };
     files::check_writable(&path, PROFILE_BYTES).map_err(|error| Failure::bad_input(format!("--output {error}")))?;
+    // What is wrong where profiles are kept is to be replaced.
+    if args.output.is_some() {
+        Kind::Profile.check("--output", &path)?;
+    }
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     output.text(format_args!("measuring {}; other work on the machine disturbs it", device.info().name));
     let calibration = calibrate(&device, effort)?;

@@ -36,7 +36,7 @@ pub(crate) fn open(dir: &Path, model: &Model, config: &Config) -> Result<(Datase
     })?;
     let (train, test) = mnist::open_as(dir, model.input_shape().clone()).map_err(|error| match error {
         DataError::Mismatch(text) => match shape_advice(dir, model, config) {
-            Some(advice) => Failure::bad_input(format!("{text}; {advice}")),
+            Some(advice) => Failure::bad_input(text + &advice),
             None => DataError::Mismatch(text).into(),
         },
         error => error.into(),
@@ -54,7 +54,11 @@ fn shape_advice(dir: &Path, model: &Model, config: &Config) -> Option<String> {
     let resized = model.clone().with_input(shape.clone());
     let is_taken =
         resized.build(config.batch, Mode::Train(config.statistics)).is_ok() && check_kind(&resized, config, 1).is_ok();
-    Some(if is_taken { format!("`{}` takes them with --input {input}", model.name()) } else { models_of(&shape, 1) })
+    if is_taken {
+        return Some(format!("; `{}` takes them with --input {input}", model.name()));
+    }
+    let suited = suited(&shape, 1);
+    (!suited.is_empty()).then(|| format!(", such as {}", suited.join(", ")))
 }
 
 /// Whether images in the shape of a model's input, each with a label of so many classes, are of the kind that it and its loss take.
@@ -74,7 +78,10 @@ fn advice(dir: &Path, model: &Model) -> String {
     if model.input_shape().numel() == shape.numel() && model.output_shape().is_ok_and(|shape| shape.len() > 1) {
         return "end the model in one vector of scores (flatten or global_avg_pool, then linear)".to_owned();
     }
-    models_of(shape, classes)
+    match &suited(shape, classes)[..] {
+        [] => "use a model of such images".to_owned(),
+        suited => format!("use a model of such images, such as {}", suited.join(", ")),
+    }
 }
 
 /// Whether a model takes images of this size and so many classes as it is.
@@ -82,14 +89,10 @@ fn are_for(shape: &Shape, classes: u32, model: &Model) -> bool {
     model.input_shape().numel() == shape.numel() && check_kind(model, &Config::default(), classes).is_ok()
 }
 
-/// Which of the built-in models take such images.
-fn models_of(shape: &Shape, classes: u32) -> String {
+/// The built-in models that take such images.
+fn suited(shape: &Shape, classes: u32) -> Vec<&'static str> {
     let fits = |name: &&str| models::builtin(name).is_some_and(|model| are_for(shape, classes, &model));
-    let suited = models::NAMES.into_iter().filter(fits);
-    match &suited.collect::<Vec<_>>()[..] {
-        [] => "use a model of such images".to_owned(),
-        suited => format!("use a model of such images, such as {}", suited.join(", ")),
-    }
+    models::NAMES.into_iter().filter(fits).collect()
 }
 
 #[derive(Subcommand, Debug)]

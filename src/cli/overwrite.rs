@@ -12,9 +12,6 @@ use super::failure::Failure;
 /// A file that a command names, with the option that names it.
 pub(crate) type Named<'a> = (&'static str, Option<&'a Path>);
 
-/// What a command writes, and where.
-pub(crate) type Output<'a> = (Named<'a>, Kind);
-
 /// What a command writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -63,15 +60,16 @@ impl Kind {
     }
 
     /// Refuses a name that says that a file is something else, and one of a file that is. A new file and an empty one, such as
-    /// `mktemp` makes, may become anything, and what cannot be read is left to writing.
+    /// `mktemp` makes, may become anything, and what is no regular file is refused by whoever writes.
     pub(crate) fn check(self, option: &str, path: &Path) -> Result<(), Failure> {
         let (what, format, own) = self.words();
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let named = ENDINGS.iter().find(|(endings, other)| endings.contains(&&*ending) && *other != format);
         if let Some((_, other)) = named {
             let better = path.with_extension(own);
+            let are = if self == Kind::Weights { "are" } else { "is" };
             return Err(Failure::bad_input(format!(
-                "{option} {}: {what} is written as {format}, but .{ending} is an ending of {other}: name it {}",
+                "{option} {}: {what} {are} written as {format}, but .{ending} is an ending of {other}: name it {}",
                 path.display(),
                 better.display()
             )));
@@ -81,7 +79,7 @@ impl Kind {
         let read = is_file && File::open(path).and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes)).is_ok();
         if read && !bytes.is_empty() && !self.begins(&bytes) {
             return Err(Failure::bad_input(format!(
-                "{option} {} would replace a file that is not {what} ({format}): write to another file, or delete that one",
+                "{option} {} would replace a file of another kind than {what} ({format}): write to another file, or delete that one",
                 path.display()
             )));
         }
@@ -90,13 +88,11 @@ impl Kind {
 }
 
 /// Refuses outputs that are the same file as an input, as another output, or as one of the data.
-pub(crate) fn refuse(outputs: &[Output<'_>], inputs: &[Named<'_>], data: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn refuse(outputs: &[Named<'_>], inputs: &[Named<'_>], data: Option<&Path>) -> Result<(), Failure> {
     let given = |files: &[Named<'_>]| -> Vec<(&'static str, PathBuf)> {
         files.iter().filter_map(|&(option, path)| Some((option, place(path?)))).collect()
     };
-    let kinds = outputs.iter().filter_map(|&((option, path), kind)| Some((option, path?, kind)));
-    let named: Vec<_> = outputs.iter().map(|&(named, _)| named).collect();
-    let (outputs, mut inputs) = (given(&named), given(inputs));
+    let (outputs, mut inputs) = (given(outputs), given(inputs));
     // What is no file is the name of a model or a device.
     inputs.retain(|(_, input)| input.is_file());
     let data = data.map(place);
@@ -115,9 +111,6 @@ pub(crate) fn refuse(outputs: &[Output<'_>], inputs: &[Named<'_>], data: Option<
         if output.parent() == data.as_deref() && name.contains("-ubyte") && output.exists() {
             return text("a file of the data");
         }
-    }
-    for (option, path, kind) in kinds {
-        kind.check(option, path)?;
     }
     Ok(())
 }
@@ -154,13 +147,7 @@ mod tests {
         let (model, new) = (at("m.toml"), at("new"));
         let same = at(".").join("m.toml");
         let try_out = |outputs: &[Named<'_>]| {
-            let kind = |option: &str| match option {
-                "--save" => Kind::Weights,
-                "--svg" => Kind::Picture,
-                _ => Kind::Plan,
-            };
-            let outputs: Vec<_> = outputs.iter().map(|&named| (named, kind(named.0))).collect();
-            let refused = refuse(&outputs, &[("MODEL", Some(&model)), ("--plan", None)], Some(folder.path()));
+            let refused = refuse(outputs, &[("MODEL", Some(&model)), ("--plan", None)], Some(folder.path()));
             refused.err().map(|failure| failure.message)
         };
         let says = |outputs: &[Named<'_>], words: &str| {
@@ -194,7 +181,8 @@ mod tests {
         for contents in [&b"# Notes"[..], b"{}", b"\x89PNG\r\n", b"PK"] {
             fs::write(&path, contents).expect("written");
             let message = Kind::Plan.check("--output", &path).expect_err("refused").message;
-            let words = "would replace a file that is not a plan (JSON): write to another file, or delete that one";
+            let words =
+                "would replace a file of another kind than a plan (JSON): write to another file, or delete that one";
             assert!(message.starts_with("--output ") && message.ends_with(words), "{message}");
             assert_eq!(fs::read(&path).expect("there"), contents);
         }

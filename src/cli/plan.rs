@@ -97,12 +97,13 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     if args.max_batch {
         return explore::max_batch(&model, &config, &target, output);
     }
-    let outputs = [(("--svg", args.svg.as_deref()), Kind::Picture), (("--output", args.output.as_deref()), Kind::Plan)];
+    let outputs = [("--svg", args.svg.as_deref(), Kind::Picture), ("--output", args.output.as_deref(), Kind::Plan)];
     let inputs = [overwrite::model(args.model()), ("--device", args.device.as_deref().map(Path::new))];
-    overwrite::refuse(&outputs, &inputs, None)?;
-    for (option, path) in [("--svg", &args.svg), ("--output", &args.output)] {
+    overwrite::refuse(&outputs.map(|(option, path, _)| (option, path)), &inputs, None)?;
+    for (option, path, kind) in outputs {
         if let Some(path) = path {
             files::check_writable(path, 1).map_err(|error| Failure::bad_input(format!("{option} {error}")))?;
+            kind.check(option, path)?;
         }
     }
     let planned = planning(output, || train::plan_for(&model, &config, &target.machine))?;

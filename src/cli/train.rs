@@ -96,9 +96,10 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         ("--plan", args.plan.as_deref()),
         ("--device", args.device.device.as_deref().map(Path::new)),
     ];
-    overwrite::refuse(&[(("--save", args.save.as_deref()), Kind::Weights)], &inputs, Some(&folder))?;
+    overwrite::refuse(&[("--save", args.save.as_deref())], &inputs, Some(&folder))?;
     if let Some(path) = &args.save {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
+        Kind::Weights.check("--save", path)?;
     }
     let before = resident_bytes();
     let (train, test) = data::open(&folder, &model, &config)?;

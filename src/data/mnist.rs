@@ -44,16 +44,28 @@ pub fn open_as(dir: impl AsRef<Path>, shape: impl Into<Shape>) -> Result<(Datase
     Ok((train.with_sample_shape(shape.clone())?, test.with_sample_shape(shape)?))
 }
 
-/// The shape of the training images in `dir`, such as `[1, 28, 28]`, of which nothing else is read.
+/// The shape of the images in `dir`, such as `[1, 28, 28]`; only the headers of the files are read.
 ///
 /// # Errors
 /// As [`open`].
 pub fn image_shape(dir: impl AsRef<Path>) -> Result<Shape, DataError> {
-    let paths = [find(dir.as_ref(), "train", "images", 3)?, find(dir.as_ref(), "train", "labels", 1)?];
-    Ok(Pair::open(&paths[0], &paths[1])?.image_shape())
+    with_headers(dir.as_ref(), |train, _| Ok(train.image_shape()))
 }
 
 fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataError> {
+    with_headers(dir, |train, test| {
+        if let Some(shape) = shape {
+            check_reshape(&train.image_shape(), shape)?;
+        }
+        let (train, test) = (train.read()?, test.read()?);
+        // Neither part need have samples of every class.
+        let classes = train.labels.iter().chain(&test.labels).max().map_or(0, |&largest| largest + 1);
+        Ok((train.dataset(classes)?, test.dataset(classes)?))
+    })
+}
+
+/// All headers before the first contents: packed files may be a thousandth of what they unpack to.
+fn with_headers<T>(dir: &Path, then: impl FnOnce(Pair<'_>, Pair<'_>) -> Result<T, DataError>) -> Result<T, DataError> {
     let metadata = fs::metadata(dir).map_err(|source| match source.kind() {
         ErrorKind::NotFound => DataError::Missing { path: dir.to_path_buf(), hint: FETCH.into() },
         _ => DataError::Io { path: dir.to_path_buf(), source },
@@ -61,7 +73,6 @@ fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataErr
     if !metadata.is_dir() {
         return Err(corrupt(dir, "is no folder; give the one that holds the four IDX files"));
     }
-    // All headers before the first contents: packed files may be a thousandth of what they unpack to.
     let paths = [find(dir, "train", "images", 3)?, find(dir, "train", "labels", 1)?];
     let test_paths = [find(dir, "t10k", "images", 3)?, find(dir, "t10k", "labels", 1)?];
     let train = Pair::open(&paths[0], &paths[1])?;
@@ -74,13 +85,7 @@ fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataErr
             test.image_shape()
         )));
     }
-    if let Some(shape) = shape {
-        check_reshape(&train.image_shape(), shape)?;
-    }
-    let (train, test) = (train.read()?, test.read()?);
-    // Neither part need have samples of every class.
-    let classes = train.labels.iter().chain(&test.labels).max().map_or(0, |&largest| largest + 1);
-    Ok((train.dataset(classes)?, test.dataset(classes)?))
+    then(train, test)
 }
 
 /// The file of one part, under any of its usual names.

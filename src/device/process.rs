@@ -50,7 +50,8 @@ mod tests {
     fn memory_that_is_touched_is_counted() {
         let [resident, peak] = [resident_bytes(), peak_resident_bytes()].map(|bytes| bytes.expect("Linux tells"));
         assert!(0 < resident && resident <= peak, "{resident} {peak}");
-        let block = vec![1_u8; 64 << 20];
+        // Else the compiler leaves it out.
+        let block = std::hint::black_box(vec![1_u8; 64 << 20]);
         let more = resident_bytes().expect("Linux tells");
         // Other tests run at the same time and free memory.
         assert!(peak_resident_bytes().expect("Linux tells") >= 64 << 20 && more >= 64 << 20, "{more}");

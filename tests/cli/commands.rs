@@ -193,7 +193,7 @@ fn model_files_that_do_not_fit_together_name_the_place() {
         ("dropout\"\np = 1e300", "`p`: 1e300 is not possible: single precision holds"),
         ("elu\"\nalpha = -1e300", "`alpha`: -1e300 is not possible"),
         ("layer_norm\"\neps = 1e-300", "`eps`: 1e-300 is not possible"),
-        ("max_pool2d\"\nkernel = 1e300", "`kernel`: invalid type: floating point `1e300`"),
+        ("linear\"\nout_features = 1e300", "`out_features`: invalid type: floating point `1e300`"),
     ] {
         check("kernel = 4", &format!("kernel = 4\n[[layers]]\nkind = \"{layer}"), &["bad.toml: line 14: ", words]);
     }
@@ -417,7 +417,7 @@ fn what_data_does_not_go_with_is_told_before_anything_is_planned() {
     refuse("unet_small", ["for the model's output [2, 256, 256]", classifiers]);
     refuse("lstm_forecaster", ["the loss mse needs target values", classifiers]);
     // Of another size: what is advised, the model takes.
-    refuse("vgg16", ["cannot take the shape [3, 224, 224]", classifiers]);
+    refuse("vgg16", ["cannot take the shape [3, 224, 224]", "a model that takes these, such as mnist-mlp, mnist-cnn"]);
     refuse("unet", ["for the model's output", classifiers]);
     refuse("resnet18", ["cannot take the shape [3, 224, 224]", "`resnet18` takes them with --input 1x28x28"]);
     assert_eq!(run(&["plan", "resnet18", "--input", "1x28x28", "--batch", "10"]).status.code(), Some(0));

@@ -280,7 +280,10 @@ fn links_that_lead_to_themselves_are_said_to() {
     symlink("circle", &circle).expect("links");
     symlink("circle.toml", &named).expect("links");
     fs::create_dir(&folder).expect("creates");
-    symlink("train-images-idx3-ubyte", folder.join("train-images-idx3-ubyte")).expect("links");
+    for name in ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"] {
+        let name = format!("{name}-ubyte");
+        symlink(&name, folder.join(&name)).expect("links");
+    }
     let [circle, named, folder] = [&circle, &named, &folder].map(|path| path.to_str().expect("UTF-8"));
     let data = fixture.dir.path().to_str().expect("UTF-8");
     let train = ["train", "mnist-mlp", "--device", "cpu", "--batch", "10"];
@@ -317,7 +320,7 @@ fn nothing_is_kept_in_files_of_the_system_and_none_of_another_kind_is_replaced()
         &fixture.train_args(&model, &["--save", text]),
     ] {
         let message = refused(args, 2);
-        assert!(message.contains("would replace a file that is not"), "{message}");
+        assert!(message.contains("would replace a file of another kind"), "{message}");
     }
     assert_eq!(fs::read_to_string(&notes).expect("there"), "mine");
     let message = refused(&fixture.train_args(&model, &["--save", "w.pt"]), 2);
@@ -378,7 +381,8 @@ fn mounts_are_written_in_place_or_refused_in_advance() {
         (output.status.code(), last(&output))
     };
     let (file, mounted) = (fixture.path("file"), fixture.path("mounted"));
-    fs::write(&file, vec![7; 1 << 20]).expect("writes");
+    // What was saved there before.
+    fs::write(&file, [&[7; 8][..], b"{", &vec![7; 1 << 20]].concat()).expect("writes");
     fs::write(&mounted, "").expect("writes");
     let (code, summary) = train(&model, &mounted, "mount --bind file mounted");
     assert_eq!(code, Some(0), "{summary}");
