@@ -330,9 +330,9 @@ impl Optimizer {
                 // Sums that begin above 0 are no less at any time.
                 let is_enough = initial_accumulator_value >= LEAST;
                 if is_enough {
-                    non_negative("eps", eps)?
+                    non_negative("eps", eps)?;
                 } else {
-                    divisor("eps", eps, LEAST)?
+                    divisor("eps", eps, LEAST)?;
                 }
                 Arc::new(Adagrad { lr, lr_decay, weight_decay, initial_accumulator_value, eps })
             }

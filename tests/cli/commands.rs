@@ -198,7 +198,7 @@ fn model_files_that_do_not_fit_together_name_the_place() {
         check("kernel = 4", &format!("kernel = 4\n[[layers]]\nkind = \"{layer}"), &["bad.toml: line 14: ", words]);
     }
     check("[optimizer]", "loss = { kind = \"huber\", delta = 1e300 }\n[optimizer]", &["line 5: `delta`: 1e300 is not"]);
-    check("lr = 0.1", "lr = 0.1\n[[groups]]\nprefix = \"linear\"\nlr_factor = 1e300", &["line 11: `lr_factor`: 1e300"]);
+    check("lr = 0.1", "lr = 0.1\n[[groups]]\nprefix = \"linear\"\nlr_factor = 1e300", &["line 10: `lr_factor`: 1e300"]);
     check("kind = \"sgd\"", "kind = \"adam\"\neps = 0", &["line 5: eps = 0.0 is not possible", "divided by 0"]);
 }
 

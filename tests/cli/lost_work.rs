@@ -396,5 +396,5 @@ fn mounts_are_written_in_place_or_refused_in_advance() {
     let (code, object) =
         train(Path::new("mnist-mlp"), &fixture.path("small/w"), "mount -t tmpfs -o size=4k none small");
     assert_eq!(code, Some(2), "{object}");
-    assert!(object["error"].as_str().expect("a text").contains("KiB are to be written"), "{object}");
+    assert!(object["error"].as_str().expect("a text").contains("MiB are to be written"), "{object}");
 }
