@@ -75,7 +75,7 @@ impl PlanArgs {
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         let (machine, name) = if device == INTERPRETER {
             (Machine::interpreter(), INTERPRETER.to_owned())
-        } else if is_json || (path.exists() && !path.is_dir()) {
+        } else if is_json || (files::is_there(path) && !path.is_dir()) {
             let Profile { adapter, limits, costs, effort, .. } = Profile::load(path)?;
             let source = CostSource::Profile { path: path.to_owned(), effort };
             (Machine { limits, costs, source }, adapter)
