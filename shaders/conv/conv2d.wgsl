@@ -105,15 +105,13 @@ struct Rows {
     at: vec4<u32>,
 }
 
-#ifdef VEC_A
-#else
+#ifndef VEC_A
 fn a_scalar(i: u32) -> Accum {
     return Accum(a[i]);
 }
 #endif
 
-#ifdef VEC_B
-#else
+#ifndef VEC_B
 fn source_scalar(i: u32) -> Accum {
     return Accum(source[i]);
 }
@@ -244,8 +242,7 @@ fn load_b(columns: Columns, step: u32) -> Block {
 #else
 fn load_b(columns: Columns, step: u32) -> Block {
     let plane = params.source_h * params.source_w;
-#ifdef FLAT
-#else
+#ifndef FLAT
     let number = divide(step, params.inner_steps);
     let channel = (step - number * params.inner_steps) * 4u;
     let pixels = pixels_at(columns, number);

@@ -22,8 +22,7 @@ struct Params {
 }
 var<immediate> params: Params;
 
-#ifdef IN_PLACE_0
-#else
+#ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage4>;
 #endif
 @group(0) @binding(1) var<storage, read> scale: array<Storage>;

@@ -34,15 +34,13 @@ struct SumParams {
 }
 var<immediate> sum_params: SumParams;
 
-#ifdef IN_PLACE_0
-#else
+#ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage4>;
 #endif
 @group(0) @binding(1) var<storage, read> weight: array<Storage>;
 @group(0) @binding(2) var<storage, read_write> output: array<Storage4>;
 
-#ifdef IN_PLACE_2
-#else
+#ifndef IN_PLACE_2
 @group(0) @binding(2) var<storage, read> grad_output: array<Storage4>;
 #endif
 @group(0) @binding(3) var<storage, read_write> grad_input_: array<Storage4>;

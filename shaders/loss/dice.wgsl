@@ -62,8 +62,7 @@ fn loss(
 }
 #else
 
-#ifdef IN_PLACE_0
-#else
+#ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
 #endif
 

@@ -109,15 +109,13 @@ struct Columns {
     column: u32,
 }
 
-#ifdef VEC_A
-#else
+#ifndef VEC_A
 fn a_scalar(i: u32) -> Accum {
     return Accum(a[i]);
 }
 #endif
 
-#ifdef VEC_B
-#else
+#ifndef VEC_B
 fn b_scalar(i: u32) -> Accum {
     return Accum(b[i]);
 }

@@ -172,8 +172,7 @@ fn norms(
     }
     var added = LongSum();
     for (var i = split; i < params.elements; i += params.splits) {
-#ifdef FACTORED
-#else
+#ifndef FACTORED
         let g = Accum(gradient[i]);
         variance[i] += hyper[1] * (g * g - variance[i]);
 #endif

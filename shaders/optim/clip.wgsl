@@ -33,8 +33,7 @@ var<immediate> total_params: TotalParams;
 @group(0) @binding(0) var<storage, read> total: array<f32>;
 @group(0) @binding(1) var<storage, read_write> coefficient_: array<f32>;
 
-#ifdef IN_PLACE_0
-#else
+#ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> vectors: array<Storage4>;
 #endif
 @group(0) @binding(1) var<storage, read> factor: array<f32>;

@@ -24,8 +24,7 @@ struct Params {
 }
 var<immediate> params: Params;
 
-#ifdef IN_PLACE_0
-#else
+#ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage4>;
 #endif
 // Seed (low word, high word), step, index of the first sample within the step's batch.

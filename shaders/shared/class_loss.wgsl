@@ -36,8 +36,7 @@ struct Params {
 var<immediate> params: Params;
 #import "shared/positions.wgsl"
 
-#ifdef IN_PLACE_0
-#else
+#ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
 #endif
 #ifdef ENTRY_forward

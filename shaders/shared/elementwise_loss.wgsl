@@ -28,12 +28,10 @@ struct Params {
 }
 var<immediate> params: Params;
 
-#ifdef IN_PLACE_0
-#else
+#ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage4>;
 #endif
-#ifdef IN_PLACE_1
-#else
+#ifndef IN_PLACE_1
 @group(0) @binding(1) var<storage, read> target_: array<Storage4>;
 #endif
 #ifdef ENTRY_forward

@@ -98,15 +98,13 @@ fn finish(sample: u32, unit4: u32, step: u32, biases: Biases, sums_over_inputs: 
     let at = (sample * params.gates_time + params.gates_t + step) * (params.gates_width / 4u) + unit4;
     var over_inputs = biases.of_inputs + sums_over_inputs;
     let over_states = biases.of_states + sums_over_states;
-#ifdef INPUTS
-#else
+#ifndef INPUTS
     #for gate in 0..CELL_GATES
     over_inputs[#gate] += Accum4(gates[at + #gateu * h4]);
     #end
 #endif
     var kept = open_gates(over_inputs, over_states);
-#ifdef RECOMPUTE
-#else
+#ifndef RECOMPUTE
     let now = (sample * params.time + t) * h4 + unit4;
     var earlier = Accum4();
     if t > 0u {

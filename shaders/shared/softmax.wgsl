@@ -27,15 +27,13 @@ struct Params {
 }
 var<immediate> params: Params;
 
-#ifdef IN_PLACE_0
-#else
+#ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
 @group(0) @binding(0) var<storage, read> saved_output: array<Storage>;
 #endif
 @group(0) @binding(1) var<storage, read_write> output: array<Storage>;
 
-#ifdef IN_PLACE_1
-#else
+#ifndef IN_PLACE_1
 @group(0) @binding(1) var<storage, read> grad_output: array<Storage>;
 #endif
 @group(0) @binding(2) var<storage, read_write> grad_input_: array<Storage>;

@@ -1,8 +1,8 @@
 //! The preprocessor: imports, conditions, unrolling. Everything else in a file is plain WGSL and passes through.
 //!
 //! - `#import "shared/x.wgsl"` puts a shared file here, once per module.
-//! - `#ifdef NAME`, `#else`, `#endif` keep or drop lines; they nest. Defined are `ENTRY_<entry point>`, `SUBGROUPS`,
-//!   `READ_WRITE`, `IN_PLACE`, `IN_PLACE_<i>` as the variant has them, and its constants.
+//! - `#ifdef NAME` or `#ifndef NAME`, `#else`, `#endif` keep or drop lines; they nest. Defined are `ENTRY_<entry point>`,
+//!   `SUBGROUPS`, `READ_WRITE`, `IN_PLACE`, `IN_PLACE_<i>` as the variant has them, and its constants.
 //! - `#for i in 0..N` … `#end` repeats lines with `#i` replaced by the number; `N` is a literal or a constant of the
 //!   prelude. Loops nest under different names.
 //! - `#(i * N + 2)` is replaced by its value, a whole number made of loop variables, literals and constants of the prelude
@@ -18,7 +18,7 @@ const MAX_ITERATIONS: u32 = 4096;
 /// What conditions and loop bounds may name.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Names for `#ifdef`.
+    /// Names for `#ifdef` and `#ifndef`.
     pub(super) defines: BTreeSet<String>,
     /// Constants of the prelude.
     pub(super) consts: BTreeMap<String, u32>,
@@ -58,7 +58,8 @@ struct Expansion<'a> {
 /// A directive at the start of a line. Other lines that start with `#` are text: `#i` may stand there in a loop.
 enum Directive<'a> {
     Import(&'a str),
-    Ifdef(&'a str),
+    /// The name, and whether it must be defined: `#ifdef`, `#ifndef`.
+    If(&'a str, bool),
     Else,
     Endif,
     For(&'a str),
@@ -70,7 +71,8 @@ fn directive(line: &str) -> Option<Directive<'_>> {
     let rest = rest.trim();
     Some(match word {
         "import" => Directive::Import(rest),
-        "ifdef" => Directive::Ifdef(rest),
+        "ifdef" => Directive::If(rest, true),
+        "ifndef" => Directive::If(rest, false),
         "else" => Directive::Else,
         "endif" => Directive::Endif,
         "for" => Directive::For(rest),
@@ -103,13 +105,14 @@ impl Expansion<'_> {
                     self.import(number, rest)?;
                     at += 1;
                 }
-                Some(Directive::Ifdef(name)) => {
-                    if name.is_empty() || !is_identifier(name) {
-                        return Err(self.error(number, format!("`#ifdef` needs one name, found `{name}`")));
+                Some(Directive::If(name, defined)) => {
+                    if !is_identifier(name) {
+                        let word = if defined { "#ifdef" } else { "#ifndef" };
+                        return Err(self.error(number, format!("`{word}` needs one name, found `{name}`")));
                     }
                     let (middle, end) = self.close(lines, at)?;
                     let (then, other) = (&lines[at + 1..middle.unwrap_or(end)], middle.map(|m| &lines[m + 1..end]));
-                    if self.names.defines.contains(name) {
+                    if self.names.defines.contains(name) == defined {
                         self.block(then)?;
                     } else if let Some(other) = other {
                         self.block(other)?;
@@ -126,8 +129,8 @@ impl Expansion<'_> {
                     }
                     at = end + 1;
                 }
-                Some(Directive::Else) => return Err(self.error(number, "`#else` without `#ifdef`")),
-                Some(Directive::Endif) => return Err(self.error(number, "`#endif` without `#ifdef`")),
+                Some(Directive::Else) => return Err(self.error(number, "`#else` without a condition")),
+                Some(Directive::Endif) => return Err(self.error(number, "`#endif` without a condition")),
                 Some(Directive::End) => return Err(self.error(number, "`#end` without `#for`")),
             }
         }
@@ -140,12 +143,12 @@ impl Expansion<'_> {
         let mut open: Vec<(bool, Option<usize>)> = Vec::new();
         for (at, &(number, line)) in lines.iter().enumerate().skip(start) {
             match directive(line) {
-                Some(Directive::Ifdef(_)) => open.push((false, None)),
+                Some(Directive::If(..)) => open.push((false, None)),
                 Some(Directive::For(_)) => open.push((true, None)),
                 Some(Directive::Else) => match open.last_mut() {
                     Some((false, middle @ None)) => *middle = Some(at),
-                    Some((false, Some(_))) => return Err(self.error(number, "a second `#else` for one `#ifdef`")),
-                    _ => return Err(self.error(number, "`#else` inside `#for` without `#ifdef`")),
+                    Some((false, Some(_))) => return Err(self.error(number, "a second `#else` for one condition")),
+                    _ => return Err(self.error(number, "`#else` inside `#for` without a condition")),
                 },
                 Some(closing @ (Directive::Endif | Directive::End)) => {
                     let ends_loop = matches!(closing, Directive::End);

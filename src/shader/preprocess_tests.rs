@@ -14,6 +14,7 @@ fn file(path: &str) -> Option<&'static str> {
         "nested_if.wgsl" => {
             "#ifdef A\na\n#ifdef B\nab\n#else\na-\n#endif\n#else\n-\n#ifdef B\n-b\n#endif\n#endif\nend\n"
         }
+        "ifndef.wgsl" => "#ifndef A\n-\n#ifdef B\n-b\n#endif\n#endif\n#ifndef B\nno b\n#else\nb\n#endif\n",
         "for.wgsl" => "#for row in 0..2\n  #for c in 1..N\n  acc#row_#c = x#c; // #1\n  #end\nr#row\n#end\n",
         "for_ifdef.wgsl" => "#for i in 0..2\n#ifdef A\n#i + 1\n#endif\n#end\n",
         "values.wgsl" => "#for i in 1..3\na#(i * N + 1)_#(7 % (i + 1))u #(9 / 2 - i)\n#end\n",
@@ -35,6 +36,9 @@ fn file(path: &str) -> Option<&'static str> {
         "two_else.wgsl" => "#ifdef A\n#else\n#else\n#endif\n",
         "unknown.wgsl" => "a\nb\n#define X\n",
         "if_no_name.wgsl" => "#ifdef\n#endif\n",
+        "ifndef_two_names.wgsl" => "a\n#ifndef A B\n#endif\n",
+        "ifndef_two_else.wgsl" => "#ifndef A\n#else\n#else\n#endif\n",
+        "ifndef_open.wgsl" => "a\n#ifndef A\nb\n",
         _ => return None,
     })
 }
@@ -79,6 +83,14 @@ fn conditions_nest() {
 }
 
 #[test]
+fn ifndef_keeps_what_ifdef_drops() {
+    assert_eq!(expand("ifndef.wgsl", &[]).as_deref(), Ok("-\nno b\n"));
+    assert_eq!(expand("ifndef.wgsl", &["A"]).as_deref(), Ok("no b\n"));
+    assert_eq!(expand("ifndef.wgsl", &["B"]).as_deref(), Ok("-\n-b\nb\n"));
+    assert_eq!(expand("ifndef.wgsl", &["A", "B"]).as_deref(), Ok("b\n"));
+}
+
+#[test]
 fn loops_unroll_with_constants_and_nest() {
     let text = "  acc0_1 = x1; // #1\n  acc0_2 = x2; // #1\nr0\n  acc1_1 = x1; // #1\n  acc1_2 = x2; // #1\nr1\n";
     assert_eq!(expand("for.wgsl", &[]).as_deref(), Ok(text));
@@ -102,8 +114,8 @@ fn malformed_directives_name_their_line() {
         ("unclosed_if.wgsl", 2, "not closed"),
         ("unclosed_for.wgsl", 1, "not closed"),
         ("crossed.wgsl", 3, "`#end` closes `#ifdef`"),
-        ("stray_else.wgsl", 2, "without `#ifdef`"),
-        ("stray_endif.wgsl", 1, "without `#ifdef`"),
+        ("stray_else.wgsl", 2, "without a condition"),
+        ("stray_endif.wgsl", 1, "without a condition"),
         ("stray_end.wgsl", 1, "without `#for`"),
         ("two_else.wgsl", 3, "second `#else`"),
         ("unknown.wgsl", 3, "`#define`"),
@@ -111,7 +123,10 @@ fn malformed_directives_name_their_line() {
         ("value_no_name.wgsl", 1, "`M` is neither"),
         ("value_by_zero.wgsl", 1, "1 / 0 is not"),
         ("value_open.wgsl", 1, "not closed"),
-        ("if_no_name.wgsl", 1, "needs one name"),
+        ("if_no_name.wgsl", 1, "`#ifdef` needs one name"),
+        ("ifndef_two_names.wgsl", 2, "`#ifndef` needs one name, found `A B`"),
+        ("ifndef_two_else.wgsl", 3, "second `#else`"),
+        ("ifndef_open.wgsl", 2, "not closed"),
     ];
     for (path, line, reason) in cases {
         let (found_path, found_line, found_reason) = error_of(path, &["A"]);
