@@ -2,12 +2,13 @@
 
 mod fusion;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+pub use fusion::FusionStage;
 
 use crate::error::{GraphError, OpError};
 use crate::ops::shape::copy::Copy;
@@ -234,119 +235,6 @@ impl Graph {
         }
         node.op = op;
         Ok(())
-    }
-
-    /// Joins nodes with what follows them where an op does both at once ([`Op::followed_by`](crate::ops::Op::followed_by)) and
-    /// nothing else reads what is between, nor is it among those to `keep`; before that, lets nodes follow those that make
-    /// less of what they read ([`Op::may_follow`](crate::ops::Op::may_follow)). Returns for each value what it is now: the
-    /// value between is what the joint node makes, and what a node that was moved made is what it read.
-    pub(crate) fn fuse(&mut self, keep: &[ValueId]) -> Vec<ValueId> {
-        let mut readers = vec![0usize; self.values.len()];
-        for input in self.nodes.iter().flat_map(|node| &node.inputs) {
-            readers[input.index()] += 1;
-        }
-        for value in keep {
-            readers[value.index()] = usize::MAX;
-        }
-        let moved = self.move_behind(&mut readers);
-        // For each node that goes away, the node that does its work.
-        let mut joined: BTreeMap<usize, NodeId> = BTreeMap::new();
-        let mut same_as: Vec<ValueId> = self.value_ids().collect();
-        for n in 0..self.nodes.len() {
-            let (&[input], &[output]) = (&self.nodes[n].inputs[..], &self.nodes[n].outputs[..]) else { continue };
-            let Value { role, producer: Some(producer), .. } = self.values[input.index()] else { continue };
-            let before = joined.get(&producer.index()).copied().unwrap_or(producer);
-            let maker = &self.nodes[before.index()];
-            let is_between =
-                role == Role::Intermediate && readers[input.index()] == 1 && maker.phase == self.nodes[n].phase;
-            if !is_between || same_as[maker.outputs[0].index()] != same_as[input.index()] {
-                continue;
-            }
-            let Some(op) = maker.op.followed_by(self.nodes[n].op.name()) else { continue };
-            let between = maker.outputs[0];
-            self.nodes[before.index()].op = op;
-            joined.insert(n, before);
-            same_as[output.index()] = between;
-            self.values[between.index()].role = self.values[output.index()].role;
-        }
-        for (made, read) in moved {
-            same_as[made.index()] = same_as[read.index()];
-        }
-        self.drop_joined(&joined, &same_as)
-    }
-
-    /// Lets nodes change places with the next where that may be, and makes fewer elements. Returns what the first of each
-    /// two made, which nothing makes any more, and what it read. `readers` counts for each value the nodes that read it.
-    fn move_behind(&mut self, readers: &mut Vec<usize>) -> Vec<(ValueId, ValueId)> {
-        let mut moved = Vec::new();
-        for second in 0..self.nodes.len() {
-            let (&[between], &[output, ..]) = (&self.nodes[second].inputs[..], &self.nodes[second].outputs[..]) else {
-                continue;
-            };
-            let Value { role: Role::Intermediate, producer: Some(first), .. } = self.values[between.index()] else {
-                continue;
-            };
-            let (before, after) = (&self.nodes[first.index()], &self.nodes[second]);
-            let &[input] = &before.inputs[..] else { continue };
-            let is_less = self.value(output).desc.numel() < self.value(between).desc.numel();
-            let may = before.op.may_follow(after.op.name()) && before.phase == after.phase;
-            if !may || !is_less || before.outputs.len() > 1 || readers[between.index()] > 1 {
-                continue;
-            }
-            let now_between = ValueId(self.values.len() as u32);
-            self.values.push(Value { role: Role::Intermediate, producer: Some(first), ..self.value(output).clone() });
-            readers.push(1);
-            self.nodes.swap(first.index(), second);
-            self.nodes[second].inputs = vec![now_between];
-            self.nodes[second].outputs = vec![output];
-            let earlier = &mut self.nodes[first.index()];
-            earlier.inputs = vec![input];
-            earlier.outputs[0] = now_between;
-            for made in &earlier.outputs {
-                self.values[made.index()].producer = Some(first);
-            }
-            moved.push((between, input));
-        }
-        moved
-    }
-
-    /// Takes out nodes that others do the work of, and the values that only they made.
-    fn drop_joined(&mut self, joined: &BTreeMap<usize, NodeId>, same_as: &[ValueId]) -> Vec<ValueId> {
-        let mut next = 0;
-        let kept: Vec<ValueId> = self
-            .value_ids()
-            .map(|id| {
-                let number = next;
-                next += u32::from(same_as[id.index()] == id);
-                ValueId(number)
-            })
-            .collect();
-        let now: Vec<ValueId> = same_as.iter().map(|id| kept[id.index()]).collect();
-        let mut position = 0;
-        let node_now: Vec<NodeId> = (0..self.nodes.len())
-            .map(|n| {
-                let number = position;
-                position += u32::from(!joined.contains_key(&n));
-                NodeId(number)
-            })
-            .collect();
-        let mut number = 0;
-        self.values.retain(|_| {
-            number += 1;
-            same_as[number - 1].index() == number - 1
-        });
-        for value in &mut self.values {
-            value.producer = value.producer.map(|node| node_now[node.index()]);
-        }
-        let mut number = 0;
-        self.nodes.retain(|_| {
-            number += 1;
-            !joined.contains_key(&(number - 1))
-        });
-        for node in &mut self.nodes {
-            node.inputs.iter_mut().chain(&mut node.outputs).for_each(|id| *id = now[id.index()]);
-        }
-        now
     }
 
     /// Moves forward nodes that stand after nodes of later phases to right after the last node that makes one of their

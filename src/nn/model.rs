@@ -10,7 +10,7 @@ use super::init::Init;
 use super::scope::Building;
 use super::tensor::{Net, Tensor};
 use crate::error::GraphError;
-use crate::graph::{BufferUpdate, Graph};
+use crate::graph::{BufferUpdate, FusionStage, Graph};
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
 /// Samples of a batch and elements of a sample at most: kernels count in 32 bits.
@@ -351,7 +351,7 @@ impl Model {
         building.skips.finish()?;
         let mut keep: Vec<_> = building.buffer_updates.iter().map(|update| update.value).collect();
         keep.push(output);
-        let now = building.graph.fuse(&keep);
+        let now = building.graph.fuse(FusionStage::Forward, &keep);
         let now = |value: ValueId| now[value.index()];
         let Building { graph, parameters, buffers, states, counters, buffer_updates, layers, .. } = building;
         let moved = |parameters: Vec<Parameter>| -> Vec<Parameter> {

@@ -96,6 +96,13 @@ pub enum SavedActivations {
     Compressed,
 }
 
+/// An activation that the kernels of some ops have built in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuiltInActivation {
+    /// `max(x, 0)`
+    Relu,
+}
+
 /// Adds nodes to the graph under construction, for [`Op::backward`].
 pub trait Builder {
     /// Runs `op` on `inputs`; returns its outputs.
@@ -168,17 +175,22 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The op that computes this one and then, of its only output or of output 0, the op of the name `next`, if there is one:
-    /// it saves a pass over memory. Inputs stay the same.
-    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
-        let _ = next;
+    /// The activation that the op is, if some ops have it built in.
+    fn activation(&self) -> Option<BuiltInActivation> {
         None
     }
 
-    /// Whether the op, which is elementwise, may run on the output of the op of the name `next` in place of its input: outputs
-    /// and gradients then have the same bits.
-    fn may_follow(&self, next: &str) -> bool {
-        let _ = next;
+    /// The op that computes this one and then the activation of its output 0, if its kernels have that built in. It takes the
+    /// same inputs, and has a gradient of its own.
+    fn with_activation(&self, activation: BuiltInActivation) -> Option<Arc<dyn Op>> {
+        let _ = activation;
+        None
+    }
+
+    /// Whether the activation may run on the op's output 0 in place of its only input: outputs and gradients then have the same
+    /// bits.
+    fn commutes_with(&self, activation: BuiltInActivation) -> bool {
+        let _ = activation;
         false
     }
 
@@ -188,7 +200,7 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether elementwise ops may run on output 0 before it is written ([`Fused`](fused::Fused)): each of its elements is
+    /// Whether elementwise ops may run on output 0 before it is written ([`Fused`](elementwise::fused::Fused)): each of its elements is
     /// written once, and the launches that bind it are of kernels with an epilogue, as `shaders/shared/fused.wgsl` says.
     fn takes_epilogue(&self) -> bool {
         self.elementwise().is_some()

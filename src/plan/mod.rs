@@ -46,7 +46,7 @@ pub use sweep::{Largest, largest, sweep};
 
 use crate::error::GraphError;
 pub use crate::graph::Pass;
-use crate::graph::{Graph, Role};
+use crate::graph::{FusionStage, Graph, Role};
 pub use crate::ops::SavedActivations;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
@@ -74,7 +74,7 @@ impl Form {
     fn graph(self, source: &dyn Source, pass: Pass, samples: usize, batch: usize) -> Result<Graph, GraphError> {
         let mut graph = source.graph(pass, samples, batch, self.saved)?;
         if self.fused {
-            graph.fuse_elementwise();
+            graph.fuse(FusionStage::Complete, &[]);
         }
         Ok(graph)
     }
@@ -327,7 +327,7 @@ pub struct Plan {
     pub micro_batches: Vec<usize>,
     /// In which form forward values are kept for backward.
     pub saved: SavedActivations,
-    /// Whether elementwise nodes are joined with what they follow ([`Graph::fuse_elementwise`]).
+    /// Whether elementwise nodes are joined with what they follow ([`Graph::fuse`]).
     #[serde(default)]
     pub fused: bool,
     /// For each micro-batch of a step, the index of its program.

@@ -154,8 +154,8 @@ impl Expansion<'_> {
                     let ends_loop = matches!(closing, Directive::End);
                     let Some((is_loop, middle)) = open.pop() else { break };
                     if is_loop != ends_loop {
-                        let (found, opener) = if ends_loop { ("#end", "#ifdef") } else { ("#endif", "#for") };
-                        return Err(self.error(number, format!("`{found}` closes `{opener}`")));
+                        let reason = if ends_loop { "`#end` closes a condition" } else { "`#endif` closes a loop" };
+                        return Err(self.error(number, reason));
                     }
                     if open.is_empty() {
                         return Ok((middle, at));

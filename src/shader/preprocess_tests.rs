@@ -113,7 +113,7 @@ fn malformed_directives_name_their_line() {
         ("for_huge.wgsl", 1, "more than"),
         ("unclosed_if.wgsl", 2, "not closed"),
         ("unclosed_for.wgsl", 1, "not closed"),
-        ("crossed.wgsl", 3, "`#end` closes `#ifdef`"),
+        ("crossed.wgsl", 3, "`#end` closes a condition"),
         ("stray_else.wgsl", 2, "without a condition"),
         ("stray_endif.wgsl", 1, "without a condition"),
         ("stray_end.wgsl", 1, "without `#for`"),

@@ -14,7 +14,7 @@ use crate::autodiff::{self, Training};
 use crate::device::Device;
 use crate::error::{DataError, GraphError, TrainError};
 use crate::exec::measure::{CopyTime, Stopwatch, Timing};
-use crate::graph::{Graph, Pass};
+use crate::graph::{FusionStage, Graph, Pass};
 use crate::models;
 use crate::nn::{
     AdaptiveAvgPool2d, Built, Conv2d, ConvTranspose2d, Layer, LeakyRelu, Mode, Model, Relu6, Sequential, SqueezeExcite,
@@ -250,7 +250,7 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         }
         graphs.push(residual(samples)?);
         let mut fused = joint(assorted(), &adam, Pass::Only, samples)?;
-        fused.fuse_elementwise();
+        fused.fuse(FusionStage::Complete, &[]);
         graphs.push(fused);
         graphs.push(compressed(&models::mnist_lstm(), samples)?);
         graphs.push(compressed(&models::mnist_cnn(), samples.min(16))?);
@@ -348,7 +348,7 @@ mod tests {
             let model = models::builtin(name).expect("listed");
             let apart = joint(model, &Config::default(), Pass::Only, 4).expect("builds");
             let mut joined = apart.clone();
-            joined.fuse_elementwise();
+            joined.fuse(FusionStage::Complete, &[]);
             let used = ops(&[apart, joined]);
             missing.extend(used.difference(&measured).map(|op| (*op, name)));
             if let Ok(small) = compressed(&models::builtin(name).expect("listed"), 4) {

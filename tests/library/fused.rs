@@ -4,7 +4,7 @@ use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::device::testing::device_or_skip;
 use tightfit::exec::{RunOptions, run_op};
 use tightfit::nn::{Conv2d, Linear, Model};
-use tightfit::ops::Op;
+use tightfit::ops::{BuiltInActivation, Op};
 use tightfit::ops::conv::conv2d::Conv2d as Conv2dOp;
 use tightfit::ops::elementwise::relu::Relu;
 use tightfit::plan::Limits;
@@ -30,7 +30,7 @@ fn a_convolution_with_relu_is_a_convolution_and_relu() {
             };
             let output = conv.outputs(&descs).expect("fits").remove(0);
             let apart = run(&Relu, &[(output, run(&conv, &inputs))]);
-            let fused = conv.followed_by("relu").expect("convolutions take in ReLU");
+            let fused = conv.with_activation(BuiltInActivation::Relu).expect("convolutions have it built in");
             assert!(apart.chunks_exact(4).any(|x| x == [0; 4]), "some outputs are cut off");
             assert_eq!(run(&*fused, &inputs), apart, "{fused:?}");
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::classifier::{Form, assert_same, classifier, planned, train};
 use tightfit::device::testing::device_or_skip;
 use tightfit::exec::{CpuExecutor, GpuExecutor, RunOptions, run_op};
-use tightfit::graph::{Graph, Pass, Phase};
+use tightfit::graph::{FusionStage, Graph, Pass, Phase};
 use tightfit::nn::{BatchNorm, Conv2d, LayerNorm, Linear, Model, Statistics, Tensor};
 use tightfit::ops::elementwise::add::Add;
 use tightfit::ops::elementwise::fused::Fused;
@@ -151,7 +151,7 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
 fn graph(model: &Model, form: Form) -> Graph {
     let mut graph = classifier(model, form).graph(Pass::Only, 7, 7, form.saved).unwrap();
     if form.fused {
-        graph.fuse_elementwise();
+        graph.fuse(FusionStage::Complete, &[]);
     }
     graph
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::ops::{Backward, Builder, Call, Case, Cost, Elementwise, Fill, Op, Probabilities, Real, expect_count, expect_dtype};
+use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Elementwise, Fill, Op, Probabilities, Real, expect_count, expect_dtype};
 use crate::error::OpError;
 use crate::ops::elementwise::mask::{GradInputMask, Mask};
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -39,8 +39,8 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// What the output is, where the function makes probabilities of scores.
     const PROBABILITIES: Option<Probabilities> = None;
 
-    /// Ops that it [`may_follow`](Op::may_follow).
-    const MAY_FOLLOW: &[&str] = &[];
+    /// What it is, if some ops have it built in.
+    const BUILT_IN: Option<BuiltInActivation> = None;
 
     /// Whether backward reads the output; otherwise it reads the input.
     fn saves_output(&self) -> bool;
@@ -101,8 +101,8 @@ impl<A: Activation> Op for A {
         A::PROBABILITIES
     }
 
-    fn may_follow(&self, next: &str) -> bool {
-        A::MAY_FOLLOW.contains(&next)
+    fn activation(&self) -> Option<BuiltInActivation> {
+        A::BUILT_IN
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -46,7 +46,7 @@ const TARGETS: [Target; 3] = {
 /// | further outputs | those of the head |
 ///
 /// What is between never is in memory. The graph fuses nodes once there is no backward to add
-/// ([`Graph::fuse_elementwise`](crate::graph::Graph::fuse_elementwise)). The head is elementwise too, or an op that
+/// ([`FusionStage::Complete`](crate::graph::FusionStage::Complete)). The head is elementwise too, or an op that
 /// [takes an epilogue](Op::takes_epilogue), whose name the whole then has.
 ///
 /// **Saved for backward:** it has none. **In place:** on what the head may run in place on, and on further inputs but masks.

@@ -1,7 +1,7 @@
 //! Rectified linear unit.
 
 use crate::ops::elementwise::activation::{self, Activation};
-use crate::ops::{Case, Fill, Real};
+use crate::ops::{BuiltInActivation, Case, Fill, Real};
 use crate::tensor::TensorDesc;
 
 /// `output = max(input, 0)`
@@ -26,8 +26,7 @@ impl Activation for Relu {
     const NAME: &'static str = "relu";
     const GRAD_INPUT: &'static str = "relu.grad_input";
     const FLOPS: u64 = 1;
-    // The largest of a window stays the largest, and where all become 0 there is no gradient, whichever is taken.
-    const MAY_FOLLOW: &[&str] = &["max_pool2d"];
+    const BUILT_IN: Option<BuiltInActivation> = Some(BuiltInActivation::Relu);
     const MASK: Option<[&'static str; 2]> = Some(["relu.mask", "relu.grad_input_mask"]);
 
     fn saves_output(&self) -> bool {

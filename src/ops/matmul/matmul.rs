@@ -6,7 +6,7 @@ use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::bias_add::BiasAddGradBias;
 use crate::ops::matmul::gemm::{Gemm, Matrix, View, multiply};
 use crate::ops::elementwise::relu::Relu;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
+use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -146,8 +146,9 @@ impl Op for MatMul {
         true
     }
 
-    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
-        (next == "relu" && !self.relu).then(|| Arc::new(MatMul { relu: true, ..*self }) as Arc<dyn Op>)
+    fn with_activation(&self, activation: BuiltInActivation) -> Option<Arc<dyn Op>> {
+        let BuiltInActivation::Relu = activation;
+        (!self.relu).then(|| Arc::new(MatMul { relu: true, ..*self }) as Arc<dyn Op>)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ops::norm::normalization::{Grouping, Normalization, normalization_op};
-use crate::ops::{Affine, Call, Case, Dispatch, Fill, Op, Real};
+use crate::ops::{Affine, BuiltInActivation, Call, Case, Dispatch, Fill, Op, Real};
 use crate::ops::elementwise::activation;
 use crate::error::OpError;
 use crate::shader::Target;
@@ -55,8 +55,9 @@ impl BatchNormEval {
 }
 
 normalization_op!(BatchNormEval, {
-    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
-        (next == "relu" && !self.relu).then(|| Arc::new(BatchNormEval { relu: true, ..*self }) as Arc<dyn Op>)
+    fn with_activation(&self, activation: BuiltInActivation) -> Option<Arc<dyn Op>> {
+        let BuiltInActivation::Relu = activation;
+        (!self.relu).then(|| Arc::new(BatchNormEval { relu: true, ..*self }) as Arc<dyn Op>)
     }
 });
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::relu::Relu;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, expect_rank, expect_shape};
+use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, expect_rank, expect_shape};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -197,8 +197,9 @@ impl Op for Conv2d {
         true
     }
 
-    fn followed_by(&self, next: &str) -> Option<Arc<dyn Op>> {
-        (next == "relu" && !self.relu).then(|| Arc::new(Conv2d { relu: true, ..*self }) as Arc<dyn Op>)
+    fn with_activation(&self, activation: BuiltInActivation) -> Option<Arc<dyn Op>> {
+        let BuiltInActivation::Relu = activation;
+        (!self.relu).then(|| Arc::new(Conv2d { relu: true, ..*self }) as Arc<dyn Op>)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::ops::pool::windows::{self, Windows};
 use crate::ops::sums::Sums;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count};
+use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
@@ -93,6 +93,11 @@ impl Op for MaxPool2d {
         let shape = graph.desc(forward.inputs[0]).shape.clone();
         let op = MaxPool2dGradInput { windows: self.windows(), packing: None, shape };
         Ok(vec![Some(graph.emit(op, &[forward.outputs[1], grad_output])?)])
+    }
+
+    // The largest of a window stays the largest, and where all become 0 there is no gradient, whichever is taken.
+    fn commutes_with(&self, activation: BuiltInActivation) -> bool {
+        activation == BuiltInActivation::Relu
     }
 
     fn compressed(&self) -> Option<Arc<dyn Op>> {
