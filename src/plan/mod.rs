@@ -65,7 +65,7 @@ pub trait Source {
 struct Form {
     /// In which form forward values are kept for backward.
     saved: SavedActivations,
-    /// Whether elementwise nodes are joined with what they follow.
+    /// Whether elementwise nodes are fused with what they follow.
     fused: bool,
 }
 
@@ -327,7 +327,7 @@ pub struct Plan {
     pub micro_batches: Vec<usize>,
     /// In which form forward values are kept for backward.
     pub saved: SavedActivations,
-    /// Whether elementwise nodes are joined with what they follow ([`Graph::fuse`]).
+    /// Whether elementwise nodes are fused with what they follow ([`Graph::fuse`]).
     #[serde(default)]
     pub fused: bool,
     /// For each micro-batch of a step, the index of its program.

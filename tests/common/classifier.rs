@@ -19,7 +19,7 @@ use tightfit::tensor::TensorDesc;
 pub struct Form {
     /// In which form forward values are kept, whichever the planner asks for.
     pub saved: SavedActivations,
-    /// Whether elementwise nodes are joined with what they follow.
+    /// Whether elementwise nodes are fused with what they follow.
     pub fused: bool,
     /// Where batch normalization has its statistics from.
     pub statistics: Statistics,

@@ -1,4 +1,4 @@
-//! LSTM and GRU layers: stacks of recurrent ops over chunks of time.
+//! LSTM and GRU layers: stacks of recurrent ops over segments of time.
 
 mod build;
 
@@ -33,8 +33,8 @@ pub type Gru = Recurrent<GruCell>;
 /// `bias_ih_lk` and `bias_hh_lk [G·hidden]`, and the same with `_reverse` for the other direction, all uniform over
 /// ±1/√hidden. An LSTM has G = 4 gates in the order i, f, g, o, a GRU G = 3 in the order r, z, n.
 ///
-/// **Memory.** A sequence of 80 steps or more runs in chunks of about √time steps, and of 40 at least, the layers of a stack
-/// taking turns, so that a tight budget needs what backward reads of a few chunks only and the others run again. How a sequence
+/// **Memory.** A sequence of 80 steps or more runs in segments of about √time steps, and of 40 at least, the layers of a stack
+/// taking turns, so that a tight budget needs what backward reads of a few segments only and the others run again. How a sequence
 /// is cut depends on its length alone: the numbers are the same under every budget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound(serialize = "", deserialize = "C: Default"))]

@@ -20,22 +20,22 @@ const TIME: usize = 1;
 /// The axis of features.
 const FEATURES: usize = 2;
 
-/// Steps that a chunk has at least: the gradients of weights are written and added up once for each, which costs more than
-/// shorter chunks save.
+/// Steps that a segment has at least: the gradients of weights are written and added up once for each, which costs more than
+/// shorter segments save.
 const SHORTEST: usize = 40;
 
 /// Part of a sequence that is one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Window {
+struct Segment {
     begin: usize,
     steps: usize,
     /// Whether gradients end at its first step.
     detached: bool,
 }
 
-/// How a sequence is cut: at the ends of windows, and each of these in chunks of about as many steps, none shorter than the
+/// How a sequence is cut: at the ends of windows, and each of these in segments of about as many steps, none shorter than the
 /// root of all or `SHORTEST` unless the window is.
-fn cut(time: usize, window: Option<usize>) -> Vec<Window> {
+fn cut(time: usize, window: Option<usize>) -> Vec<Segment> {
     let least = time.isqrt().max(SHORTEST);
     let window = window.unwrap_or(time);
     let windows = (0..time).step_by(window).map(|begin| (begin, window.min(time - begin)));
@@ -44,7 +44,7 @@ fn cut(time: usize, window: Option<usize>) -> Vec<Window> {
             let count = (steps / least).max(1);
             // The first ones take a step each of what is left over.
             let begin = move |i: usize| i * (steps / count) + i.min(steps % count);
-            (0..count).map(move |i| Window {
+            (0..count).map(move |i| Segment {
                 begin: first + begin(i),
                 steps: begin(i + 1) - begin(i),
                 detached: first > 0 && i == 0,
@@ -63,8 +63,8 @@ struct Layer {
 
 /// What a stack of layers makes.
 struct Swept {
-    /// Hidden states of the topmost layer, chunk by chunk.
-    chunks: Vec<ValueId>,
+    /// Hidden states of the topmost layer, segment by segment.
+    segments: Vec<ValueId>,
     /// Last states of all layers, the hidden state first.
     last: Vec<Vec<ValueId>>,
 }
@@ -80,11 +80,11 @@ impl<C: Cell> Module for Recurrent<C> {
             true => Some(scope.input("lengths", &TensorDesc::u32([samples]))?),
             false => None,
         };
-        let chunks = cut(time, self.window);
+        let segments = cut(time, self.window);
         if self.bidirectional {
-            self.both_ways(scope, input, features, &chunks, lengths)
+            self.both_ways(scope, input, features, &segments, lengths)
         } else {
-            self.forward_only(scope, input, features, &chunks, lengths)
+            self.forward_only(scope, input, features, &segments, lengths)
         }
     }
 }
@@ -133,13 +133,13 @@ impl<C: Cell> Recurrent<C> {
         Ok(Layer { parameters, initial: Vec::new() })
     }
 
-    /// All layers at once, chunk by chunk: a layer's chunk needs only the same chunk of the layer below.
+    /// All layers at once, segment by segment: a layer's segment needs only the same segment of the layer below.
     fn forward_only(
         &self,
         scope: &mut Scope<'_>,
         input: ValueId,
         features: usize,
-        chunks: &[Window],
+        segments: &[Segment],
         lengths: Option<ValueId>,
     ) -> Result<ValueId, GraphError> {
         let mut layers = Vec::new();
@@ -160,12 +160,12 @@ impl<C: Cell> Recurrent<C> {
                 }
             }
         }
-        let swept = self.sweep(scope, &layers, 0, input, chunks, lengths)?;
+        let swept = self.sweep(scope, &layers, 0, input, segments, lengths)?;
         for (&(buffer, run), &value) in states.iter().zip(swept.last.iter().flatten()) {
             scope.update_buffer(BufferUpdate { buffer, value, rows: Some(run), momentum: 1.0, factor: 1.0 });
         }
         match self.return_sequences {
-            true => join(scope, &swept.chunks),
+            true => join(scope, &swept.segments),
             false => Ok(swept.last[self.num_layers - 1][0]),
         }
     }
@@ -176,7 +176,7 @@ impl<C: Cell> Recurrent<C> {
         scope: &mut Scope<'_>,
         input: ValueId,
         features: usize,
-        chunks: &[Window],
+        segments: &[Segment],
         lengths: Option<ValueId>,
     ) -> Result<ValueId, GraphError> {
         let flip = Flip { axis: TIME, has_lengths: lengths.is_some() };
@@ -192,14 +192,14 @@ impl<C: Cell> Recurrent<C> {
             if number > 0 {
                 value = self.drop(scope, value, number - 1)?;
             }
-            let ahead = self.sweep(scope, &[forward], number, value, chunks, lengths)?;
+            let ahead = self.sweep(scope, &[forward], number, value, segments, lengths)?;
             let reversed = turned(scope, value)?;
-            let back = self.sweep(scope, &[reverse], number, reversed, chunks, lengths)?;
+            let back = self.sweep(scope, &[reverse], number, reversed, segments, lengths)?;
             let is_last = number + 1 == self.num_layers;
             value = if is_last && !self.return_sequences {
                 scope.apply(Concat { axis: 1 }, &[ahead.last[0][0], back.last[0][0]])?
             } else {
-                let (ahead, back) = (join(scope, &ahead.chunks)?, join(scope, &back.chunks)?);
+                let (ahead, back) = (join(scope, &ahead.segments)?, join(scope, &back.segments)?);
                 let back = turned(scope, back)?;
                 scope.apply(Concat { axis: FEATURES }, &[ahead, back])?
             };
@@ -217,27 +217,27 @@ impl<C: Cell> Recurrent<C> {
         scope.apply(Dropout { p: self.dropout, stream, block: 1 }, &[value, run])
     }
 
-    /// Runs layers on top of each other over all chunks.
+    /// Runs layers on top of each other over all segments.
     fn sweep(
         &self,
         scope: &mut Scope<'_>,
         layers: &[Layer],
         first: usize,
         input: ValueId,
-        chunks: &[Window],
+        segments: &[Segment],
         lengths: Option<ValueId>,
     ) -> Result<Swept, GraphError> {
         let mut states: Vec<_> = layers.iter().map(|layer| layer.initial.clone()).collect();
         let mut tops = Vec::new();
-        let mut parts = Parts::new(scope, input, chunks);
-        for chunk in chunks {
+        let mut parts = Parts::new(scope, input, segments);
+        for segment in segments {
             let mut value = parts.next(scope)?;
             for (number, (layer, states)) in layers.iter().zip(&mut states).enumerate() {
                 if number > 0 {
-                    // Each chunk draws numbers of its own.
-                    value = self.drop(scope, value, (first + number - 1) + self.num_layers * chunk.begin)?;
+                    // Each segment draws numbers of its own.
+                    value = self.drop(scope, value, (first + number - 1) + self.num_layers * segment.begin)?;
                 }
-                if chunk.detached {
+                if segment.detached {
                     for state in &mut *states {
                         *state = scope.apply(Detach, &[*state])?;
                     }
@@ -247,7 +247,7 @@ impl<C: Cell> Recurrent<C> {
                     op = op.with_initial();
                 }
                 if lengths.is_some() {
-                    op = op.with_lengths(chunk.begin);
+                    op = op.with_lengths(segment.begin);
                 }
                 let inputs: Vec<_> =
                     [value].into_iter().chain(layer.parameters).chain(states.iter().copied()).chain(lengths).collect();
@@ -257,43 +257,43 @@ impl<C: Cell> Recurrent<C> {
             }
             tops.push(value);
         }
-        Ok(Swept { chunks: tops, last: states })
+        Ok(Swept { segments: tops, last: states })
     }
 }
 
-/// The parts of a value for chunks, each cut when it is asked for: what is cut early would wait long.
+/// The parts of a value for segments, each cut when it is asked for: what is cut early would wait long.
 struct Parts<'a> {
     /// What is to be cut out of which value, that begins with which step; the next one last.
-    rest: Vec<(ValueId, usize, &'a [Window])>,
+    rest: Vec<(ValueId, usize, &'a [Segment])>,
 }
 
 impl<'a> Parts<'a> {
-    fn new(scope: &Scope<'_>, input: ValueId, chunks: &'a [Window]) -> Self {
+    fn new(scope: &Scope<'_>, input: ValueId, segments: &'a [Segment]) -> Self {
         // Of what is given, parts are cut straight out. Of what has a gradient, by halves: the gradients of many parts would
         // all be as large as the whole, and be added up one after the other.
-        let pieces = if scope.is_input(input) { chunks.chunks(1) } else { chunks.chunks(chunks.len()) };
+        let pieces = if scope.is_input(input) { segments.chunks(1) } else { segments.chunks(segments.len()) };
         Parts { rest: pieces.rev().map(|piece| (input, 0, piece)).collect() }
     }
 
     fn next(&mut self, scope: &mut Scope<'_>) -> Result<ValueId, GraphError> {
         loop {
-            let (whole, first, chunks) = self.rest.pop().expect("bug: more parts than chunks");
-            let (start, length) = span(chunks);
+            let (whole, first, segments) = self.rest.pop().expect("bug: more parts than segments");
+            let (start, length) = span(segments);
             let is_whole = scope.shape(whole)[TIME] == length;
             let slice = Slice { axis: TIME, start: start - first, length };
             let value = if is_whole { whole } else { scope.apply(slice, &[whole])? };
-            if chunks.len() == 1 {
+            if segments.len() == 1 {
                 return Ok(value);
             }
-            let (left, right) = chunks.split_at(chunks.len() / 2);
+            let (left, right) = segments.split_at(segments.len() / 2);
             self.rest.extend([(value, start, right), (value, start, left)]);
         }
     }
 }
 
-/// First step and steps of chunks that follow each other.
-fn span(chunks: &[Window]) -> (usize, usize) {
-    (chunks[0].begin, chunks.iter().map(|chunk| chunk.steps).sum())
+/// First step and steps of segments that follow each other.
+fn span(segments: &[Segment]) -> (usize, usize) {
+    (segments[0].begin, segments.iter().map(|segment| segment.steps).sum())
 }
 
 /// Parts one after the other in time, put together by pairs: each step is copied a few times only.
@@ -313,26 +313,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_at_windows_and_in_chunks() {
-        let chunk = |begin, steps, detached| Window { begin, steps, detached };
-        assert_eq!(cut(64, None), [chunk(0, 64, false)]);
-        assert_eq!(cut(79, None), [chunk(0, 79, false)]);
-        assert_eq!(cut(80, None), [chunk(0, 40, false), chunk(40, 40, false)]);
-        assert_eq!(cut(128, None), [chunk(0, 43, false), chunk(43, 43, false), chunk(86, 42, false)]);
-        assert_eq!(cut(5, Some(2)), [chunk(0, 2, false), chunk(2, 2, true), chunk(4, 1, true)]);
-        assert_eq!(cut(5, Some(9)), [chunk(0, 5, false)]);
-        assert_eq!(cut(121, Some(100)), [chunk(0, 50, false), chunk(50, 50, false), chunk(100, 21, true)]);
+    fn cuts_at_windows_and_in_segments() {
+        let segment = |begin, steps, detached| Segment { begin, steps, detached };
+        assert_eq!(cut(64, None), [segment(0, 64, false)]);
+        assert_eq!(cut(79, None), [segment(0, 79, false)]);
+        assert_eq!(cut(80, None), [segment(0, 40, false), segment(40, 40, false)]);
+        assert_eq!(cut(128, None), [segment(0, 43, false), segment(43, 43, false), segment(86, 42, false)]);
+        assert_eq!(cut(5, Some(2)), [segment(0, 2, false), segment(2, 2, true), segment(4, 1, true)]);
+        assert_eq!(cut(5, Some(9)), [segment(0, 5, false)]);
+        assert_eq!(cut(121, Some(100)), [segment(0, 50, false), segment(50, 50, false), segment(100, 21, true)]);
         for time in [65_usize, 100, 401, 1000, 1601, 20_000] {
             let least = time.isqrt().max(SHORTEST);
             for window in [None, Some(1), Some(30), Some(333), Some(time)] {
-                let chunks = cut(time, window);
+                let segments = cut(time, window);
                 let mut next = 0;
-                for chunk in &chunks {
-                    assert_eq!(chunk.begin, next);
+                for segment in &segments {
+                    assert_eq!(segment.begin, next);
                     let in_window = window.map_or(time, |window| window.min(time - next / window * window));
-                    assert!(chunk.steps >= least.min(in_window) && chunk.steps < 2 * least);
-                    assert_eq!(chunk.detached, next > 0 && window.is_some_and(|window| next % window == 0));
-                    next += chunk.steps;
+                    assert!(segment.steps >= least.min(in_window) && segment.steps < 2 * least);
+                    assert_eq!(segment.detached, next > 0 && window.is_some_and(|window| next % window == 0));
+                    next += segment.steps;
                 }
                 assert_eq!(next, time);
             }
