@@ -14,7 +14,7 @@ alias Term = Accum;
 
 struct Params {
     // Elements / 4, rounded up.
-    n: u32,
+    vectors: u32,
     max_norm: f32,
 }
 var<immediate> params: Params;
@@ -71,7 +71,7 @@ fn apply(
     let i = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
     // Before any branch, as in shared/update.wgsl.
     let scale = factor[0];
-    if i >= params.n {
+    if i >= params.vectors {
         return;
     }
 #ifdef IN_PLACE_0

@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn each_kernel_is_launched_here_wherever_it_was_compiled() {
         let Some(device) = device_or_skip() else { return };
-        let kernel = Kernel { file: "bias_add", entry: "forward" };
+        let kernel = Kernel::new("bias_add", "forward");
         let variants: Vec<_> = [StorageType::F32, device.float_storage()]
             .into_iter()
             .flat_map(|storage| {

@@ -63,8 +63,10 @@ impl Device {
         let checked = shader::module(kernel, variant)?;
         let reflection = checked.reflect(kernel)?;
         let label = kernel.to_string();
-        let (raw, layout) = self
-            .scoped(&label, 0, |device| build(device, kernel, &label, variant.family, &checked.source, &reflection))?;
+        let is_own = shader::is_of_crate(kernel, variant);
+        let (raw, layout) = self.scoped(&label, 0, |device| {
+            build(device, kernel, &label, (variant.family, is_own), &checked.source, &reflection)
+        })?;
         self.check()?;
         Ok(Pipeline { raw, layout, reflection })
     }
@@ -87,11 +89,11 @@ fn build(
     device: &wgpu::Device,
     kernel: Kernel,
     label: &str,
-    family: Family,
+    (family, is_own): (Family, bool),
     source: &str,
     reflection: &Reflection,
 ) -> (wgpu::ComputePipeline, wgpu::BindGroupLayout) {
-    let module = create_module(device, label, source);
+    let module = create_module(device, label, source, is_own);
     let entries: Vec<_> = reflection
         .bindings
         .iter()
@@ -127,14 +129,17 @@ fn build(
     (raw, layout)
 }
 
-/// Compiles our own WGSL without the counter that wgpu adds to every loop, which costs up to a quarter of the time.
+/// Compiles WGSL: our own without the counter that wgpu adds to every loop, which costs up to a quarter of the time.
 #[allow(unsafe_code)]
-fn create_module(device: &wgpu::Device, label: &str, source: &str) -> wgpu::ShaderModule {
+fn create_module(device: &wgpu::Device, label: &str, source: &str, is_own: bool) -> wgpu::ShaderModule {
     let descriptor =
         wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(source.into()) };
+    if !is_own {
+        return device.create_shader_module(descriptor);
+    }
     let checks = wgpu::ShaderRuntimeChecks { force_loop_bounding: false, ..wgpu::ShaderRuntimeChecks::checked() };
-    // SAFETY: the only check switched off is the one for endless loops. The source is a file of this crate, never a
-    // user's, and each of its loops is bounded by parameters that the op derives from shapes; `Dispatch::loops` holds
+    // SAFETY: the only check switched off is the one for endless loops. The source is made of files of this crate, none of
+    // a user's, and each of its loops is bounded by parameters that the op derives from shapes; `Dispatch::loops` holds
     // the bound to 65,535. Bounds checks on buffers stay on.
     unsafe { device.create_shader_module_trusted(descriptor, checks) }
 }

@@ -86,7 +86,7 @@ fn a_buffer_beyond_the_limits_is_an_error() {
 #[test]
 fn pipelines_are_made_once_and_refused_where_unsupported() {
     let Some(device) = device_or_skip() else { return };
-    let copy = Kernel { file: "copy", entry: "forward" };
+    let copy = Kernel::new("copy", "forward");
     let variant = Variant {
         storage: StorageType::F32,
         access: Access::Read,
@@ -100,7 +100,7 @@ fn pipelines_are_made_once_and_refused_where_unsupported() {
     assert_eq!(first.reflection.bindings.len(), 2);
     let odd = Variant { family: Family::Subgroup { size: 5 }, ..variant.clone() };
     assert!(matches!(device.pipeline(copy, &odd), Err(DeviceError::Unsupported { .. })));
-    let missing = device.pipeline(Kernel { file: "copy", entry: "nothing" }, &variant);
+    let missing = device.pipeline(Kernel::new("copy", "nothing"), &variant);
     assert!(matches!(missing, Err(DeviceError::Shader(_))));
 }
 

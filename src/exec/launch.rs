@@ -72,12 +72,8 @@ impl Launch {
         let pipeline = device.pipeline(kernel, &variant)?;
         let mismatch = |reason: String| DeviceError::Validation { label: kernel.to_string(), reason };
         let reflection = &pipeline.reflection;
-        if reflection.params_bytes as usize != dispatch.params.len() {
-            return Err(mismatch(format!(
-                "the kernel takes {} bytes of parameters, the op gives {}",
-                reflection.params_bytes,
-                dispatch.params.len()
-            )));
+        if let Some(reason) = reflection.other_params(dispatch.params.fields()) {
+            return Err(mismatch(reason));
         }
         let entries = reflection
             .bindings
@@ -92,7 +88,7 @@ impl Launch {
             })
             .collect::<Result<Vec<_>, DeviceError>>()?;
         let bindings = device.create_bind_group(&pipeline, &kernel.to_string(), &entries)?;
-        Ok(Launch { kernel, variant, pipeline, bindings, params: dispatch.params, grid: dispatch.grid })
+        Ok(Launch { kernel, variant, pipeline, bindings, params: dispatch.params.into_bytes(), grid: dispatch.grid })
     }
 
     /// What it launches.

@@ -62,9 +62,7 @@ const TABLE: [Rule; 3] = [
     },
     Rule {
         stage: FusionStage::Complete,
-        rewrite: |first, next| {
-            (first.takes_epilogue() && next.elementwise().is_some()).then_some(Rewrite::Epilogue)
-        },
+        rewrite: |first, next| (first.takes_epilogue() && next.elementwise().is_some()).then_some(Rewrite::Epilogue),
     },
 ];
 

@@ -1,7 +1,7 @@
 //! One kernel launch, as an op describes it: no addresses, no device.
 
-use crate::ops::Elementwise;
-use crate::shader::{Access, EpilogueOp, Family, Kernel, Operand, StorageType, Variant};
+use crate::ops::{Elementwise, KernelParams};
+use crate::shader::{Access, EpilogueFunction, Family, Kernel, Operand, StorageType, Variant, WgslFile};
 use crate::tensor::DType;
 
 /// The most loop iterations one invocation may make in total: beyond it Mesa's lavapipe computes wrong results
@@ -32,11 +32,11 @@ pub struct Dispatch {
     /// Constants of the prelude (`const TILE_M = 32u;`).
     pub consts: Vec<(&'static str, u32)>,
     /// Elementwise functions that the kernel computes on the way to its output.
-    pub epilogue: Vec<EpilogueOp>,
+    pub epilogue: Vec<EpilogueFunction>,
     /// What binding 0, 1, 2… is bound to.
     pub bindings: Vec<Slot>,
-    /// The bytes of the kernel's parameter struct.
-    pub params: Vec<u8>,
+    /// The kernel's parameters.
+    pub params: KernelParams,
     /// Workgroups.
     pub grid: [u32; 3],
     /// Most loop iterations of one invocation; 0 where there is no loop.
@@ -46,25 +46,25 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// A launch of `entry` in `shaders/<file>.wgsl` with these bindings.
-    pub fn new(file: &'static str, entry: &'static str, bindings: impl Into<Vec<Slot>>) -> Self {
+    /// A launch of the entry point of a file with these bindings. A name alone is that of a file of this crate.
+    pub fn new(file: impl Into<WgslFile>, entry: &'static str, bindings: impl Into<Vec<Slot>>) -> Self {
         Dispatch {
-            kernel: Kernel { file, entry },
+            kernel: Kernel { file: file.into(), entry },
             family: Family::Workgroup,
             consts: Vec::new(),
             epilogue: Vec::new(),
             bindings: bindings.into(),
-            params: Vec::new(),
+            params: KernelParams::default(),
             grid: [1, 1, 1],
             iterations: 0,
             flops: 0,
         }
     }
 
-    /// Sets the kernel's parameters.
+    /// Sets the kernel's parameters: [`KernelParams`], or a reference to a struct that [`params!`](crate::params!) declares.
     #[must_use]
-    pub fn params<P: bytemuck::NoUninit>(mut self, params: &P) -> Self {
-        self.params = bytemuck::bytes_of(params).to_vec();
+    pub fn params(mut self, params: impl Into<KernelParams>) -> Self {
+        self.params = params.into();
         self
     }
 
@@ -122,12 +122,12 @@ impl Dispatch {
             if dtype == DType::U32 { Operand::Bits(bound) } else { Operand::Tensor(bound) }
         };
         let operands = operands.into_iter().map(bind).collect();
-        self.epilogue.push(EpilogueOp {
-            function: function.function,
-            operands,
-            settings: function.settings.len() as u32,
-        });
-        self.params.extend_from_slice(bytemuck::cast_slice(&function.settings));
+        let before = self.epilogue.iter().map(|op| op.settings).sum::<u32>();
+        for (number, &setting) in (before..).zip(&function.settings) {
+            self.params.push(format!("setting_{number}"), setting);
+        }
+        let settings = function.settings.len() as u32;
+        self.epilogue.push(EpilogueFunction { function: function.function, operands, settings });
     }
 
     /// Whether it writes output 0 of the op, or reads it.

@@ -2,11 +2,30 @@
 //!
 //! An op is a trait object; no stage of the engine matches on which op it is. Ops lie in folders by family. Adding one touches
 //! three files: `ops/<family>/foo.rs`, `shaders/<family>/foo.wgsl` and one line in the list of `ops/<family>/mod.rs`.
+//!
+//! # Ops from outside this crate
+//!
+//! An op that is written elsewhere is as good as one of these: it is planned, recomputed, run in place, fused and trained like
+//! them. [`Scope::apply`](crate::nn::Scope::apply) puts it into a model,
+//! [`Tensor::with_ops`](crate::nn::Tensor::with_ops) without a layer of its own. `examples/custom_op` has two, with their tests.
+//!
+//! - A function of single elements implements [`Activation`]: its value and its gradient in Rust, and two functions in WGSL, in a
+//!   [`WgslFile`](crate::shader::WgslFile) of its own.
+//! - Any other implements [`Op`]: [`outputs`](Op::outputs) with the `expect_…` functions, [`backward`](Op::backward), which adds nodes
+//!   through a [`Builder`], the CPU twin with [`twin!`](crate::twin!) over [`Call`] and [`Real`], and
+//!   [`dispatches`](Op::dispatches), which returns a [`Dispatch`] for each launch, with its [`Slot`]s and the parameters that
+//!   [`params!`](crate::params!) declares. The header of a file in `shaders/shared/` says what it offers to those who import it.
+//! - [`check_launches`] compiles its kernels in every variant without a device and compares them with what the op launches; every
+//!   launch on a device is compared again. [`run_op`](crate::exec::run_op) runs it alone, to compare it with the twin.
+
+#[macro_use]
+mod params;
 
 mod call;
 mod case;
 mod check;
 mod dispatch;
+mod launches;
 mod real;
 mod sums;
 
@@ -22,7 +41,9 @@ pub use check::{expect_count, expect_dtype, expect_finite, expect_rank, expect_s
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use elementwise::activation::Activation;
 pub use elementwise::function::Elementwise;
+pub use launches::{LaunchError, check_launches};
 pub use norm::normalization::Affine;
+pub use params::{KernelParams, Number};
 pub use real::Real;
 pub use recurrent::cell::{Cell, Recurrent};
 
@@ -91,8 +112,8 @@ pub enum SavedActivations {
     /// As forward has it.
     #[default]
     Full,
-    /// In fewer bytes, for some more work: signs packed into bits, indices packed into a few bits each, gates computed
-    /// again.
+    /// In fewer bytes, for some more work: signs packed into bits, indices packed into a few bits each, gates
+    /// recomputed.
     Compressed,
 }
 

@@ -1,15 +1,15 @@
-//! Epilogues of elementwise functions: what each is written once for, in the file of its op, is put together here to one
-//! function of a place, which a kernel calls just before it writes its output (see `shaders/shared/fused.wgsl`).
+//! Epilogues of elementwise functions. Each function is written once, in the file of its op; here those of a variant are put together
+//! to one function of a place, `fused`, which the kernel calls just before it writes its output (see `shaders/shared/fused.wgsl`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{Kernel, Variant, source};
+use super::{Kernel, Variant, WgslFile};
 
 /// One function of an epilogue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EpilogueOp {
-    /// The function `<file>_<entry>` of `shaders/<file>.wgsl`, of vectors of four elements and then of numbers.
+pub struct EpilogueFunction {
+    /// The function `<file>_<entry>` of a file, of vectors of four elements and then of numbers.
     pub function: Kernel,
     /// The vectors.
     pub operands: Vec<Operand>,
@@ -31,14 +31,12 @@ pub enum Operand {
 }
 
 /// The files that the functions are in.
-pub(super) fn files(epilogue: &[EpilogueOp]) -> Vec<String> {
-    let files: BTreeSet<_> = epilogue.iter().map(|op| op.function.file).collect();
-    let shared = (!epilogue.is_empty()).then(|| "shared/fused.wgsl".to_owned());
-    shared.into_iter().chain(files.into_iter().map(source::path)).collect()
+pub(super) fn files(epilogue: &[EpilogueFunction]) -> BTreeSet<WgslFile> {
+    epilogue.iter().map(|op| op.function.file).collect()
 }
 
 /// The numbers that the functions take altogether.
-pub(super) fn settings(epilogue: &[EpilogueOp]) -> u32 {
+pub(super) fn settings(epilogue: &[EpilogueFunction]) -> u32 {
     epilogue.iter().map(|op| op.settings).sum()
 }
 

@@ -11,18 +11,25 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use fused::{EpilogueOp, Operand};
-pub use reflect::{Binding, Checked, Reflection, module, reflect};
-pub use source::source;
+pub use fused::{EpilogueFunction, Operand};
+pub use reflect::{Binding, Checked, Field, Reflection, Scalar, module, reflect};
+pub use source::{WgslFile, source};
 pub use tiles::{ProductKind, ProductSize, Tile, Tiles};
 
-/// An entry point: `conv2d.grad_weight` is `grad_weight` in `shaders/conv2d.wgsl`.
+/// An entry point: `conv2d.grad_weight` is `grad_weight` in `shaders/conv/conv2d.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kernel {
-    /// File name without `.wgsl`.
-    pub file: &'static str,
+    /// The file.
+    pub file: WgslFile,
     /// Entry point.
     pub entry: &'static str,
+}
+
+impl Kernel {
+    /// An entry point of a file. A name alone is that of a file of this crate.
+    pub fn new(file: impl Into<WgslFile>, entry: &'static str) -> Self {
+        Kernel { file: file.into(), entry }
+    }
 }
 
 impl fmt::Display for Kernel {
@@ -119,5 +126,11 @@ pub struct Variant {
     /// Constants of the prelude.
     pub consts: Vec<(&'static str, u32)>,
     /// Elementwise functions that it computes on the way to its output.
-    pub epilogue: Vec<EpilogueOp>,
+    pub epilogue: Vec<EpilogueFunction>,
+}
+
+/// Whether all that a kernel is made of is written in this crate, nothing by its user.
+pub(crate) fn is_of_crate(kernel: Kernel, variant: &Variant) -> bool {
+    let functions = variant.epilogue.iter().map(|op| op.function.file);
+    std::iter::once(kernel.file).chain(functions).all(WgslFile::is_of_crate)
 }

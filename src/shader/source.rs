@@ -1,8 +1,8 @@
 //! From a kernel and a variant to WGSL: the prelude, then the preprocessed file.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use super::preprocess::{Names, preprocess};
+use super::preprocess::{Names, is_identifier, preprocess};
 use super::{Access, Family, Kernel, StorageType, Variant};
 use super::{fused, wide};
 use crate::error::ShaderError;
@@ -14,24 +14,111 @@ fn load(path: &str) -> Option<&'static str> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
 }
 
-/// The path of an op's file, which lies in the folder of its family: names of files are unique (`build.rs`).
-pub(super) fn path(file: &str) -> String {
+/// A file of WGSL: one of this crate, by its name, or one that an op of somebody else brings.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WgslFile {
+    name: &'static str,
+    /// `None` where it is a file of this crate.
+    text: Option<&'static str>,
+}
+
+impl WgslFile {
+    /// A file that an op from outside this crate brings, say with `include_str!`. Its text may use what those in `shaders/` use:
+    /// the types `Storage`, `Accum` and so on, the directives of the preprocessor, and imports of `shared/*.wgsl`.
+    ///
+    /// The name is a word of letters, digits and `_` that no file of this crate has. A file of elementwise functions becomes a part of
+    /// the kernels that they are fused into: the names of all that it declares begin with the file's.
+    pub const fn new(name: &'static str, text: &'static str) -> Self {
+        WgslFile { name, text: Some(text) }
+    }
+
+    /// The file `shaders/<family>/<name>.wgsl` of this crate.
+    pub const fn of_crate(name: &'static str) -> Self {
+        WgslFile { name, text: None }
+    }
+
+    /// The name, without `.wgsl`.
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    pub(super) fn is_of_crate(self) -> bool {
+        self.text.is_none()
+    }
+
+    /// Where the text is found. A file of this crate lies in the folder of its family: names of files are unique (`build.rs`).
+    fn path(self) -> String {
+        let in_crate = if self.is_of_crate() { path_in_crate(self.name) } else { None };
+        in_crate.map_or_else(|| format!("{}.wgsl", self.name), str::to_owned)
+    }
+
+    /// Whether another file has the name of this one.
+    pub(crate) fn clashes(self, other: WgslFile) -> bool {
+        self.name == other.name && self != other
+    }
+
+    /// Why the file cannot be used together with these.
+    fn refused(self, others: &[WgslFile]) -> Option<String> {
+        if self.is_of_crate() {
+            return None;
+        }
+        let name = self.name;
+        if !is_identifier(name) {
+            Some(format!("the file name `{name}` must be a word of letters, digits and `_`"))
+        } else if path_in_crate(name).is_some() {
+            Some(format!("a file of tightfit is named `{name}` too: give this one another name"))
+        } else if others.iter().any(|&other| self.clashes(other)) {
+            Some(format!("two files of different text are named `{name}`: give one of them another name"))
+        } else {
+            None
+        }
+    }
+}
+
+impl From<&'static str> for WgslFile {
+    fn from(name: &'static str) -> Self {
+        WgslFile::of_crate(name)
+    }
+}
+
+impl fmt::Debug for WgslFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+impl fmt::Display for WgslFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+fn path_in_crate(name: &str) -> Option<&'static str> {
     let is_it = |path: &str| {
         let mut parts = path.strip_suffix(".wgsl").unwrap_or(path).rsplit('/');
-        parts.next() == Some(file) && parts.next() != Some("shared")
+        parts.next() == Some(name) && parts.next() != Some("shared")
     };
-    FILES.iter().find(|(path, _)| is_it(path)).map_or_else(|| format!("{file}.wgsl"), |(path, _)| (*path).to_owned())
+    FILES.iter().find(|(path, _)| is_it(path)).map(|(path, _)| *path)
 }
 
 /// The complete WGSL of one variant of a kernel's file.
 ///
 /// # Errors
-/// Where the file is missing or a directive in it is malformed.
+/// Where the file is missing, its name cannot be taken, or a directive in it is malformed.
 pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> {
-    let file = path(kernel.file);
-    let functions = fused::files(&variant.epilogue);
-    let paths: Vec<_> = functions.iter().chain([&file]).map(String::as_str).collect();
-    let body = preprocess(&paths, &names(kernel, variant), &load)? + &fused::text(variant);
+    let mut files: Vec<_> = fused::files(&variant.epilogue).into_iter().collect();
+    if !files.contains(&kernel.file) {
+        files.push(kernel.file);
+    }
+    if let Some(reason) = files.iter().find_map(|file| file.refused(&files)) {
+        return Err(ShaderError::Invalid { kernel: kernel.to_string(), reason });
+    }
+    let shared = (!variant.epilogue.is_empty()).then(|| "shared/fused.wgsl".to_owned());
+    let paths: Vec<_> = shared.into_iter().chain(files.iter().map(|file| file.path())).collect();
+    let brought = |path: &str| files.iter().find(|file| file.path() == path).and_then(|file| file.text);
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let text = |path: &str| brought(path).or_else(|| load(path));
+    let body = preprocess(&paths, &names(kernel, variant), &text)? + &fused::text(variant);
     let body = match variant.access {
         Access::Read => body,
         Access::ReadWrite => make_read_write(&body),
@@ -114,8 +201,9 @@ fn make_read_write(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shader::EpilogueFunction;
 
-    const BIAS_ADD: Kernel = Kernel { file: "bias_add", entry: "forward" };
+    const BIAS_ADD: Kernel = Kernel { file: WgslFile::of_crate("bias_add"), entry: "forward" };
 
     fn variant() -> Variant {
         Variant {
@@ -164,7 +252,34 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_an_error() {
-        let missing = source(Kernel { file: "nothing", entry: "forward" }, &variant());
+        let missing = source(Kernel::new("nothing", "forward"), &variant());
         assert_eq!(missing, Err(ShaderError::Missing { path: "nothing.wgsl".to_owned() }));
+    }
+
+    #[test]
+    fn an_op_may_bring_its_own_file() {
+        let own = Kernel::new(WgslFile::new("own", "#import \"shared/index.wgsl\"\nfn own_twice() {}\n"), "forward");
+        let text = source(own, &variant()).expect("well formed");
+        assert!(text.contains("fn linear_invocation(") && text.ends_with("fn own_twice() {}\n"), "{text}");
+        let wrong = source(Kernel::new(WgslFile::new("own", "a\n#else\n"), "forward"), &variant());
+        assert!(wrong.is_err_and(|error| error.to_string().starts_with("own.wgsl:2: ")));
+    }
+
+    #[test]
+    fn names_of_own_files_are_not_taken_twice() {
+        let function = |file| EpilogueFunction { function: Kernel::new(file, "f"), operands: Vec::new(), settings: 0 };
+        let reason = |kernel: WgslFile, epilogue: &[WgslFile]| {
+            let epilogue = epilogue.iter().copied().map(function).collect();
+            source(Kernel::new(kernel, "forward"), &Variant { epilogue, ..variant() })
+                .map_err(|error| error.to_string())
+        };
+        let [own, other] = ["fn a() {}", "fn b() {}"].map(|text| WgslFile::new("own", text));
+        let bias_add = WgslFile::of_crate("bias_add");
+        assert!(reason(own, &[]).is_ok());
+        assert_eq!(reason(own, &[own]).expect("fits").matches("fn a()").count(), 1);
+        assert!(reason(bias_add, &[own, other]).is_err_and(|e| e.contains("different text")));
+        assert!(reason(WgslFile::new("relu", ""), &[]).is_err_and(|e| e.contains("named `relu` too")));
+        assert!(reason(WgslFile::new("two words", ""), &[]).is_err_and(|e| e.contains("must be a word")));
+        assert!(reason(bias_add, &[WgslFile::new("", "")]).is_err_and(|e| e.contains("must be a word")));
     }
 }

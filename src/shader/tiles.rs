@@ -64,7 +64,8 @@ pub enum ProductKind {
     /// The sum goes over an image: a convolution's gradient of weight.
     GradWeight,
     /// A batch in panels: Winograd convolutions.
-    Points,
+    #[serde(alias = "points")]
+    Winograd,
 }
 
 /// How many tiles a product has, and of which shape.
@@ -92,7 +93,7 @@ const MANY_TILES: usize = 4 * FEW_TILES;
 impl ProductKind {
     /// All of them.
     pub const ALL: [ProductKind; 4] =
-        [ProductKind::Matrices, ProductKind::Image, ProductKind::GradWeight, ProductKind::Points];
+        [ProductKind::Matrices, ProductKind::Image, ProductKind::GradWeight, ProductKind::Winograd];
 
     /// Whether tiles of other than the usual number of columns are possible: panels are as wide as tiles, and workspaces hold
     /// whole ones.
@@ -100,7 +101,7 @@ impl ProductKind {
         let is_same_width = |other: &Tile| other.columns == tile.columns;
         let tiles = family.tiles();
         let width = tiles.iter().find(|tile| **tile == Tile::USUAL).or(tiles.first());
-        tiles.contains(&tile) && (self != ProductKind::Points || width.is_some_and(is_same_width))
+        tiles.contains(&tile) && (self != ProductKind::Winograd || width.is_some_and(is_same_width))
     }
 }
 
@@ -128,9 +129,9 @@ impl ProductSize {
     /// The tile of the workgroup family where nothing was measured.
     fn usual(self, kind: ProductKind) -> Tile {
         match (self, kind) {
-            (ProductSize::Few | ProductSize::Medium, _) | (ProductSize::Low, ProductKind::Points) => Tile::USUAL,
+            (ProductSize::Few | ProductSize::Medium, _) | (ProductSize::Low, ProductKind::Winograd) => Tile::USUAL,
             (ProductSize::Low, _) => Tile::new(64, 128),
-            (ProductSize::Narrow, _) | (ProductSize::Large, ProductKind::Points) => Tile::new(128, 64),
+            (ProductSize::Narrow, _) | (ProductSize::Large, ProductKind::Winograd) => Tile::new(128, 64),
             (ProductSize::Large, _) => Tile::new(128, 128),
         }
     }
@@ -233,13 +234,13 @@ mod tests {
         let mut tiles = Tiles::NONE;
         tiles.set(ProductKind::Image, ProductSize::Large, Some(Tile::new(32, 32)));
         tiles.set(ProductKind::Image, ProductSize::Few, Some(Tile::new(7, 9)));
-        tiles.set(ProductKind::Points, ProductSize::Few, Some(Tile::new(128, 128)));
+        tiles.set(ProductKind::Winograd, ProductSize::Few, Some(Tile::new(128, 128)));
         assert_eq!(tiles.of_workgroup(ProductKind::Image, ProductSize::Large), Tile::new(32, 32));
         assert_eq!(tiles.of_workgroup(ProductKind::Matrices, ProductSize::Large), Tile::new(128, 128));
         assert_eq!(tiles.of_workgroup(ProductKind::Image, ProductSize::Few), Tile::USUAL);
-        assert_eq!(tiles.of_workgroup(ProductKind::Points, ProductSize::Few), Tile::USUAL, "panels keep their width");
+        assert_eq!(tiles.of_workgroup(ProductKind::Winograd, ProductSize::Few), Tile::USUAL, "panels keep their width");
         for family in [Family::Workgroup, Family::Subgroup { size: 4 }, Family::Subgroup { size: 8 }] {
-            assert!(family.tiles().iter().filter(|tile| ProductKind::Points.fits(**tile, family)).count() > 1);
+            assert!(family.tiles().iter().filter(|tile| ProductKind::Winograd.fits(**tile, family)).count() > 1);
         }
     }
 
@@ -252,7 +253,10 @@ mod tests {
         assert_eq!(text, r#"{"grad_weight":{"low":[64,128]}}"#);
         assert_eq!(serde_json::from_str::<Tiles>(&text).expect("reads"), tiles);
         assert_eq!(tiles.iter().count(), 1);
-        for bad in [r#"{"grad_weight":{"lower":[64,128]}}"#, r#"{"weights":{}}"#, r#"{"points":{"few":[-1,2]}}"#] {
+        let older: Tiles =
+            serde_json::from_str(r#"{"points":{"few":[64,64]}}"#).expect("reads what was written before");
+        assert_eq!(older.get(ProductKind::Winograd, ProductSize::Few), Some(Tile::new(64, 64)));
+        for bad in [r#"{"grad_weight":{"lower":[64,128]}}"#, r#"{"weights":{}}"#, r#"{"winograd":{"few":[-1,2]}}"#] {
             assert!(serde_json::from_str::<Tiles>(bad).is_err(), "{bad}");
         }
     }

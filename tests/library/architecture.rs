@@ -23,7 +23,7 @@ const MODULES: [(&str, &[&str]); 14] = [
 ];
 
 /// Macros of the crate's root, which belong to no module.
-const ROOT_MACROS: [&str; 1] = ["twin"];
+const ROOT_MACROS: [&str; 2] = ["params", "twin"];
 
 const MAX_LINES: usize = 500;
 
@@ -188,7 +188,9 @@ fn examples_use_the_public_api_and_stay_short() {
     let mut breaches = Vec::new();
     for path in files("examples", "rs") {
         let text = fs::read_to_string(root().join(&path)).expect("readable file");
-        if text.lines().count() >= 80 {
+        // Others are modules of these.
+        let is_program = text.contains("fn main()");
+        if is_program && text.lines().count() >= 80 {
             breaches.push(format!("{}: {} lines, must be under 80", path.display(), text.lines().count()));
         }
     }

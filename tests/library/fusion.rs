@@ -1,4 +1,4 @@
-//! Elementwise nodes that are joined with what they follow: the bits of the same nodes apart, in no more memory.
+//! Operator fusion: the bits of the same nodes apart, in no more memory.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -16,7 +16,9 @@ use tightfit::ops::elementwise::relu::Relu;
 use tightfit::ops::elementwise::scale::Scale;
 use tightfit::ops::elementwise::silu::Silu;
 use tightfit::ops::elementwise::tanh::Tanh;
+use tightfit::ops::matmul::matmul::MatMul;
 use tightfit::ops::norm::batch_norm::BatchNorm as BatchNormOp;
+use tightfit::ops::pool::max_pool2d::MaxPool2d;
 use tightfit::ops::{Affine, Op, SavedActivations};
 use tightfit::plan::{Limits, Source as _};
 use tightfit::tensor::TensorDesc;
@@ -196,4 +198,48 @@ fn joined_nodes_take_less_time_and_the_smallest_budget_stays() {
             assert_eq!(joined.minimum_budget_bytes, apart.minimum_budget_bytes);
         }
     }
+}
+
+#[test]
+fn each_stage_applies_its_own_rules_and_keeps_what_it_is_told_to() {
+    let product = MatMul { trans_b: true, ..MatMul::default() };
+    let build = |pooled: bool| {
+        let mut graph = Graph::new();
+        let x = graph.input("x", TensorDesc::f32([2, 3, 4, 4]));
+        let last = if pooled {
+            let relu = graph.apply(Relu, &[x]).unwrap();
+            let pool = MaxPool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
+            graph.apply_all(pool, &[relu]).unwrap()[0]
+        } else {
+            let a = graph.input("a", TensorDesc::f32([5, 3]));
+            let b = graph.parameter("b", TensorDesc::f32([7, 3]));
+            let between = graph.apply(product, &[a, b]).unwrap();
+            let relu = graph.apply(Relu, &[between]).unwrap();
+            graph.apply(Tanh, &[relu]).unwrap()
+        };
+        (graph, last)
+    };
+    let names = |graph: &Graph| graph.nodes().iter().map(|node| node.op.name()).collect::<Vec<_>>();
+    let (mut graph, last) = build(false);
+    let now = graph.fuse(FusionStage::Forward, &[last]);
+    assert_eq!(names(&graph), ["matmul", "tanh"], "ReLU is built in, and no op without a gradient is made");
+    assert_eq!(graph.value(now[last.index()]).producer.map(|id| graph.node(id).op.name()), Some("tanh"));
+    let (mut graph, last) = build(false);
+    let now = graph.fuse(FusionStage::Complete, &[]);
+    assert_eq!(names(&graph), ["matmul"]);
+    assert!(format!("{:?}", graph.nodes()[0].op).starts_with("Fused"));
+    assert_eq!(now[last.index()], graph.nodes()[0].outputs[0]);
+    for stage in [FusionStage::Forward, FusionStage::Complete] {
+        let (mut graph, _) = build(false);
+        let kept: Vec<_> = graph.nodes().iter().map(|node| node.outputs[0]).collect();
+        graph.fuse(stage, &kept);
+        assert_eq!(names(&graph), ["matmul", "relu", "tanh"], "{stage:?}");
+    }
+    let (mut graph, _) = build(true);
+    graph.fuse(FusionStage::Complete, &[]);
+    assert_eq!(names(&graph), ["relu", "max_pool2d"], "backward would be wrong by now");
+    graph.fuse(FusionStage::Forward, &[graph.nodes()[0].outputs[0]]);
+    assert_eq!(names(&graph), ["relu", "max_pool2d"], "what is kept does not move");
+    graph.fuse(FusionStage::Forward, &[]);
+    assert_eq!(names(&graph), ["max_pool2d", "relu"]);
 }

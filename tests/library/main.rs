@@ -9,6 +9,7 @@ mod architecture;
 mod attention;
 mod batch_norm;
 mod compression;
+mod custom_op;
 mod data;
 mod download;
 mod fused;

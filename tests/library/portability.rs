@@ -11,9 +11,11 @@ use naga::valid::Capabilities;
 use naga::{Module, ShaderStage};
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node};
-use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, Op, SavedActivations, Slot};
+use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, SavedActivations};
 use tightfit::shader::{self, Access, Checked, Family, Kernel, Reflection, StorageType, Target, Tiles, Variant};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
+
+use crate::custom_op::swish;
 
 /// What naga cannot write, with the reason. Nothing else is left out.
 struct Limitation {
@@ -44,12 +46,6 @@ const LIMITATIONS: &[Limitation] = &[
         reason: "naga 30's HLSL writer has no cooperative matrices, nor has a DX12 adapter",
     },
 ];
-
-/// WebGPU's default limits, which every device meets.
-const MAX_INVOCATIONS: u32 = 256;
-const MAX_WORKGROUP_BYTES: u32 = 16 << 10;
-const MAX_PARAMS_BYTES: u32 = 128;
-const MAX_GRID: u32 = 65_535;
 
 /// Each family, and every tile of products without subgroups: with them the tests have those of large products.
 fn targets() -> Vec<Target> {
@@ -160,7 +156,7 @@ fn check_dispatch(node: &Node, dispatch: &Dispatch, case: &str, compiled: &mut C
             for storage in [StorageType::F32, StorageType::F32Words, StorageType::F16] {
                 let variant = dispatch.variant(storage, access, in_place);
                 let Some(reflection) = compiled.reflection(dispatch.kernel, &variant) else { continue };
-                if let Err(reason) = agrees(node.op.as_ref(), dispatch, &variant, reflection) {
+                if let Err(reason) = dispatch.check(node.op.as_ref(), &variant, reflection) {
                     let kernel = dispatch.kernel;
                     compiled
                         .failures
@@ -171,51 +167,13 @@ fn check_dispatch(node: &Node, dispatch: &Dispatch, case: &str, compiled: &mut C
     }
 }
 
-/// The launch fits what the module declares.
-fn agrees(op: &dyn Op, dispatch: &Dispatch, variant: &Variant, reflection: &Reflection) -> Result<(), String> {
-    let check = |good: bool, reason: String| if good { Ok(()) } else { Err(reason) };
-    let params_bytes = dispatch.params.len() as u32;
-    check(
-        params_bytes == reflection.params_bytes && params_bytes <= MAX_PARAMS_BYTES && params_bytes.is_multiple_of(4),
-        format!("the op gives {params_bytes} bytes of parameters, the kernel takes {}", reflection.params_bytes),
-    )?;
-    let unbound = variant.in_place.map(Slot::Input);
-    let bound: Vec<u32> =
-        (0u32..).zip(&dispatch.bindings).filter(|(_, slot)| Some(**slot) != unbound).map(|(i, _)| i).collect();
-    let used: Vec<u32> = reflection.bindings.iter().map(|binding| binding.index).collect();
-    check(bound == used, format!("the op binds {bound:?}, the kernel uses {used:?}"))?;
-    let distinct: BTreeSet<String> = dispatch.bindings.iter().map(|slot| format!("{slot:?}")).collect();
-    check(distinct.len() == dispatch.bindings.len(), format!("a slot is bound twice: {:?}", dispatch.bindings))?;
-    for binding in &reflection.bindings {
-        let slot = dispatch.bindings[binding.index as usize];
-        let readable = matches!(slot, Slot::Input(i) if !op.mutates().contains(&i));
-        check(
-            variant.access == Access::ReadWrite || !readable || !binding.writable,
-            format!("binding {} ({slot:?}) is read_write, but the op does not change it", binding.index),
-        )?;
-        check(
-            variant.access == Access::Read || binding.writable,
-            format!("binding {} ({slot:?}) stays read-only in the read_write variant", binding.index),
-        )?;
-    }
-    let invocations = reflection.workgroup_size.iter().product::<u32>();
-    check(invocations <= MAX_INVOCATIONS, format!("{invocations} invocations in a workgroup"))?;
-    check(
-        reflection.workgroup_bytes <= MAX_WORKGROUP_BYTES,
-        format!("{} bytes of workgroup memory", reflection.workgroup_bytes),
-    )?;
-    check(
-        dispatch.grid.iter().all(|&extent| (1..=MAX_GRID).contains(&extent)),
-        format!("a grid of {:?} workgroups", dispatch.grid),
-    )
-}
-
 /// Every (kernel, variant) of every op, checked against the launches that use it. Both tests read it.
 static COMPILED: LazyLock<Compiled> = LazyLock::new(compile_all);
 
 fn compile_all() -> Compiled {
     let mut compiled = Compiled::default();
-    for entry in ops::all() {
+    // The last ops are from outside the crate.
+    for entry in ops::all().into_iter().chain(swish::ENTRIES) {
         for case in (entry.cases)() {
             for (graph, at) in nodes(&case) {
                 let node = &graph.nodes()[at];

@@ -11,6 +11,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[path = "../../examples/custom_op/swish.rs"]
+mod swish;
+
 mod finite_differences;
 mod golden;
 mod gpu;
@@ -92,6 +95,12 @@ fn main() -> ExitCode {
         if !updates::checks(name) {
             trials.push(Trial::test(format!("golden::{name}"), move || golden::check(entry)));
         }
+        trials.push(Trial::test(format!("finite_differences::{name}"), move || finite_differences::check(entry)));
+        trials.push(Trial::test(format!("gpu::{name}"), move || gpu::check(entry)));
+    }
+    // Ops from outside the crate, without PyTorch's values.
+    for entry in swish::ENTRIES {
+        let name = entry.name;
         trials.push(Trial::test(format!("finite_differences::{name}"), move || finite_differences::check(entry)));
         trials.push(Trial::test(format!("gpu::{name}"), move || gpu::check(entry)));
     }

@@ -4,14 +4,17 @@ use std::fmt::Debug;
 
 use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Elementwise, Fill, Op, Probabilities, Real, expect_count, expect_dtype};
 use crate::error::OpError;
+use crate::shader::WgslFile;
 use crate::ops::elementwise::mask::{GradInputMask, Mask};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
-/// A function of one element. Every activation is an [`Op`] with two functions in `shaders/<NAME>.wgsl`: `<NAME>_forward` of an
-/// element, and `<NAME>_grad_input` of the saved element and the gradient for the output.
+/// A function of one element. Every activation is an [`Op`] with two functions in its file: `<file>_forward` of an element, and
+/// `<file>_grad_input` of the saved element and the gradient for the output, both for vectors of four.
 pub trait Activation: Copy + Debug + Send + Sync + 'static {
-    /// Name of the op and of its files.
+    /// Name of the op, and in this crate of its files.
     const NAME: &'static str;
+    /// Where both functions are: an activation from outside this crate brings its own file.
+    const FILE: WgslFile = WgslFile::of_crate(Self::NAME);
     /// Name of the backward op: `<NAME>.grad_input`.
     const GRAD_INPUT: &'static str;
     /// Floating-point operations on one element, for the cost model.
@@ -27,7 +30,7 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// The functions' names without `<NAME>_`, where settings choose among several.
+    /// The functions' names without `<file>_`, where settings choose among several.
     fn entries(&self) -> [&'static str; 2] {
         ["forward", "grad_input"]
     }
@@ -54,7 +57,7 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
 
 /// The gradient of an activation as a function of what it saved and the gradient for the output.
 pub(in crate::ops) fn gradient<A: Activation>(activation: &A) -> Elementwise {
-    Elementwise::new(A::NAME, activation.entries()[1], activation.settings())
+    Elementwise::new(A::FILE, activation.entries()[1], activation.settings())
 }
 
 /// Adds the gradient of an activation: of an op's own, or of one that an op applies to its output.
@@ -114,7 +117,7 @@ impl<A: Activation> Op for A {
     }
 
     fn elementwise(&self) -> Option<Elementwise> {
-        Some(Elementwise::new(A::NAME, self.entries()[0], self.settings()))
+        Some(Elementwise::new(A::FILE, self.entries()[0], self.settings()))
     }
 
     fn run_f32(&self, call: &mut Call<'_, f32>) {

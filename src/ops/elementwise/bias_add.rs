@@ -26,12 +26,12 @@ use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BiasAdd;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    vectors: u32,
-    channels: u32,
-    inner: u32,
+params! {
+    struct Params {
+        vectors: u32,
+        channels: u32,
+        inner: u32,
+    }
 }
 
 /// Elements of one channel of one sample.

@@ -1,31 +1,39 @@
 //! Elementwise functions, and launches of kernels that take four elements per invocation.
 
-use crate::ops::{Dispatch, Slot};
-use crate::shader::Kernel;
+use crate::ops::{Dispatch, KernelParams, Slot};
+use crate::shader::{Kernel, WgslFile};
 use crate::tensor::TensorDesc;
 
 /// An elementwise op as a function that kernels call: of a vector of four elements of each input, then of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elementwise {
-    /// The function `<file>_<entry>` of `shaders/<file>.wgsl`.
+    /// The function `<file>_<entry>` of a file.
     pub function: Kernel,
     /// The numbers.
     pub settings: Vec<f32>,
 }
 
 impl Elementwise {
-    /// The function `<file>_<entry>`.
-    pub fn new(file: &'static str, entry: &'static str, settings: impl Into<Vec<f32>>) -> Self {
-        Elementwise { function: Kernel { file, entry }, settings: settings.into() }
+    /// The function `<file>_<entry>`. A name alone is that of a file of this crate.
+    pub fn new(file: impl Into<WgslFile>, entry: &'static str, settings: impl Into<Vec<f32>>) -> Self {
+        Elementwise { function: Kernel { file: file.into(), entry }, settings: settings.into() }
     }
 }
 
 /// The launch of an elementwise op by itself.
 pub(in crate::ops) fn dispatch(function: &Elementwise, inputs: &[TensorDesc], output: &TensorDesc) -> Dispatch {
     let operands = inputs.iter().enumerate().map(|(i, desc)| Some((Slot::Input(i), desc.dtype)));
-    let mut dispatch = launch_with("elementwise", "forward", [Slot::Output(0)], output.numel(), &[]);
+    let params = KernelParams::default().with("vectors", vectors(output.numel()));
+    let mut dispatch = over(Dispatch::new("elementwise", "forward", [Slot::Output(0)]), output.numel()).params(params);
     dispatch.fuse(function, operands);
     dispatch
+}
+
+params! {
+    struct Params {
+        vectors: u32,
+        setting: f32,
+    }
 }
 
 /// A launch over `numel` elements; the kernel's parameters are `vectors: u32`, elements / 4 rounded up, and `setting: f32`,
@@ -37,19 +45,13 @@ pub(in crate::ops) fn launch(
     numel: usize,
     setting: f32,
 ) -> Dispatch {
-    launch_with(file, entry, bindings, numel, &[setting])
+    over(Dispatch::new(file, entry, bindings), numel).params(&Params { vectors: vectors(numel), setting })
 }
 
-/// As [`launch`], with any number of settings.
-pub(in crate::ops) fn launch_with(
-    file: &'static str,
-    entry: &'static str,
-    bindings: impl Into<Vec<Slot>>,
-    numel: usize,
-    settings: &[f32],
-) -> Dispatch {
-    let vectors = numel.div_ceil(4);
-    let mut params = (vectors as u32).to_ne_bytes().to_vec();
-    params.extend_from_slice(bytemuck::cast_slice(settings));
-    Dispatch { params, ..Dispatch::new(file, entry, bindings).linear(vectors.div_ceil(64)) }
+fn vectors(numel: usize) -> u32 {
+    numel.div_ceil(4) as u32
+}
+
+fn over(dispatch: Dispatch, numel: usize) -> Dispatch {
+    dispatch.linear(numel.div_ceil(4).div_ceil(64))
 }

@@ -1,4 +1,4 @@
-//! Several ops in one pass over memory: one of any kind, and elementwise ones that follow it.
+//! Several ops in one pass over memory: one of any kind, and an epilogue of elementwise ones that follow it.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ use crate::tensor::TensorDesc;
 const MAX_BINDINGS: usize = 8;
 /// Bytes of parameters that a kernel may have on every device.
 const MAX_PARAMS_BYTES: usize = 128;
-/// Most ops after the head: longer code is no faster.
-const MAX_LINKS: usize = 8;
+/// Most ops of an epilogue: longer code is no faster.
+const MAX_EPILOGUE: usize = 8;
 /// Between these, ops launch different kernels.
 const TARGETS: [Target; 3] = {
     let any = Target::new(Family::Workgroup);
@@ -41,15 +41,15 @@ const TARGETS: [Target; 3] = {
 /// | tensor | shape |
 /// |---|---|
 /// | the first inputs | as the head takes them |
-/// | further inputs | as output 0 of the head, or of a mask a bit for each of its elements |
+/// | extra inputs | as output 0 of the head, or of a mask a bit for each of its elements |
 /// | output 0 | as output 0 of the head |
-/// | further outputs | those of the head |
+/// | other outputs | those of the head |
 ///
 /// What is between never is in memory. The graph fuses nodes once there is no backward to add
 /// ([`FusionStage::Complete`](crate::graph::FusionStage::Complete)). The head is elementwise too, or an op that
 /// [takes an epilogue](Op::takes_epilogue), whose name the whole then has.
 ///
-/// **Saved for backward:** it has none. **In place:** on what the head may run in place on, and on further inputs but masks.
+/// **Saved for backward:** it has none. **In place:** on what the head may run in place on, and on extra inputs but masks.
 /// **Numerics:** the bits of the ops one after another: their functions are the same, and what goes from one to the next is
 /// kept from being merged with it.
 ///
@@ -93,13 +93,16 @@ impl Fused {
         self
     }
 
-    /// Whether it can run on every device: it binds not too many tensors, and is not too long.
+    /// Whether it can run on every device: it binds not too many tensors, is not too long, and no two files of ops from
+    /// outside this crate have one name.
     pub fn fits(&self, inputs: &[TensorDesc]) -> bool {
         let Ok(outputs) = self.outputs(inputs) else { return false };
         let launches = TARGETS.iter().flat_map(|target| self.dispatches(inputs, &outputs, target));
         launches.filter(Dispatch::makes_output).all(|launch| {
-            let binds_few = launch.bindings.len() <= MAX_BINDINGS && launch.params.len() <= MAX_PARAMS_BYTES;
-            binds_few && launch.epilogue.len() <= MAX_LINKS
+            let binds_few = launch.bindings.len() <= MAX_BINDINGS && launch.params.bytes().len() <= MAX_PARAMS_BYTES;
+            let files: Vec<_> = launch.epilogue.iter().map(|op| op.function.file).chain([launch.kernel.file]).collect();
+            let clash = files.iter().any(|&file| files.iter().any(|&other| file.clashes(other)));
+            binds_few && launch.epilogue.len() <= MAX_EPILOGUE && !clash
         })
     }
 
@@ -155,9 +158,9 @@ impl Op for Fused {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let (first, further) = inputs.split_at(self.head_inputs);
+        let (first, extra) = inputs.split_at(self.head_inputs);
         let mut cost = self.head.cost(first, outputs);
-        cost.bytes_moved += further.iter().map(TensorDesc::size_bytes).sum::<u64>();
+        cost.bytes_moved += extra.iter().map(TensorDesc::size_bytes).sum::<u64>();
         for EpilogueOp { op, operands } in &self.epilogue {
             let desc = |operand: &Option<usize>| operand.map_or(&outputs[0], |i| &inputs[i]).clone();
             cost.flops += op.cost(&operands.iter().map(desc).collect::<Vec<_>>(), &outputs[..1]).flops;

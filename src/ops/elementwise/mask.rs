@@ -16,11 +16,11 @@ pub(in crate::ops) struct Mask {
     pub(in crate::ops) name: &'static str,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    words: u32,
+params! {
+    struct Params {
+        elements: u32,
+        words: u32,
+    }
 }
 
 impl Op for Mask {

@@ -29,11 +29,11 @@ use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MulChannels;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    vectors: u32,
-    inner: u32,
+params! {
+    struct Params {
+        vectors: u32,
+        inner: u32,
+    }
 }
 
 /// Elements of one channel of one sample.
@@ -101,12 +101,12 @@ impl MulChannels {
 #[derive(Clone, Copy, Debug)]
 struct MulChannelsGradScale;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct SumParams {
-    rows: u32,
-    terms: u32,
-    splits: u32,
+params! {
+    struct SumParams {
+        rows: u32,
+        terms: u32,
+        splits: u32,
+    }
 }
 
 impl Op for MulChannelsGradScale {

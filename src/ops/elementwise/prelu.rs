@@ -27,21 +27,21 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prelu;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    vectors: u32,
-    channels: u32,
-    inner: u32,
+params! {
+    struct Params {
+        vectors: u32,
+        channels: u32,
+        inner: u32,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct SumParams {
-    channels: u32,
-    inner: u32,
-    terms: u32,
-    splits: u32,
+params! {
+    struct SumParams {
+        channels: u32,
+        inner: u32,
+        terms: u32,
+        splits: u32,
+    }
 }
 
 /// Elements of one channel of one sample.

@@ -31,13 +31,13 @@ pub struct Gather {
 /// Most indices along the axis.
 const MAX_LENGTH: usize = MAX_LOOP_ITERATIONS as usize;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    extent: u32,
-    length: u32,
-    inner: u32,
+params! {
+    struct Params {
+        elements: u32,
+        extent: u32,
+        length: u32,
+        inner: u32,
+    }
 }
 
 /// The lines of the input and of the index along the axis.

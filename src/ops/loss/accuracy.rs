@@ -25,16 +25,16 @@ pub struct Accuracy {
     pub ignore_index: Option<u32>,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    positions: u32,
-    classes: u32,
-    inner: u32,
-    splits: u32,
-    steps: u32,
-    ignores: u32,
-    ignore_index: u32,
+params! {
+    struct Params {
+        positions: u32,
+        classes: u32,
+        inner: u32,
+        splits: u32,
+        steps: u32,
+        ignores: u32,
+        ignore_index: u32,
+    }
 }
 
 impl Op for Accuracy {

@@ -158,17 +158,17 @@ pub(in crate::ops) struct Coordinate {
     pub(in crate::ops) element: usize,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    positions: u32,
-    classes: u32,
-    inner: u32,
-    splits: u32,
-    steps: u32,
-    smoothing: f32,
-    scale: f32,
-    ignore_index: u32,
+params! {
+    struct Params {
+        positions: u32,
+        classes: u32,
+        inner: u32,
+        splits: u32,
+        steps: u32,
+        smoothing: f32,
+        scale: f32,
+        ignore_index: u32,
+    }
 }
 
 /// Passes over the classes: forward's, and those of the gradient.

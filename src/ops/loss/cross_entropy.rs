@@ -20,7 +20,7 @@ use crate::tensor::{TensorDesc, ValueId};
 /// `scale` is 1 / (N · inner), or the normalizer: PyTorch's mean has there 1 over the sum of the weights of all labels that
 /// are not ignored. It is an input because a micro-batch cannot know it: all of a step count together.
 ///
-/// **Saved for backward:** input and labels; the softmax is computed again. **In place:** no.
+/// **Saved for backward:** input and labels; the softmax is recomputed. **In place:** no.
 /// **Numerics:** the largest logit of a position is subtracted first. A label that is neither below C nor ignored makes the
 /// loss NaN. Sums in f32, in two levels and always in the same order.
 ///

@@ -32,7 +32,7 @@ pub enum Probabilities {
 /// Labels stand for 1 at the label's class and 0 at the others. Each sample has its own sums, so that a batch can be split. A class
 /// of a sample costs nothing where its fraction is 0 / 0: without smoothing, where no pixel counts.
 ///
-/// **Saved for backward:** input, target and sums; the probabilities are computed again. **In place:** no.
+/// **Saved for backward:** input, target and sums; the probabilities are recomputed. **In place:** no.
 /// **Numerics:** the largest logit of a pixel is subtracted before a softmax. A label that is neither below C nor ignored
 /// makes the loss NaN. Sums in f32, always in the same order. The target gets no gradient.
 ///
@@ -55,17 +55,17 @@ pub struct Dice {
 /// Most classes: kernels go over them three times at each pixel.
 const MOST_CLASSES: usize = 1 << 14;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    positions: u32,
-    classes: u32,
-    inner: u32,
-    rows: u32,
-    splits: u32,
-    scale: f32,
-    smooth: f32,
-    ignore_index: u32,
+params! {
+    struct Params {
+        positions: u32,
+        classes: u32,
+        inner: u32,
+        rows: u32,
+        splits: u32,
+        scale: f32,
+        smooth_: f32,
+        ignore_index: u32,
+    }
 }
 
 /// Where partial results lie.
@@ -104,7 +104,7 @@ impl Dice {
             rows: rows as u32,
             splits: splits as u32,
             scale: 1.0 / rows as f32,
-            smooth: self.smooth,
+            smooth_: self.smooth,
             ignore_index: self.ignore_index.unwrap_or(0),
         };
         let flags = [

@@ -109,16 +109,16 @@ macro_rules! elementwise_loss {
 
 pub(in crate::ops) use elementwise_loss;
 
-/// Parameters of both kernels.
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    splits: u32,
-    scale: f32,
-    setting: f32,
-    inner: u32,
-    channels: u32,
+params! {
+    /// Parameters of both kernels.
+    struct Params {
+        elements: u32,
+        splits: u32,
+        scale: f32,
+        setting: f32,
+        inner: u32,
+        channels: u32,
+    }
 }
 
 /// Elements behind one channel, and channels: of axis 1, or all as one where there is a single weight.

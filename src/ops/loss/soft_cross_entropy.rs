@@ -16,7 +16,7 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// | loss | `[1]` |
 ///
 /// There are N · inner positions. Targets need not add up to 1. **Saved for backward:** input and target; the softmax is
-/// computed again. **In place:** no.
+/// recomputed. **In place:** no.
 /// **Numerics:** the largest logit of a position is subtracted first. Sums in f32, in two levels and always in the same
 /// order. The target gets no gradient.
 ///

@@ -1,7 +1,6 @@
 //! Matrix products as ops launch them: the kernels of `shaders/matmul.wgsl`, the choice of tiles and of split sums, and the
 //! product that CPU twins share.
 
-use bytemuck::NoUninit;
 
 use crate::ops::sums::Blocks;
 use crate::ops::{Dispatch, MAX_LOOP_ITERATIONS, Real, Slot};
@@ -114,7 +113,7 @@ impl Tiling {
 
     /// Columns of every tile of products in panels on this target.
     pub(in crate::ops) fn panel_width(target: &Target) -> usize {
-        Tiling::new(target, Product { kind: ProductKind::Points, m: 0, n: 0, depth: 0, flops: 0 }).tile_n
+        Tiling::new(target, Product { kind: ProductKind::Winograd, m: 0, n: 0, depth: 0, flops: 0 }).tile_n
     }
 
     /// Flops of `depth` products of `terms` terms, with whole tiles and vectors.
@@ -253,35 +252,35 @@ pub(in crate::ops) struct Gemm {
     pub(in crate::ops) relu: bool,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    k_steps: u32,
-    lda: u32,
-    ldb: u32,
-    ldc: u32,
-    a_offset: u32,
-    b_offset: u32,
-    c_offset: u32,
-    a_outer: u32,
-    b_outer: u32,
-    a_batch: u32,
-    b_batch: u32,
-    c_batch: u32,
-    splits: u32,
-    part_steps: u32,
-    steps: u32,
-    c_split: u32,
-    a_panel: u32,
-    b_panel: u32,
-    c_panel: u32,
-    tiles_fast: u32,
-    tiles_slow: u32,
-    columns_first: u32,
-    depth: u32,
+params! {
+    struct Params {
+        m: u32,
+        n: u32,
+        k: u32,
+        k_steps: u32,
+        lda: u32,
+        ldb: u32,
+        ldc: u32,
+        a_offset: u32,
+        b_offset: u32,
+        c_offset: u32,
+        a_outer: u32,
+        b_outer: u32,
+        a_batch: u32,
+        b_batch: u32,
+        c_batch: u32,
+        splits: u32,
+        part_steps: u32,
+        steps: u32,
+        c_split: u32,
+        a_panel: u32,
+        b_panel: u32,
+        c_panel: u32,
+        tiles_fast: u32,
+        tiles_slow: u32,
+        columns_first: u32,
+        depth: u32,
+    }
 }
 
 impl Gemm {
@@ -344,7 +343,7 @@ impl Gemm {
     ///
     /// The caller makes sure that `outer * k / 4` stays below the limit of loop iterations.
     pub(in crate::ops) fn single(&self, target: &Target, a: Matrix, b: Matrix, c: Matrix) -> Dispatch {
-        let kind = if a.panel > 0 { ProductKind::Points } else { ProductKind::Matrices };
+        let kind = if a.panel > 0 { ProductKind::Winograd } else { ProductKind::Matrices };
         self.single_tiled(self.tiling_as(kind, target), a, b, c)
     }
 
@@ -413,13 +412,13 @@ impl Gemm {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct ReduceParams {
-    vectors: u32,
-    rows: u32,
-    terms: u32,
-    sums: u32,
+params! {
+    struct ReduceParams {
+        vectors: u32,
+        rows: u32,
+        terms: u32,
+        sums: u32,
+    }
 }
 
 /// Adds `rows` rows of `columns` elements, `terms` at a time. Rows are padded to a multiple of 4 elements.

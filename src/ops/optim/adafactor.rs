@@ -85,24 +85,31 @@ fn states(parameter: &TensorDesc) -> States {
     vec![("row_var", without(rank - 1)), ("col_var", without(rank - 2))]
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct SquaresParams {
-    outputs: u32,
-    terms: u32,
-    inner: u32,
-    splits: u32,
+params! {
+    struct MeansParams {
+        matrices: u32,
+        rows: u32,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    splits: u32,
-    rows: u32,
-    columns: u32,
-    eps: [f32; 2],
-    d: f32,
+params! {
+    struct SquaresParams {
+        outputs: u32,
+        terms: u32,
+        inner: u32,
+        splits: u32,
+    }
+}
+
+params! {
+    struct Params {
+        elements: u32,
+        splits: u32,
+        rows: u32,
+        columns: u32,
+        eps: [f32; 2] as [eps1, eps2],
+        d: f32,
+    }
 }
 
 impl UpdateRule for Adafactor {
@@ -249,7 +256,7 @@ impl Op for Step {
             let Matrices { count, rows, .. } = matrices;
             let lanes = reduction::lanes(rows, 64);
             let means = Dispatch::new("adafactor", "means", [Slot::Input(2), MEANS])
-                .params(&[count as u32, rows as u32])
+                .params(&MeansParams { matrices: count as u32, rows: rows as u32 })
                 .loops(rows.div_ceil(lanes) + 16);
             dispatches.push(reduction::over_rows(means, count, lanes));
         }

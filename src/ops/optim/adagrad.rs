@@ -67,8 +67,12 @@ impl ElementwiseUpdate for Step {
         &["sum"]
     }
 
-    fn settings(&self) -> Vec<f32> {
-        [self.initial_accumulator_value, self.eps, self.weight_decay].map(|x| x as f32).to_vec()
+    fn settings(&self) -> Vec<(&'static str, f64)> {
+        vec![
+            ("initial", self.initial_accumulator_value),
+            ("eps", self.eps),
+            ("weight_decay", self.weight_decay),
+        ]
     }
 
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {

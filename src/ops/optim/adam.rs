@@ -84,9 +84,15 @@ impl ElementwiseUpdate for Step {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn settings(&self) -> Vec<f32> {
+    fn settings(&self) -> Vec<(&'static str, f64)> {
         let (beta1, beta2) = self.betas;
-        [1.0 - beta1, beta2, 1.0 - beta2, self.eps, self.weight_decay].map(|x| x as f32).to_vec()
+        vec![
+            ("one_minus_beta1", 1.0 - beta1),
+            ("beta2", beta2),
+            ("one_minus_beta2", 1.0 - beta2),
+            ("eps", self.eps),
+            ("weight_decay", self.weight_decay),
+        ]
     }
 
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {

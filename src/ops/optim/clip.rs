@@ -5,17 +5,16 @@
 
 use crate::ops::sums::sum;
 use crate::ops::{Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::ops::elementwise::function;
 use crate::ops::reduce::reduction;
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    n: u32,
-    max_norm: f32,
+params! {
+    struct Params {
+        vectors: u32,
+        max_norm: f32,
+    }
 }
 
 /// `output = Σ input²`
@@ -96,7 +95,7 @@ impl Op for ClipCoefficient {
     fn dispatches(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         vec![
             Dispatch::new("clip", "coefficient", [Slot::Input(0), Slot::Output(0)])
-                .params(&Params { n: 1, max_norm: self.max_norm }),
+                .params(&Params { vectors: 1, max_norm: self.max_norm }),
         ]
     }
 
@@ -144,7 +143,10 @@ impl Op for ClipApply {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
-        vec![function::launch("clip", "apply", bindings, inputs[0].numel(), 0.0)]
+        let vectors = inputs[0].numel().div_ceil(4);
+        // The limit is in the coefficient by now.
+        let params = Params { vectors: vectors as u32, max_norm: 0.0 };
+        vec![Dispatch::new("clip", "apply", bindings).params(&params).linear(vectors.div_ceil(64))]
     }
 
     twin!();

@@ -29,12 +29,12 @@ pub struct Ema {
     pub factor: f32,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    vectors: u32,
-    keep: f32,
-    rate: f32,
+params! {
+    struct Params {
+        vectors: u32,
+        keep: f32,
+        rate: f32,
+    }
 }
 
 impl Ema {

@@ -50,16 +50,16 @@ struct Step {
 
 const STATES: &[&str] = &["exp_avg", "exp_avg_sq"];
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    splits: u32,
-    one_minus_beta1: f32,
-    beta2: f32,
-    one_minus_beta2: f32,
-    eps: f32,
-    weight_decay: f32,
+params! {
+    struct Params {
+        elements: u32,
+        splits: u32,
+        one_minus_beta1: f32,
+        beta2: f32,
+        one_minus_beta2: f32,
+        eps: f32,
+        weight_decay: f32,
+    }
 }
 
 impl UpdateRule for Lamb {

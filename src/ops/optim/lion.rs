@@ -61,8 +61,8 @@ impl ElementwiseUpdate for Step {
         &["exp_avg"]
     }
 
-    fn settings(&self) -> Vec<f32> {
-        vec![(1.0 - self.betas.0) as f32, (1.0 - self.betas.1) as f32]
+    fn settings(&self) -> Vec<(&'static str, f64)> {
+        vec![("one_minus_beta1", 1.0 - self.betas.0), ("one_minus_beta2", 1.0 - self.betas.1)]
     }
 
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {

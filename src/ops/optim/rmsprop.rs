@@ -90,8 +90,14 @@ impl ElementwiseUpdate for Step {
         flags.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| (name, 1)).collect()
     }
 
-    fn settings(&self) -> Vec<f32> {
-        [self.alpha, 1.0 - self.alpha, self.eps, self.weight_decay, self.momentum].map(|x| x as f32).to_vec()
+    fn settings(&self) -> Vec<(&'static str, f64)> {
+        vec![
+            ("alpha", self.alpha),
+            ("one_minus_alpha", 1.0 - self.alpha),
+            ("eps", self.eps),
+            ("weight_decay", self.weight_decay),
+            ("momentum", self.momentum),
+        ]
     }
 
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {

@@ -74,8 +74,8 @@ impl ElementwiseUpdate for Step {
         if self.momentum == 0.0 { Vec::new() } else { vec![("MOMENTUM", 1), ("NESTEROV", u32::from(self.nesterov))] }
     }
 
-    fn settings(&self) -> Vec<f32> {
-        vec![self.momentum as f32, self.weight_decay as f32]
+    fn settings(&self) -> Vec<(&'static str, f64)> {
+        vec![("momentum", self.momentum), ("weight_decay", self.weight_decay)]
     }
 
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use crate::ops::{Call, Case, Cost, Dispatch, Fill, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule, expect_count, expect_dtype, expect_shape};
+use crate::ops::{Call, Case, Cost, Dispatch, Fill, Flags, HYPER_LEN, KernelParams, Op, Real, Slot, UpdateRule, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
@@ -70,8 +70,8 @@ pub(in crate::ops) trait ElementwiseUpdate: Copy + Debug + Send + Sync + 'static
         Vec::new()
     }
 
-    /// The kernel's parameters behind `vectors`.
-    fn settings(&self) -> Vec<f32>;
+    /// The kernel's parameters behind `vectors`, by name.
+    fn settings(&self) -> Vec<(&'static str, f64)>;
 
     /// The parameter after a step; the states are changed in place.
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T;
@@ -105,10 +105,10 @@ impl<U: ElementwiseUpdate> Op for Update<U> {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let vectors = inputs[0].numel().div_ceil(4);
-        let settings = self.0.settings().into_iter().map(f32::to_bits);
-        let params: Vec<u32> = std::iter::once(vectors as u32).chain(settings).collect();
+        let mut params = KernelParams::default().with("vectors", vectors as u32);
+        self.0.settings().into_iter().for_each(|(name, value)| params.push(name, value as f32));
         let mut dispatch = Dispatch::new(U::NAME, "forward", bindings(self.0.states().len()));
-        dispatch.params = bytemuck::cast_slice(&params).to_vec();
+        dispatch.params = params;
         dispatch.consts = self.0.consts();
         vec![dispatch.linear(vectors.div_ceil(64))]
     }

@@ -34,12 +34,12 @@ pub struct AdaptiveAvgPool2d {
     pub output: [usize; 2],
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    extent: [u32; 2],
-    output_extent: [u32; 2],
+params! {
+    struct Params {
+        elements: u32,
+        extent: [u32; 2] as [height, width],
+        output_extent: [u32; 2] as [output_height, output_width],
+    }
 }
 
 /// Elements of a bin from which on a workgroup sums it.

@@ -45,12 +45,12 @@ struct Axis {
     align_corners: bool,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    extent: [u32; 2],
-    output_extent: [u32; 2],
+params! {
+    struct Params {
+        elements: u32,
+        extent: [u32; 2] as [height, width],
+        output_extent: [u32; 2] as [output_height, output_width],
+    }
 }
 
 impl Axis {

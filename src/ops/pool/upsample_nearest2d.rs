@@ -26,12 +26,12 @@ pub struct UpsampleNearest2d {
     pub scale: [usize; 2],
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    width: u32,
-    scale: [u32; 2],
+params! {
+    struct Params {
+        elements: u32,
+        width: u32,
+        scale: [u32; 2] as [scale_height, scale_width],
+    }
 }
 
 impl UpsampleNearest2d {

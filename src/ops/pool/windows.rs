@@ -17,15 +17,15 @@ pub(in crate::ops) struct Windows {
 /// Most elements of a window: see the loops of [`Windows::grad_input`].
 const MAX_WINDOW: u64 = MAX_LOOP_ITERATIONS / 5;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    extent: [u32; 2],
-    output_extent: [u32; 2],
-    kernel: [u32; 2],
-    stride: [u32; 2],
-    padding: [u32; 2],
+params! {
+    struct Params {
+        elements: u32,
+        extent: [u32; 2] as [height, width],
+        output_extent: [u32; 2] as [output_height, output_width],
+        kernel: [u32; 2] as [kernel_height, kernel_width],
+        stride: [u32; 2] as [stride_height, stride_width],
+        padding: [u32; 2] as [padding_height, padding_width],
+    }
 }
 
 impl Windows {

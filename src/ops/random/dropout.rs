@@ -44,15 +44,15 @@ pub struct Dropout {
 /// Operations on an element that a generator's run of 10 rounds comes to.
 const FLOPS: u64 = 70;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    vectors: u32,
-    sample: u32,
-    block: u32,
-    threshold: u32,
-    scale: f32,
-    stream: u32,
+params! {
+    struct Params {
+        vectors: u32,
+        sample: u32,
+        block: u32,
+        threshold: u32,
+        scale: f32,
+        stream: u32,
+    }
 }
 
 /// Elements of a sample.

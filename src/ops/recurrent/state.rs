@@ -8,12 +8,12 @@ use crate::tensor::{DType, Shape, TensorDesc};
 /// Elements of the input `run`: the seed's low and high word, the step, and the first of the run's samples in the batch.
 const RUN: usize = 4;
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    row: u32,
-    state: u32,
+params! {
+    struct Params {
+        elements: u32,
+        row: u32,
+        state: u32,
+    }
 }
 
 /// A launch over the elements of the run's rows.

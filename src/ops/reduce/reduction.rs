@@ -41,12 +41,12 @@ pub(in crate::ops) fn over_rows(dispatch: Dispatch, rows: usize, lanes: usize) -
     dispatch.constant("LANES", lanes as u32).linear(rows.div_ceil(WORKGROUP / lanes))
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct CombineParams {
-    outputs: u32,
-    splits: u32,
-    scale: f32,
+params! {
+    struct CombineParams {
+        outputs: u32,
+        splits: u32,
+        scale: f32,
+    }
 }
 
 /// Adds up partial sums [outputs, splits]: `sum.combine`.
@@ -58,13 +58,13 @@ pub(in crate::ops) fn combine(partials: Slot, output: Slot, outputs: usize, spli
     over_rows(dispatch, outputs, lanes)
 }
 
-/// Parameters of a kernel that sums over all elements of a tensor, one partial sum per invocation.
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct TotalParams {
-    terms: u32,
-    splits: u32,
-    scale: f32,
+params! {
+    /// Parameters of a kernel that sums over all elements of a tensor, one partial sum per invocation.
+    struct TotalParams {
+        terms: u32,
+        splits: u32,
+        scale: f32,
+    }
 }
 
 /// The launches of `outputs` sums of `terms` terms each, times `scale`. `partial` is the launch that makes the partial sums
@@ -115,18 +115,18 @@ pub(in crate::ops) struct AxisSum {
     to_output: Strided,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct SumParams {
-    outputs: u32,
-    terms: u32,
-    splits: u32,
-    scale: f32,
-    outputs_innermost: u32,
-    kept_extents: [u32; 2],
-    kept_strides: [u32; 3],
-    summed_extents: [u32; 2],
-    summed_strides: [u32; 3],
+params! {
+    struct SumParams {
+        outputs: u32,
+        terms: u32,
+        splits: u32,
+        scale: f32,
+        outputs_innermost: u32,
+        kept_extents: [u32; 2] as [kept_extent_0, kept_extent_1],
+        kept_strides: [u32; 3] as [kept_stride_0, kept_stride_1, kept_stride_2],
+        summed_extents: [u32; 2] as [summed_extent_0, summed_extent_1],
+        summed_strides: [u32; 3] as [summed_stride_0, summed_stride_1, summed_stride_2],
+    }
 }
 
 /// Checks the axes of a sum: at least one, each within the input, none twice.

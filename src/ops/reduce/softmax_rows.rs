@@ -23,13 +23,13 @@ pub(in crate::ops) struct Rows {
     queries: usize,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    rows: u32,
-    extent: u32,
-    inner: u32,
-    queries: u32,
+params! {
+    struct Params {
+        rows: u32,
+        extent: u32,
+        inner: u32,
+        queries: u32,
+    }
 }
 
 /// The shape rule.

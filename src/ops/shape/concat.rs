@@ -82,7 +82,7 @@ impl Op for Concat {
         let bindings = [Slot::Input(0), Slot::Input(1), Slot::Output(0)];
         let whole = run(&outputs[0], self.axis);
         let first = run(&inputs[0], self.axis);
-        vec![slice::launch("concat", "forward", bindings, outputs[0].numel(), [whole, first])]
+        vec![slice::launch("concat", "forward", bindings, outputs[0].numel(), ["run", "first"], [whole, first])]
     }
 
     twin!();

@@ -29,13 +29,13 @@ pub struct Flip {
     pub has_lengths: bool,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    inner: u32,
-    extent: u32,
-    sample: u32,
+params! {
+    struct Params {
+        elements: u32,
+        inner: u32,
+        extent: u32,
+        sample: u32,
+    }
 }
 
 impl Flip {

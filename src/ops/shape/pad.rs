@@ -1,6 +1,6 @@
 //! A tensor with a border of one value.
 
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype};
+use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Op, Real, Slot, expect_count, expect_dtype};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -79,15 +79,17 @@ fn launch(entry: &'static str, axes: &[Axis], elements: usize, value: f32) -> Di
     let inner = axes[0];
     let is_aligned = [inner.input, inner.before, inner.output].iter().all(|n| n.is_multiple_of(4));
     let unit = if is_aligned { 4 } else { 1 };
-    let mut numbers = vec![(elements / unit) as u32, value.to_bits()];
+    let mut params = KernelParams::default().with("elements", (elements / unit) as u32).with("value", value);
     for (d, axis) in axes.iter().enumerate() {
         let unit = if d == 0 { unit } else { 1 };
-        numbers.extend([axis.input, axis.before, axis.output].map(|n| (n / unit) as u32));
+        for (name, n) in [("input", axis.input), ("before", axis.before), ("output", axis.output)] {
+            params.push(format!("{name}_{d}"), (n / unit) as u32);
+        }
     }
     let dispatch = Dispatch::new("pad", entry, [Slot::Input(0), Slot::Output(0)])
         .constant("RANK", axes.len() as u32)
+        .params(params)
         .linear((elements / unit).div_ceil(64));
-    let dispatch = Dispatch { params: bytemuck::cast_slice(&numbers).to_vec(), ..dispatch };
     if is_aligned { dispatch.constant("VEC", 1) } else { dispatch }
 }
 

@@ -1,6 +1,6 @@
 //! A part of a tensor along an axis.
 
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
+use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -37,23 +37,27 @@ pub(in crate::ops) fn run(desc: &TensorDesc, axis: usize) -> usize {
     desc.shape[axis..].iter().product()
 }
 
-/// A launch that copies runs of elements: the kernel's parameters are `elements`, how many it writes, and `places`, all in
-/// elements, or with the constant VEC in vectors of four, where every run and place is a multiple of four.
+/// A launch that copies runs of elements: the kernel's parameters are `elements`, how many it writes, and `places` under their
+/// names, all in elements, or with the constant VEC in vectors of four, where every run and place is a multiple of four.
 pub(in crate::ops) fn launch<const N: usize>(
     file: &'static str,
     entry: &'static str,
     bindings: impl Into<Vec<Slot>>,
     elements: usize,
+    names: [&'static str; N],
     places: [usize; N],
 ) -> Dispatch {
     let is_aligned = places.iter().all(|place| place.is_multiple_of(4));
     let unit = if is_aligned { 4 } else { 1 };
     let count = elements / unit;
-    let numbers: Vec<u32> = std::iter::once(count).chain(places.map(|place| place / unit)).map(|n| n as u32).collect();
-    let dispatch = Dispatch::new(file, entry, bindings).linear(count.div_ceil(64));
-    let dispatch = Dispatch { params: bytemuck::cast_slice(&numbers).to_vec(), ..dispatch };
+    let mut params = KernelParams::default().with("elements", count as u32);
+    params.push_all(names, places.map(|place| (place / unit) as u32));
+    let dispatch = Dispatch::new(file, entry, bindings).params(params).linear(count.div_ceil(64));
     if is_aligned { dispatch.constant("VEC", 1) } else { dispatch }
 }
+
+/// What the kernels of `slice.wgsl` call the [`places`].
+pub(in crate::ops) const PLACES: [&str; 3] = ["whole", "part", "before"];
 
 /// Elements that lie together in the whole and in the part, and of those in the whole how many lie before the part.
 pub(in crate::ops) fn places(whole: &TensorDesc, part: &TensorDesc, slice: &Slice) -> [usize; 3] {
@@ -116,7 +120,7 @@ impl Op for Slice {
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let places = places(&inputs[0], &outputs[0], self);
-        vec![launch("slice", "forward", [Slot::Input(0), Slot::Output(0)], outputs[0].numel(), places)]
+        vec![launch("slice", "forward", [Slot::Input(0), Slot::Output(0)], outputs[0].numel(), PLACES, places)]
     }
 
     twin!();
@@ -160,7 +164,7 @@ impl Op for SliceGradInput {
 
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let places = places(&outputs[0], &inputs[0], &self.slice);
-        vec![launch("slice", "grad_input", [Slot::Input(0), Slot::Output(0)], outputs[0].numel(), places)]
+        vec![launch("slice", "grad_input", [Slot::Input(0), Slot::Output(0)], outputs[0].numel(), PLACES, places)]
     }
 
     twin!();

@@ -104,7 +104,7 @@ impl Op for Split {
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let launch = |(i, part): (usize, Slice)| {
             let places = slice::places(&inputs[0], &outputs[i], &part);
-            slice::launch("slice", "forward", [Slot::Input(0), Slot::Output(i)], outputs[i].numel(), places)
+            slice::launch("slice", "forward", [Slot::Input(0), Slot::Output(i)], outputs[i].numel(), slice::PLACES, places)
         };
         self.parts().enumerate().map(launch).collect()
     }

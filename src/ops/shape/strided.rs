@@ -10,15 +10,15 @@ pub(in crate::ops) struct Strided {
     dims: Vec<(usize, usize)>,
 }
 
-/// As the kernels read it.
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-pub(in crate::ops) struct StridedParams {
-    elements: u32,
-    rank: u32,
-    scale: f32,
-    extents: [u32; MAX_RANK - 1],
-    strides: [u32; MAX_RANK],
+params! {
+    /// As the kernels read it.
+    pub(in crate::ops) struct StridedParams {
+        elements: u32,
+        rank: u32,
+        scale: f32,
+        extents: [u32; MAX_RANK - 1] as [extent_0, extent_1, extent_2, extent_3, extent_4],
+        strides: [u32; MAX_RANK] as [stride_0, stride_1, stride_2, stride_3, stride_4, stride_5],
+    }
 }
 
 impl Strided {

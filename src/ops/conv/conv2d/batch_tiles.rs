@@ -1,7 +1,6 @@
 //! How forward or grad_input of a convolution goes through its samples where what they read, or what they make, lies in
 //! another order for a while: `shaders/conv2d_layout.wgsl`.
 
-use bytemuck::NoUninit;
 
 use crate::ops::{Dispatch, Slot};
 use super::geometry::{Gather, Geometry};
@@ -22,25 +21,25 @@ const MIN_READS: usize = 4;
 /// Rows of a matrix product that load a pixel together, about.
 const ROWS_TOGETHER: usize = 64;
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct PackParams {
-    invocations: u32,
-    channel_vectors: u32,
-    pixel_vectors: u32,
-    channels: u32,
-    plane: u32,
-    first_image: u32,
+params! {
+    struct PackParams {
+        invocations: u32,
+        channel_vectors: u32,
+        pixel_vectors: u32,
+        channels: u32,
+        plane: u32,
+        first_image: u32,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct InterleaveParams {
-    vectors: u32,
-    row_vectors: u32,
-    plane_vectors: u32,
-    first_plane: u32,
-    phases_h: u32,
+params! {
+    struct InterleaveParams {
+        vectors: u32,
+        row_vectors: u32,
+        plane_vectors: u32,
+        first_plane: u32,
+        phases_h: u32,
+    }
 }
 
 /// The image that is gathered, with the channels of a pixel side by side: four of them are one load in place of four.

@@ -1,6 +1,5 @@
 //! Launches of `shaders/conv2d_direct.wgsl`, for groups of few channels.
 
-use bytemuck::NoUninit;
 
 use crate::ops::matmul::gemm::{Tiling, reduce};
 use crate::ops::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
@@ -24,28 +23,28 @@ const MAX_SUMS: usize = 64;
 const ENOUGH_WORKGROUPS: usize = 128;
 const ENOUGH_BLOCKS: usize = 4;
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct Params {
-    samples: u32,
-    groups: u32,
-    dest_channels: u32,
-    source_channels: u32,
-    weight_dest: u32,
-    weight_source: u32,
-    kernel: [u32; 2],
-    dest: [u32; 2],
-    source: [u32; 2],
-    stride: [u32; 2],
-    padding: [u32; 2],
-    dilation: [u32; 2],
-    dest_step: [u32; 2],
-    source_step: [u32; 2],
-    tap_step: [u32; 2],
-    blocks: [u32; 2],
-    pieces: [u32; 2],
-    splits: u32,
-    terms: u32,
+params! {
+    struct Params {
+        samples: u32,
+        groups: u32,
+        dest_channels: u32,
+        source_channels: u32,
+        weight_dest: u32,
+        weight_source: u32,
+        kernel: [u32; 2] as [kernel_h, kernel_w],
+        dest: [u32; 2] as [dest_h, dest_w],
+        source: [u32; 2] as [source_h, source_w],
+        stride: [u32; 2] as [stride_h, stride_w],
+        padding: [u32; 2] as [padding_h, padding_w],
+        dilation: [u32; 2] as [dilation_h, dilation_w],
+        dest_step: [u32; 2] as [dest_step_h, dest_step_w],
+        source_step: [u32; 2] as [source_step_h, source_step_w],
+        tap_step: [u32; 2] as [tap_step_h, tap_step_w],
+        blocks: [u32; 2] as [blocks_h, blocks_w],
+        pieces: [u32; 2] as [pieces_h, pieces_w],
+        splits: u32,
+        terms: u32,
+    }
 }
 
 /// One axis of a launch.

@@ -1,6 +1,5 @@
 //! Extents of a convolution, and what its kernels share.
 
-use bytemuck::NoUninit;
 
 use crate::ops::matmul::gemm::{Product, Split, Tiling, reduce};
 use crate::ops::{Dispatch, Slot};
@@ -33,49 +32,49 @@ pub(in crate::ops) struct Geometry {
     pub(in crate::ops) dilation: (usize, usize),
 }
 
-/// Parameters of the kernels that are matrix products.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct Params {
-    rows: u32,
-    columns: u32,
-    channels: u32,
-    groups: u32,
-    taps: u32,
-    kernel_w: u32,
-    dest_h: u32,
-    dest_w: u32,
-    source_h: u32,
-    source_w: u32,
-    padding_h: u32,
-    padding_w: u32,
-    dilation_h: u32,
-    dilation_w: u32,
-    inner_steps: u32,
-    splits: u32,
-    part_steps: u32,
-    steps: u32,
-    c_split: u32,
-    tiles_m: u32,
-    tiles_n: u32,
-    phases: [u32; 2],
-    phase: [u32; 2],
-    samples: u32,
-    first_sample: u32,
+params! {
+    /// Parameters of the kernels that are matrix products.
+    struct Params {
+        rows: u32,
+        columns: u32,
+        channels: u32,
+        groups: u32,
+        taps: u32,
+        kernel_w: u32,
+        dest_h: u32,
+        dest_w: u32,
+        source_h: u32,
+        source_w: u32,
+        padding_h: u32,
+        padding_w: u32,
+        dilation_h: u32,
+        dilation_w: u32,
+        inner_steps: u32,
+        splits: u32,
+        part_steps: u32,
+        steps: u32,
+        c_split: u32,
+        tiles_m: u32,
+        tiles_n: u32,
+        phases: [u32; 2] as [phases_h, phases_w],
+        phase: [u32; 2] as [phase_h, phase_w],
+        samples: u32,
+        first_sample: u32,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct PackParams {
-    vectors: u32,
-    row_vectors: u32,
-    rows: u32,
-    channels: u32,
-    padded_channels: u32,
-    taps: u32,
-    group_stride: u32,
-    row_stride: u32,
-    channel_stride: u32,
+params! {
+    struct PackParams {
+        vectors: u32,
+        row_vectors: u32,
+        rows: u32,
+        channels: u32,
+        padded_channels: u32,
+        taps: u32,
+        group_stride: u32,
+        row_stride: u32,
+        channel_stride: u32,
+    }
 }
 
 /// Greatest common divisor.

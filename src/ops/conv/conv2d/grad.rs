@@ -1,6 +1,5 @@
 //! The gradients of a convolution, as ops.
 
-use bytemuck::NoUninit;
 
 use crate::ops::matmul::gemm::{Tiling, reduce_rows};
 use crate::ops::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot};
@@ -113,16 +112,16 @@ impl Op for Conv2dGradWeight {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct Conv2dGradBias;
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct GradBiasParams {
-    channels: u32,
-    samples: u32,
-    plane: u32,
-    splits: u32,
-    terms: u32,
-    segments: u32,
-    segment: u32,
+params! {
+    struct GradBiasParams {
+        channels: u32,
+        samples: u32,
+        plane: u32,
+        splits: u32,
+        terms: u32,
+        segments: u32,
+        segment: u32,
+    }
 }
 
 /// Workgroups that a device should have to work on.

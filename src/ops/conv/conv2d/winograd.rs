@@ -1,13 +1,13 @@
-//! Launches of `shaders/conv2d_winograd.wgsl`: convolutions of 3 by 3 with stride 1 as Winograd products: matrix products at 36 points.
+//! Launches of `conv2d_winograd.wgsl`: convolutions of 3 by 3 with stride 1 by Winograd's method, as a matrix product at each of 36
+//! interpolation points.
 
-use bytemuck::NoUninit;
 
 use crate::ops::matmul::gemm::{Gemm, Matrix, Tiling};
 use crate::ops::{Dispatch, Slot};
 use super::geometry::{Gather, Geometry, Operands};
 use crate::shader::Target;
 
-/// Points of a tile, in both directions together.
+/// Interpolation points of a tile, in both directions together.
 const POINTS: usize = 36;
 /// Pixels of a tile along each axis.
 const TILE: usize = 4;
@@ -22,35 +22,35 @@ const BLOCK_ROWS: usize = 64;
 /// Columns of the widest tile on any device, and so of a panel: workspaces hold whole ones on each.
 const LARGEST_TILE: usize = 64;
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct WeightParams {
-    rows: u32,
-    first: u32,
-    vectors: u32,
-    padded_vectors: u32,
-    row_stride: u32,
-    channel_stride: u32,
-    first_tap: u32,
-    tap_stride: u32,
-    accumulate: u32,
+params! {
+    struct WeightParams {
+        rows: u32,
+        first: u32,
+        vectors: u32,
+        padded_vectors: u32,
+        row_stride: u32,
+        channel_stride: u32,
+        first_tap: u32,
+        tap_stride: u32,
+        accumulate: u32,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, NoUninit)]
-struct ImageParams {
-    channels: u32,
-    first: u32,
-    all_channels: u32,
-    vectors: u32,
-    first_tile: u32,
-    tiles: u32,
-    tiles_h: u32,
-    tiles_w: u32,
-    height: u32,
-    width: u32,
-    padding_h: u32,
-    padding_w: u32,
+params! {
+    struct ImageParams {
+        channels: u32,
+        first: u32,
+        all_channels: u32,
+        vectors: u32,
+        first_tile: u32,
+        tiles: u32,
+        tiles_h: u32,
+        tiles_w: u32,
+        height: u32,
+        width: u32,
+        padding_h: u32,
+        padding_w: u32,
+    }
 }
 
 /// A convolution, or its gradient of input, which is the convolution of `grad_output` with the kernel turned round.

@@ -44,14 +44,14 @@ struct Sort {
     tiles: usize,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct SortParams {
-    numbers: u32,
-    rows: u32,
-    chunk: u32,
-    chunks: u32,
-    shift: u32,
+params! {
+    struct SortParams {
+        numbers: u32,
+        rows: u32,
+        chunk: u32,
+        chunks: u32,
+        shift: u32,
+    }
 }
 
 impl EmbeddingGradWeight {

@@ -32,14 +32,14 @@ pub struct Embedding {
     pub padding_idx: Option<u32>,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    elements: u32,
-    width: u32,
-    rows: u32,
-    tile: u32,
-    padding: u32,
+params! {
+    struct Params {
+        elements: u32,
+        width: u32,
+        rows: u32,
+        tile: u32,
+        padding: u32,
+    }
 }
 
 /// A launch over `elements` elements of rows of `width`; four at a time where the width allows it.

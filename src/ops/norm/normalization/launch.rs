@@ -30,25 +30,25 @@ enum By {
     Parameter,
 }
 
-/// Parameters of all kernels.
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Params {
-    sets: u32,
-    terms: u32,
-    splits: u32,
-    split_terms: u32,
-    inner: u32,
-    set_stride: u32,
-    row_stride: u32,
-    step_rows: u32,
-    step_inner: u32,
-    other_divisor: u32,
-    other_modulus: u32,
-    other_factor: u32,
-    other_step: u32,
-    eps: f32,
-    inverse_terms: f32,
+params! {
+    /// Parameters of all kernels.
+    struct Params {
+        sets: u32,
+        terms: u32,
+        splits: u32,
+        split_terms: u32,
+        inner: u32,
+        set_stride: u32,
+        row_stride: u32,
+        step_rows: u32,
+        step_inner: u32,
+        other_divisor: u32,
+        other_modulus: u32,
+        other_factor: u32,
+        other_step: u32,
+        eps: f32,
+        inverse_terms: f32,
+    }
 }
 
 /// A normalization of tensors of one shape.

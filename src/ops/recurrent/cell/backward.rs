@@ -1,6 +1,5 @@
 //! The gradients of a recurrent op.
 
-use bytemuck::NoUninit;
 
 use super::chunk::{self, Chunk};
 use super::tile::Bound;
@@ -33,14 +32,14 @@ const GRADS: usize = 0;
 const BIAS_SUMS: usize = 1;
 const GRAD_STATES: usize = 2;
 
-/// Parameters of the second level of bias gradients.
-#[repr(C)]
-#[derive(Clone, Copy, NoUninit)]
-struct BiasParams {
-    columns: u32,
-    width: u32,
-    apart: u32,
-    rows: u32,
+params! {
+    /// Parameters of the second level of bias gradients.
+    struct BiasParams {
+        columns: u32,
+        width: u32,
+        apart: u32,
+        rows: u32,
+    }
 }
 
 impl<C: Cell> RecurrentBackward<C> {

@@ -11,7 +11,6 @@ mod tile;
 
 use std::fmt::Debug;
 
-use bytemuck::NoUninit;
 
 pub(in crate::ops) use self::cases::{case, cases};
 use self::chunk::Chunk;
@@ -92,7 +91,7 @@ impl<C: Cell> Recurrent<C> {
         Recurrent { lengths: Some(start), ..self }
     }
 
-    /// Outputs: hidden states of all steps, last states, further states of all steps, gates.
+    /// Outputs: hidden states of all steps, last states, other states of all steps, gates.
     const GATES_OUTPUT: usize = 2 * C::STATES.len();
 
     /// Output that holds the states of all steps: the hidden ones, or the others.
@@ -100,7 +99,7 @@ impl<C: Cell> Recurrent<C> {
         if state == 0 { 0 } else { C::STATES.len() + state }
     }
 
-    /// How many steps the buffer of gates holds.
+    /// Steps that the output of gates holds: all, or those of one chunk where backward recomputes them.
     fn gate_steps(&self, batch: usize, time: usize) -> usize {
         match self.saved {
             SavedActivations::Full => time,
@@ -135,24 +134,24 @@ struct At {
     grads: TimeIndex,
 }
 
-/// Parameters of the cells' kernels.
-#[repr(C)]
-#[derive(Clone, Copy, NoUninit)]
-struct Params {
-    count: u32,
-    batch: u32,
-    hidden: u32,
-    time: u32,
-    t: u32,
-    start: u32,
-    grads_width: u32,
-    gates: [u32; 2],
-    grads: [u32; 2],
-    gates_width: u32,
-    steps: u32,
-    input: u32,
-    blocks: u32,
-    tiles: u32,
+params! {
+    /// Parameters of the cells' kernels.
+    struct Params {
+        count: u32,
+        batch: u32,
+        hidden: u32,
+        time: u32,
+        t: u32,
+        start: u32,
+        grads_width: u32,
+        gates: [u32; 2] as [gates_time, gates_t],
+        grads: [u32; 2] as [grads_time, grads_t],
+        gates_width: u32,
+        steps: u32,
+        input: u32,
+        blocks: u32,
+        tiles: u32,
+    }
 }
 
 impl Sizes {
