@@ -63,10 +63,8 @@ impl Device {
         let checked = shader::module(kernel, variant)?;
         let reflection = checked.reflect(kernel)?;
         let label = kernel.to_string();
-        let is_own = shader::is_of_crate(kernel, variant);
-        let (raw, layout) = self.scoped(&label, 0, |device| {
-            build(device, kernel, &label, (variant.family, is_own), &checked.source, &reflection)
-        })?;
+        let (raw, layout) =
+            self.scoped(&label, 0, |device| build(device, kernel, variant, &checked.source, &reflection))?;
         self.check()?;
         Ok(Pipeline { raw, layout, reflection })
     }
@@ -88,12 +86,12 @@ impl Device {
 fn build(
     device: &wgpu::Device,
     kernel: Kernel,
-    label: &str,
-    (family, is_own): (Family, bool),
+    variant: &Variant,
     source: &str,
     reflection: &Reflection,
 ) -> (wgpu::ComputePipeline, wgpu::BindGroupLayout) {
-    let module = create_module(device, label, source, is_own);
+    let label = &kernel.to_string();
+    let module = create_module(device, label, source, shader::is_of_crate(kernel, variant));
     let entries: Vec<_> = reflection
         .bindings
         .iter()
@@ -121,7 +119,7 @@ fn build(
         module: &module,
         entry_point: Some(kernel.entry),
         compilation_options: wgpu::PipelineCompilationOptions {
-            zero_initialize_workgroup_memory: family.needs_zeroed_workgroup_memory(),
+            zero_initialize_workgroup_memory: variant.family.needs_zeroed_workgroup_memory(),
             ..wgpu::PipelineCompilationOptions::default()
         },
         cache: None,
