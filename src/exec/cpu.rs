@@ -5,6 +5,7 @@
 //! room for it is tried before the first step, since a twin cannot complain.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Clock, Executor, NodeTime};
@@ -24,7 +25,7 @@ const LEEWAY_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct CpuExecutor {
     plan: Plan,
-    graphs: Vec<Graph>,
+    graphs: Vec<Arc<Graph>>,
     /// One buffer per arena of the plan. Words, so that every tensor is aligned.
     arenas: Vec<Vec<u32>>,
     /// Upload slots and the readback buffer. Nothing needs staging here; they are there so that the ledger counts
@@ -47,7 +48,7 @@ impl CpuExecutor {
     pub fn new(planned: &Planned) -> Result<Self, DeviceError> {
         let plan = planned.plan.clone();
         let graphs = planned.graphs.clone();
-        for value in graphs.iter().flat_map(Graph::values) {
+        for value in graphs.iter().flat_map(|graph| graph.values()) {
             if value.desc.dtype == DType::F16 {
                 return Err(DeviceError::Unsupported {
                     adapter: "cpu".into(),
@@ -75,7 +76,8 @@ impl CpuExecutor {
         });
         let scratch_words = scratch_words.max().unwrap_or(0) as u64;
         let scratch = zeroed(scratch_words, "scratch", scratch_words * WORD_BYTES)?;
-        let working_bytes = graphs.iter().map(working_bytes).max().unwrap_or(0).saturating_add(LEEWAY_BYTES);
+        let working_bytes =
+            graphs.iter().map(|graph| working_bytes(graph)).max().unwrap_or(0).saturating_add(LEEWAY_BYTES);
         let mut working = Vec::<u8>::new();
         if working.try_reserve_exact(usize::try_from(working_bytes).unwrap_or(usize::MAX)).is_err() {
             let label = "working memory of the CPU".to_owned();

@@ -77,7 +77,7 @@ fn planned() -> Planned {
         bound: None,
         reasons: Vec::new(),
     };
-    Planned { plan, graphs: vec![graph] }
+    Planned { plan, graphs: vec![graph.into()] }
 }
 
 fn data(shift: f32) -> Vec<f32> {

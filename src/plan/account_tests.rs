@@ -1,14 +1,16 @@
 //! The account of the search for schedules and that of plans are the same, byte for byte and nanosecond for nanosecond.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use super::build::{Choice, Draft};
-use super::placement::MOST_WORK;
-use super::recompute::{Scheduling, hostable};
-use super::schedule::sequences;
+use super::candidate::{Candidate, Form};
+use super::layout::Layout;
+use super::layout::placement::MOST_WORK;
+use super::schedule::solver::sequences;
+use super::schedule::{GraphProblem, OffloadPolicy, Schedule};
 use super::toy::{Chain, tangles};
 use super::*;
 
@@ -32,23 +34,23 @@ fn compare(source: &dyn Source, micro_batches: &[usize], seed: u64, every: usize
     let levers = Levers { offload: every < 4, ..Levers::default() };
     let request =
         Request { batch, budget_bytes: None, micro_batches: None, levers, limits: Limits::default(), costs: costs() };
-    let draft = Draft::new(source, &request, micro_batches, Form::default()).map_err(failed)?;
-    let names = hostable(&draft.parts).into_iter().map(|(name, ..)| name);
-    let hosted: BTreeSet<String> = if every < 4 { names.step_by(every.max(1)).collect() } else { BTreeSet::new() };
+    let candidate = Candidate::new(source, &request, micro_batches.to_vec(), Form::default()).map_err(failed)?;
+    let candidate = Rc::new(candidate);
+    let all = OffloadPolicy::all(&candidate).pop().expect("a policy").hosted.into_iter();
+    let hosted: BTreeSet<String> = if every < 4 { all.step_by(every.max(1)).collect() } else { BTreeSet::new() };
+    let policy = OffloadPolicy { hosted, moves: every < 4 };
     let mut found = Vec::new();
-    for part in &draft.parts {
-        let scheduling = Scheduling::of(part, &part.storage.hosting(&part.graph, &hosted), &request.costs, levers);
-        let sequences = sequences(&scheduling.problem, seed);
-        let accounts = sequences.into_iter().map(|(entries, cost, peak)| (scheduling.events(&entries), cost, peak));
+    for of_program in GraphProblem::all(&candidate, &policy) {
+        let sequences = sequences(&of_program.problem, seed);
+        let accounts = sequences.into_iter().map(|(entries, cost, peak)| (of_program.events(&entries), cost, peak));
         found.push(accounts.collect::<Vec<_>>());
     }
     for number in 0..found.iter().map(Vec::len).max().unwrap_or(0) {
         // A program of no nodes has one sequence.
-        let found: Vec<_> = found.iter().map(|of_part| &of_part[number.min(of_part.len() - 1)]).collect();
+        let found: Vec<_> = found.iter().map(|of_program| &of_program[number.min(of_program.len() - 1)]).collect();
         let events = found.iter().map(|(events, ..)| events.clone()).collect();
-        let choice = Choice { hosted: hosted.clone(), moves: true, events };
-        let Planned { plan, graphs } =
-            draft.planned(draft.build(&request, &choice, 0, MOST_WORK).map_err(failed)?.plan);
+        let schedule = Schedule { candidate: candidate.clone(), offload: policy.clone(), events, sequences: None };
+        let Planned { plan, graphs } = emit::plan(&Layout::new(schedule.into(), 0, MOST_WORK));
         check(&plan, &graphs).map_err(failed)?;
         for (program, (_, cost, peak_bytes)) in plan.programs.iter().zip(found) {
             prop_assert_eq!(program.live_peak_bytes, *peak_bytes, "{:?} of {:?}", program.pass, program.commands);

@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 
-use super::placement::{Interval, pack_with};
-use super::schedule::{Effort, Entry, OperationSpec, Problem, Solution, Transfer, Value, solve_from};
+use super::layout::placement::{Interval, PackWork, pack_with};
+use super::schedule::solver::{Effort, Entry, OperationSpec, Problem, Solution, Transfer, Value, solve_from};
 
 /// Bytes are counted in units of this where an instance is in the accounting of Checkmate.
 const UNIT_BYTES: f64 = 1024.0;
@@ -16,7 +16,7 @@ const PLACE_WORK: u64 = 1_000_000_000;
 
 /// What was found for an instance at a budget.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scheduled {
+pub struct Outcome {
     /// The budget, in the instance's unit of memory.
     pub budget: u64,
     /// Cost of the schedule; none where no schedule was found.
@@ -29,14 +29,14 @@ pub struct Scheduled {
     pub evaluations: u64,
 }
 
-impl Scheduled {
+impl Outcome {
     /// How far the cost is above the bound, as a share.
     pub fn gap(&self) -> Option<f64> {
         self.cost.map(|cost| cost as f64 / self.bound.max(1.0) - 1.0)
     }
 
     fn of(solution: &Solution, plain_cost: u64, budget: u64) -> Self {
-        Scheduled {
+        Outcome {
             budget,
             cost: solution.entries.as_ref().map(|_| solution.cost),
             peak: solution.peak_bytes,
@@ -48,33 +48,33 @@ impl Scheduled {
 
 /// A training graph with measured costs (Checkmate's instances, as published with MONeT).
 #[derive(Debug)]
-pub struct Measured {
+pub struct CheckmateInstance {
     problem: Problem,
     /// Memory that is taken from any budget.
     fixed: u64,
 }
 
 #[derive(Deserialize)]
-struct MeasuredFile {
+struct CheckmateFile {
     loss_node: usize,
-    nodes: Vec<MeasuredNode>,
+    nodes: Vec<CheckmateNode>,
 }
 
 #[derive(Deserialize)]
-struct MeasuredNode {
+struct CheckmateNode {
     deps: Vec<usize>,
     mem_bytes: f64,
     fixed_mem_bytes: f64,
     compute_ms: Vec<f64>,
 }
 
-impl Measured {
+impl CheckmateInstance {
     /// Reads an instance. Costs are in units of 10 µs, memory is in KiB, workspaces do not count.
     ///
     /// # Errors
     /// Where the text is not such an instance.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: MeasuredFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let file: CheckmateFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let count = file.nodes.len();
         let last = file.nodes.last().ok_or("it has no nodes")?;
         let fixed = (last.fixed_mem_bytes / UNIT_BYTES).round() as u64;
@@ -94,7 +94,7 @@ impl Measured {
         if file.loss_node >= count {
             return Err(format!("there is no node {}", file.loss_node));
         }
-        Ok(Measured { problem: Problem::new(&operations, values, file.loss_node), fixed })
+        Ok(CheckmateInstance { problem: Problem::new(&operations, values, file.loss_node), fixed })
     }
 
     /// A made-up training graph of about so many operations: blocks of three layers with a skip around each, whose
@@ -123,8 +123,8 @@ impl Measured {
                 skip = z;
             }
         }
-        let turn = add(vec![x], 1, 10);
-        let mut gradient = add(vec![x, turn], size(layers - 1), 10);
+        let boundary = add(vec![x], 1, 10);
+        let mut gradient = add(vec![x, boundary], size(layers - 1), 10);
         for (layer, (x, y)) in saved.into_iter().enumerate().rev() {
             let through = add(vec![y, gradient], size(layer), cost(layer) / 20);
             add(vec![x, through], 1, cost(layer));
@@ -132,15 +132,15 @@ impl Measured {
         }
         let count = specs.len();
         specs.iter_mut().for_each(|spec| spec.repeatable_before = count);
-        Measured { problem: Problem::new(&specs, values, turn), fixed: 0 }
+        CheckmateInstance { problem: Problem::new(&specs, values, boundary), fixed: 0 }
     }
 
     /// A schedule for a share of the memory that running each node once needs.
-    pub fn solve_share(&self, share: f64, work: u64) -> Scheduled {
+    pub fn solve_share(&self, share: f64, work: u64) -> Outcome {
         let need = solve_from(&self.problem, u64::MAX, Effort::default(), &[]).peak_bytes;
         let budget = (need as f64 * share) as u64;
         let effort = Effort { search_work: work, good_enough: 0.001, ..Effort::default() };
-        Scheduled::of(&solve_from(&self.problem, budget, effort, &[]), self.plain_cost(), budget)
+        Outcome::of(&solve_from(&self.problem, budget, effort, &[]), self.plain_cost(), budget)
     }
 
     /// Cost of running each node once.
@@ -152,12 +152,12 @@ impl Measured {
     ///
     /// # Errors
     /// Where the budget is not above the memory that is always taken.
-    pub fn solve(&self, budget_gb: f64, work: u64) -> Result<Scheduled, String> {
+    pub fn solve(&self, budget_gb: f64, work: u64) -> Result<Outcome, String> {
         let total = (budget_gb * 1_048_576.0) as u64;
         let budget = total.checked_sub(self.fixed).ok_or_else(|| format!("{budget_gb} GB are always taken"))?;
         let effort = Effort { search_work: work, good_enough: 0.0, ..Effort::default() };
         let solution = solve_from(&self.problem, budget, effort, &[]);
-        Ok(Scheduled::of(&solution, self.plain_cost(), budget))
+        Ok(Outcome::of(&solution, self.plain_cost(), budget))
     }
 }
 
@@ -174,17 +174,17 @@ fn distinct(inputs: &[usize], node: usize) -> Result<Vec<usize>, String> {
 
 /// A small network for devices that recompute and page (POET's instances).
 #[derive(Debug)]
-pub struct Paged {
-    nodes: Vec<PagedNode>,
+pub struct PoetInstance {
+    nodes: Vec<PoetNode>,
 }
 
 #[derive(Deserialize)]
-struct PagedFile {
-    nodes: Vec<PagedNode>,
+struct PoetFile {
+    nodes: Vec<PoetNode>,
 }
 
 #[derive(Debug, Deserialize)]
-struct PagedNode {
+struct PoetNode {
     op: String,
     backward: bool,
     flop: f64,
@@ -195,7 +195,7 @@ struct PagedNode {
 /// What computing and paging cost on a device of POET.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub struct Chipset {
+pub struct DeviceCosts {
     flops_per_watt: Option<f64>,
     pagein_latency: f64,
     pagein_throughput: f64,
@@ -208,16 +208,16 @@ pub struct Chipset {
 ///
 /// # Errors
 /// Where the text is not a list of devices.
-pub fn chipsets(text: &str) -> Result<Vec<(String, Chipset)>, String> {
+pub fn devices(text: &str) -> Result<Vec<(String, DeviceCosts)>, String> {
     #[derive(Deserialize)]
     struct File {
-        chipsets: std::collections::BTreeMap<String, Chipset>,
+        chipsets: std::collections::BTreeMap<String, DeviceCosts>,
     }
     let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
     Ok(file.chipsets.into_iter().collect())
 }
 
-impl Chipset {
+impl DeviceCosts {
     /// Whether the energy of computing is known.
     pub fn is_complete(&self) -> bool {
         self.flops_per_watt.is_some()
@@ -226,36 +226,36 @@ impl Chipset {
 
 /// What was found with recompute alone, paging alone, and both.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub struct Comparison {
     /// Recompute alone.
-    pub recompute: Scheduled,
+    pub recompute: Outcome,
     /// Paging alone.
-    pub paging: Scheduled,
+    pub paging: Outcome,
     /// Both.
-    pub both: Scheduled,
+    pub both: Outcome,
 }
 
-impl Paged {
+impl PoetInstance {
     /// Reads an instance.
     ///
     /// # Errors
     /// Where the text is not such an instance.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let PagedFile { nodes } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let PoetFile { nodes } = serde_json::from_str(text).map_err(|error| error.to_string())?;
         for (number, node) in nodes.iter().enumerate() {
             distinct(&node.deps, number)?;
         }
         if nodes.is_empty() {
             return Err("it has no nodes".to_owned());
         }
-        Ok(Paged { nodes })
+        Ok(PoetInstance { nodes })
     }
 
-    fn problem(&self, chipset: &Chipset, recompute: bool, paging: bool) -> Problem {
+    fn problem(&self, device: &DeviceCosts, recompute: bool, paging: bool) -> Problem {
         let count = self.nodes.len();
         let unit = |joules: f64| (joules * PER_JOULE).round() as u64;
         let page = |latency: f64, throughput: f64, bytes: u64| {
-            unit((latency + bytes as f64 / throughput) * chipset.memory_power)
+            unit((latency + bytes as f64 / throughput) * device.memory_power)
         };
         let mut operations = Vec::with_capacity(count);
         let mut values = Vec::with_capacity(count);
@@ -266,24 +266,24 @@ impl Paged {
             operations.push(OperationSpec {
                 inputs,
                 outputs: vec![number],
-                cost: unit(node.flop / chipset.flops_per_watt.unwrap_or(f64::INFINITY)),
+                cost: unit(node.flop / device.flops_per_watt.unwrap_or(f64::INFINITY)),
                 repeatable_before: if again { count } else { number },
                 ..OperationSpec::default()
             });
             let transfer = paging.then(|| Transfer {
-                offload_cost: page(chipset.pageout_latency, chipset.pageout_throughput, node.out_bytes),
-                prefetch_cost: page(chipset.pagein_latency, chipset.pagein_throughput, node.out_bytes),
+                offload_cost: page(device.pageout_latency, device.pageout_throughput, node.out_bytes),
+                prefetch_cost: page(device.pagein_latency, device.pagein_throughput, node.out_bytes),
                 hosted: false,
             });
             values.push(Value { bytes: node.out_bytes, transfer, ..Value::default() });
         }
-        let turn = self.nodes.iter().rposition(|node| !node.backward).unwrap_or(0);
-        Problem::new(&operations, values, turn)
+        let boundary = self.nodes.iter().rposition(|node| !node.backward).unwrap_or(0);
+        Problem::new(&operations, values, boundary)
     }
 
     /// Bytes that running every node once needs.
     pub fn need_bytes(&self) -> u64 {
-        let chipset = Chipset {
+        let device = DeviceCosts {
             flops_per_watt: None,
             pagein_latency: 0.0,
             pagein_throughput: 1.0,
@@ -291,23 +291,23 @@ impl Paged {
             pageout_throughput: 1.0,
             memory_power: 0.0,
         };
-        solve_from(&self.problem(&chipset, false, false), u64::MAX, Effort::default(), &[]).peak_bytes
+        solve_from(&self.problem(&device, false, false), u64::MAX, Effort::default(), &[]).peak_bytes
     }
 
     /// Schedules for a budget with recompute alone, paging alone, and both. Costs are nanojoules.
-    pub fn compare(&self, chipset: &Chipset, budget_bytes: u64, work: u64) -> Compared {
+    pub fn compare(&self, device: &DeviceCosts, budget_bytes: u64, work: u64) -> Comparison {
         let effort = Effort { search_work: work, good_enough: 0.0, ..Effort::default() };
         let solved = |recompute: bool, paging: bool, from: &[Vec<Entry>]| {
-            let problem = self.problem(chipset, recompute, paging);
+            let problem = self.problem(device, recompute, paging);
             let solution = solve_from(&problem, budget_bytes, effort, from);
-            (Scheduled::of(&solution, problem.plain_cost(), budget_bytes), solution.entries)
+            (Outcome::of(&solution, problem.plain_cost(), budget_bytes), solution.entries)
         };
         let (recompute, recomputed) = solved(true, false, &[]);
         let (paging, paged) = solved(false, true, &[]);
         // Each alone is a schedule for both.
         let known: Vec<_> = recomputed.into_iter().chain(paged).collect();
         let (both, _) = solved(true, true, &known);
-        Compared { recompute, paging, both }
+        Comparison { recompute, paging, both }
     }
 }
 
@@ -327,7 +327,7 @@ pub fn place(rows: &[(usize, usize, u64)], capacity_bytes: Option<u64>) -> Packe
     for &(start, end, bytes) in rows {
         changes.extend([(start, i128::from(bytes)), (end, -i128::from(bytes))]);
     }
-    // What ends makes room for what starts at the same time.
+    // What ends comes before what starts at the same time.
     changes.sort_unstable();
     let (mut live, mut floor) = (0, 0);
     for (_, change) in changes {
@@ -335,6 +335,11 @@ pub fn place(rows: &[(usize, usize, u64)], capacity_bytes: Option<u64>) -> Packe
         floor = floor.max(live);
     }
     let floor_bytes = floor as u64;
-    let packing = pack_with(&intervals, 1 << 60, capacity_bytes.unwrap_or(floor_bytes), (PLACE_WORK, PLACE_WORK));
+    let packing = pack_with(
+        &intervals,
+        1 << 60,
+        capacity_bytes.unwrap_or(floor_bytes),
+        PackWork { orders: PLACE_WORK, fit: PLACE_WORK },
+    );
     Packed { bytes: packing.total_bytes(), floor_bytes }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::candidate::microbatch::{Mixing, fewer_samples};
 use super::explain::{self, format_bytes};
-use super::fit::Fit;
-use super::microbatch::{Mixing, fewer_samples};
+use super::layout::Layout;
 use super::{ArenaRole, Request};
 use crate::error::PlanError;
 use crate::graph::Role;
@@ -12,28 +12,28 @@ use crate::graph::Role;
 /// Tensors that the message names.
 const NAMED_TENSORS: usize = 6;
 
-/// The error, with the plan that needs least.
-pub(super) fn infeasible(request: &Request, budget_bytes: u64, least: &Fit, mixing: Option<&Mixing>) -> PlanError {
-    let plan = least.plan();
-    let minimum_budget_bytes = plan.peak_bytes;
-    let named: Vec<_> = least
-        .built
-        .peak_tensors
-        .iter()
-        .take(NAMED_TENSORS)
-        .map(|(name, bytes, _)| format!("`{name}` {}", format_bytes(*bytes)))
-        .collect();
+/// The error, with the layout that needs least.
+pub(super) fn infeasible(
+    request: &Request,
+    budget_bytes: u64,
+    least: &Layout<'_>,
+    mixing: Option<&Mixing>,
+) -> PlanError {
+    let minimum_budget_bytes = least.peak_bytes;
+    let tensors = least.peak_tensors();
+    let named = tensors.iter().take(NAMED_TENSORS);
+    let named: Vec<_> = named.map(|tensor| format!("`{}` {}", tensor.name, format_bytes(tensor.size_bytes))).collect();
     let mut totals: BTreeMap<ArenaRole, u64> = BTreeMap::new();
-    for arena in plan.arenas.iter().filter(|arena| arena.role != ArenaRole::Host) {
+    for arena in least.arenas.iter().filter(|arena| arena.role != ArenaRole::Host) {
         *totals.entry(arena.role).or_default() += arena.size_bytes;
     }
     let mut totals: Vec<_> =
         totals.into_iter().map(|(role, bytes)| format!("{role} {}", format_bytes(bytes))).collect();
-    totals.push(format!("staging {}", format_bytes(plan.staging.total_bytes())));
-    if plan.baseline_bytes > 0 {
-        totals.push(format!("device {}", format_bytes(plan.baseline_bytes)));
+    totals.push(format!("staging {}", format_bytes(least.staging.total_bytes())));
+    if request.limits.baseline_bytes > 0 {
+        totals.push(format!("device {}", format_bytes(request.limits.baseline_bytes)));
     }
-    let smaller_model = match plan.persistent.iter().any(|value| value.role == Role::State) {
+    let smaller_model = match least.candidate().persistent.iter().any(|value| value.role == Role::State) {
         true => "a smaller model, or an optimizer with less state",
         false => "a smaller model",
     };
@@ -53,11 +53,11 @@ pub(super) fn infeasible(request: &Request, budget_bytes: u64, least: &Fit, mixi
         "a budget of {budget} is too small: the smallest that works is {} ({minimum_budget_bytes} bytes, with micro-batches \
          {}); in memory at its peak: {}{}; in total: {}; use a budget of at least {minimum_budget_bytes} bytes, or {advice}",
         format_bytes(minimum_budget_bytes),
-        explain::format_parts(&plan.micro_batches),
+        explain::format_parts(&least.candidate().micro_batches),
         named.join(", "),
-        if least.built.peak_tensors.len() > NAMED_TENSORS { ", …" } else { "" },
+        if tensors.len() > NAMED_TENSORS { ", …" } else { "" },
         totals.join(", "),
     );
-    let blocking = least.built.peak_tensors.iter().map(|(name, bytes, _)| (name.clone(), *bytes)).collect();
+    let blocking = tensors.into_iter().map(|tensor| (tensor.name, tensor.size_bytes)).collect();
     PlanError::Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }
 }

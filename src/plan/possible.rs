@@ -1,8 +1,17 @@
 //! Whether there is a plan at all, without looking for a good one.
 
-use super::build::Draft;
-use super::{Form, Request, SavedActivations, Source, fit, microbatch};
+use std::rc::Rc;
+
+use super::candidate::{Candidate, Form, Size, microbatch};
+use super::layout::{self, Layout};
+use super::schedule::solver::low_peak;
+use super::schedule::{GraphProblem, OffloadPolicy, Schedule};
+use super::search::{Allowance, Depth, PACKING_TRIES};
+use super::{Request, SavedActivations, Source};
 use crate::error::PlanError;
+
+/// Work that is worth it to see whether there is a plan at all.
+const WORK: u64 = 200_000_000;
 
 /// Whether a plan within the budget of a request is found with little work. Where it is, [`plan`](super::plan()) finds one;
 /// where it is not, that may still do so, for a budget a little below what is found here.
@@ -31,14 +40,61 @@ pub fn is_possible(source: &dyn Source, request: &Request) -> Result<bool, PlanE
     for count in counts {
         for &saved in all_saved {
             let form = Form { saved, fused: false };
-            let draft = match Draft::new(source, request, &microbatch::split(batch, count), form) {
+            let candidate = match Candidate::new(source, request, microbatch::split(batch, count), form) {
                 Err(PlanError::Binding { .. } | PlanError::Graph(_)) => continue,
-                draft => draft?,
+                candidate => Rc::new(candidate?),
             };
-            if fit::is_possible(&draft, request, request.budget_bytes.unwrap_or(u64::MAX))? {
+            if policies(&candidate).iter().any(|policy| is_within(&candidate, policy)) {
                 return Ok(true);
             }
         }
     }
     Ok(false)
+}
+
+/// Policies under which a layout may need least.
+fn policies(candidate: &Candidate<'_>) -> Vec<OffloadPolicy> {
+    let mut policies = vec![OffloadPolicy::default()];
+    if candidate.request.levers.offload {
+        // With all in the host tier, nothing needs less, but for the staging for that.
+        let fewest = if candidate.size() == Size::Large { 1 } else { usize::MAX };
+        policies.extend(OffloadPolicy::all(candidate).into_iter().rev().take(fewest));
+    }
+    policies
+}
+
+/// Whether a layout under this policy is within the budget: the first that is found, be it slow, is enough.
+fn is_within(candidate: &Rc<Candidate<'_>>, policy: &OffloadPolicy) -> bool {
+    let budget_bytes = candidate.request.budget_bytes.unwrap_or(u64::MAX);
+    let Some(headroom_bytes) = layout::headroom_bytes(candidate, policy, budget_bytes) else { return false };
+    let problems = GraphProblem::all(candidate, policy);
+    if problems.iter().any(|of_program| of_program.problem.floor_bytes() > headroom_bytes) {
+        return false;
+    }
+    let mut enough_bytes = headroom_bytes;
+    let allowance = Allowance::new(WORK);
+    for _ in 0..PACKING_TRIES {
+        let (mut events, mut sequences) = (Vec::new(), Vec::new());
+        for of_program in &problems {
+            let problem = &of_program.problem;
+            let (effort, before) = (Depth::Quick.effort(problem.len(), &allowance), problem.work());
+            let (entries, peak_bytes) = low_peak(problem, effort, enough_bytes);
+            allowance.spend(problem.work() - before);
+            if peak_bytes > headroom_bytes {
+                return false;
+            }
+            events.push(of_program.events(&entries));
+            sequences.push(entries);
+        }
+        let schedule =
+            Schedule { candidate: candidate.clone(), offload: policy.clone(), events, sequences: Some(sequences) };
+        let work = Depth::Quick.pack_work().min(allowance.left());
+        let layout = Layout::new(schedule.into(), headroom_bytes, work);
+        allowance.spend(layout.work);
+        if layout.peak_bytes <= budget_bytes {
+            return true;
+        }
+        enough_bytes = enough_bytes.saturating_sub(layout.peak_bytes - budget_bytes);
+    }
+    false
 }

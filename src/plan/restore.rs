@@ -1,11 +1,10 @@
 //! Takes up a plan that was kept in a file: nothing in it is trusted.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::{
-    Allocation, Arena, ArenaRole, Command, Form, Limits, Plan, Planned, Program, Source, check, format_bytes,
-    microbatch,
-};
+use super::candidate::{Form, microbatch};
+use super::{Allocation, Arena, ArenaRole, Command, Limits, Plan, Planned, Program, Source, check, format_bytes};
 use crate::error::PlanError;
 use crate::graph::Graph;
 use crate::tensor::{TensorDesc, ValueId};
@@ -28,7 +27,7 @@ pub fn restore(plan: Plan, source: &dyn Source, batch: usize, limits: &Limits) -
     check_size(&plan, batch).map_err(PlanError::Unusable)?;
     let programs = plan.programs.iter();
     let form = Form { saved: plan.saved, fused: plan.fused };
-    let graphs = programs.map(|program| form.graph(source, program.pass, program.samples, batch));
+    let graphs = programs.map(|program| form.graph(source, program.pass, program.samples, batch).map(Arc::new));
     let graphs = graphs.collect::<Result<Vec<_>, _>>()?;
     check_graphs(&plan, &graphs)
         .and_then(|()| check_limits(&plan, &graphs, limits))
@@ -57,18 +56,20 @@ fn check_size(plan: &Plan, batch: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn check_graphs(plan: &Plan, graphs: &[Graph]) -> Result<(), String> {
+fn check_graphs(plan: &Plan, graphs: &[Arc<Graph>]) -> Result<(), String> {
     if plan.programs.iter().zip(graphs).any(|(program, graph)| program.graph_hash != graph.hash()) {
         let advice = "plan again with the same settings and this version of tightfit";
         return Err(format!("it was made for another model, loss or optimizer: {advice}"));
     }
     if plan.schedule.len() > 1
-        && let Some(node) =
-            graphs.iter().find_map(microbatch::mixes_samples).and_then(|node| graphs[0].nodes().get(node.index()))
+        && let Some(node) = graphs
+            .iter()
+            .find_map(|graph| microbatch::mixes_samples(graph))
+            .and_then(|node| graphs[0].nodes().get(node.index()))
     {
         return Err(format!("it splits the batch, whose samples layer `{}` mixes", node.name));
     }
-    let known = |name: &str| graphs.iter().flat_map(Graph::values).any(|value| value.name == name);
+    let known = |name: &str| graphs.iter().flat_map(|graph| graph.values()).any(|value| value.name == name);
     if let Some(stray) = plan.persistent.iter().find(|value| !known(&value.name)) {
         return Err(format!("it is damaged (the model has no `{}`)", stray.name));
     }
@@ -86,7 +87,7 @@ fn places(program: &Program) -> impl Iterator<Item = Allocation> + '_ {
     program.places.values().copied().chain(commands)
 }
 
-fn check_limits(plan: &Plan, graphs: &[Graph], limits: &Limits) -> Result<(), String> {
+fn check_limits(plan: &Plan, graphs: &[Arc<Graph>], limits: &Limits) -> Result<(), String> {
     let staging = plan.staging;
     let buffers = [staging.upload_slot_bytes, staging.readback_bytes];
     let is_whole = |bytes: &u64| *bytes >= UNIT_BYTES && bytes.is_multiple_of(UNIT_BYTES);
@@ -135,7 +136,7 @@ fn workspaces(graph: &Graph) -> impl Iterator<Item = Vec<u64>> + '_ {
 }
 
 /// Refuses arenas that are larger than everything that could lie in them: they would only take memory.
-fn check_bytes(plan: &Plan, graphs: &[Graph]) -> Result<(), String> {
+fn check_bytes(plan: &Plan, graphs: &[Arc<Graph>]) -> Result<(), String> {
     let rounded = |bytes: u64| bytes.saturating_add(ROUNDING_BYTES);
     let mut most = 0_u64;
     let mut count = 0;

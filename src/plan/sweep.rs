@@ -1,6 +1,6 @@
 //! Many plans of one training: over budgets, and over sizes until one does not fit.
 
-use super::search::Search;
+use super::planner::Planner;
 use super::{Plan, Planned, Request, Source};
 use crate::error::PlanError;
 
@@ -13,8 +13,8 @@ const BEYOND: usize = 4;
 /// # Errors
 /// As [`plan`](super::plan()).
 pub fn sweep(source: &dyn Source, request: &Request, points: usize) -> Result<Vec<Plan>, PlanError> {
-    let mut search = Search::new(source, request)?;
-    let (least, most) = search.range_bytes();
+    let mut planner = Planner::new(source, request)?;
+    let (least, most) = planner.range_bytes();
     let mut budgets: Vec<u64> = (0..=points as u64)
         .map(|i| least + (u128::from(most - least) * u128::from(i) / points.max(1) as u128) as u64)
         .collect();
@@ -22,7 +22,7 @@ pub fn sweep(source: &dyn Source, request: &Request, points: usize) -> Result<Ve
     budgets.dedup();
     let mut plans: Vec<Plan> = Vec::new();
     for budget_bytes in budgets {
-        let next = search.plan(Some(budget_bytes))?.plan;
+        let next = planner.plan(Some(budget_bytes))?.plan;
         if plans.last().is_none_or(|before| next.predicted_step_ns < before.predicted_step_ns) {
             plans.push(next);
         }
@@ -53,7 +53,7 @@ pub fn largest(
     plan_at: &mut dyn FnMut(usize) -> Result<Planned, PlanError>,
 ) -> Result<Largest, PlanError> {
     let mut possible = |size| attempt(is_possible(size)).map(|found| found == Ok(true));
-    let mut size = climb(least, most, (least.max(1), BEYOND), &mut possible)?;
+    let mut size = climb(least, most, Climb { stride: least.max(1), beyond: BEYOND }, &mut possible)?;
     // A quick look can be wrong.
     let mut plan = loop {
         match attempt(plan_at(size))? {
@@ -64,7 +64,7 @@ pub fn largest(
     };
     // The least size without a plan, and why.
     let mut beyond: Option<(usize, PlanError)> = None;
-    let size = climb(size, most, (1, 0), &mut |size| match attempt(plan_at(size))? {
+    let size = climb(size, most, Climb { stride: 1, beyond: 0 }, &mut |size| match attempt(plan_at(size))? {
         Ok(planned) => {
             plan = planned.plan;
             Ok(true)
@@ -79,12 +79,20 @@ pub fn largest(
     Ok(Largest { size, plan, beyond: beyond.map(|(_, error)| error) })
 }
 
-/// The largest size from `found` on to `most` that fits, where `found` does: by steps that double, first by `stride`, and
-/// bisection; then `beyond` sizes above are tried, since a larger one may fit where a smaller does not.
+/// How to look for the largest size.
+#[derive(Clone, Copy, Debug)]
+struct Climb {
+    /// The first step; each is twice as long as the one before.
+    stride: usize,
+    /// Sizes above the one found that are tried too, since a larger one may fit where a smaller does not.
+    beyond: usize,
+}
+
+/// The largest size from `found` on to `most` that fits, where `found` does: by steps that double, then bisection.
 fn climb(
     mut found: usize,
     most: usize,
-    (mut stride, beyond): (usize, usize),
+    Climb { mut stride, beyond }: Climb,
     fits: &mut dyn FnMut(usize) -> Result<bool, PlanError>,
 ) -> Result<usize, PlanError> {
     // The least size that does not fit, or that is not asked about.

@@ -5,8 +5,10 @@ use std::error::Error;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use super::lifetime::{Event, Lifetimes, Storage};
-use super::placement::Interval;
+use super::candidate::storage::Storage;
+use super::layout::lifetime::Lifetimes;
+use super::layout::placement::{self, Interval};
+use super::schedule::Event;
 use super::toy::{Chain, Mix, Tangle, tangles};
 use super::*;
 use crate::error::{GraphError, PlanError};
@@ -240,8 +242,8 @@ fn wrong_sums_and_schedules_are_rejected() {
     rejected(&planned, |plan| plan.persistent[1].place = plan.persistent[0].place);
     rejected(&planned, |plan| plan.programs[0].live_peak_bytes -= 256);
     rejected(&planned, |plan| {
-        let takes_over = |command: &&mut Command| matches!(command, Command::Dispatch { in_place: Some(_), .. });
-        let command = plan.programs[0].commands.iter_mut().find(takes_over).expect("an op in place");
+        let is_in_place = |command: &&mut Command| matches!(command, Command::Dispatch { in_place: Some(_), .. });
+        let command = plan.programs[0].commands.iter_mut().find(is_in_place).expect("an op in place");
         if let Command::Dispatch { in_place, .. } = command {
             *in_place = None;
         }

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tightfit::files;
-use tightfit::plan::bench::{self, Measured, Paged, Scheduled};
+use tightfit::plan::bench::{self, CheckmateInstance, Outcome, PoetInstance};
 
 use super::super::failure::Failure;
 use super::super::output::Output;
@@ -105,7 +105,7 @@ fn measured(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
     for anchor in anchors {
         let path = dir.join(format!("{}.json", anchor.instance));
         let corrupt = |reason: String| Failure::bad_input(format!("{}: {reason}", path.display()));
-        let instance = Measured::parse(&read(&path)?).map_err(corrupt)?;
+        let instance = CheckmateInstance::parse(&read(&path)?).map_err(corrupt)?;
         let start = Instant::now();
         let found = instance.solve(anchor.budget_gb, work).map_err(corrupt)?;
         let time = start.elapsed().as_secs_f64();
@@ -133,7 +133,7 @@ fn measured(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
 }
 
 /// A bound below which nothing costs; `None` where there is no schedule at all.
-fn finite(found: &Scheduled) -> Option<f64> {
+fn finite(found: &Outcome) -> Option<f64> {
     Some(found.bound).filter(|bound| bound.is_finite())
 }
 
@@ -141,7 +141,7 @@ fn or_none<T>(figure: Option<T>, show: impl FnOnce(T) -> String) -> String {
     figure.map_or_else(|| "none".to_owned(), show)
 }
 
-fn scheduled(found: &Scheduled, time: f64) -> Value {
+fn scheduled(found: &Outcome, time: f64) -> Value {
     json!({
         "event": "schedule",
         "budget": found.budget,
@@ -199,28 +199,28 @@ fn placement(dir: &Path, output: &Output) -> Result<(), Failure> {
 
 fn paged(dir: &Path, work: u64, output: &Output) -> Result<(), Failure> {
     let path = dir.join("chipsets.json");
-    let chipsets =
-        bench::chipsets(&read(&path)?).map_err(|reason| Failure::bad_input(format!("{}: {reason}", path.display())))?;
+    let devices =
+        bench::devices(&read(&path)?).map_err(|reason| Failure::bad_input(format!("{}: {reason}", path.display())))?;
     output.text(format_args!(
         "\nrecompute and paging\n{:<10} {:>9} {:>12} {:>12} {:>12} {:>12} {:>7}",
         "device", "budget", "recompute mJ", "paging mJ", "both mJ", "bound mJ", "time"
     ));
-    for (device, _) in chipsets.iter().filter(|(_, chipset)| !chipset.is_complete()) {
+    for (device, _) in devices.iter().filter(|(_, costs)| !costs.is_complete()) {
         output.text(format_args!("{device:<10} left out: it states no energy of computing"));
     }
     for file in files(dir, ".json")?.into_iter().filter(|file| *file != path) {
-        let network = Paged::parse(&read(&file)?)
+        let network = PoetInstance::parse(&read(&file)?)
             .map_err(|reason| Failure::bad_input(format!("{}: {reason}", file.display())))?;
         let need_bytes = network.need_bytes();
         output.text(stem(&file));
-        for (device, chipset) in chipsets.iter().filter(|(_, chipset)| chipset.is_complete()) {
+        for (device, costs) in devices.iter().filter(|(_, costs)| costs.is_complete()) {
             for share in SHARES {
                 let budget_bytes = (need_bytes as f64 * share) as u64;
                 let start = Instant::now();
-                let found = network.compare(chipset, budget_bytes, work / 10);
+                let found = network.compare(costs, budget_bytes, work / 10);
                 let time = start.elapsed().as_secs_f64();
                 let energy = |nanojoules: f64| format!("{:.3}", nanojoules / 1e6);
-                let shown = |found: &Scheduled| or_none(found.cost, |cost| energy(cost as f64));
+                let shown = |found: &Outcome| or_none(found.cost, |cost| energy(cost as f64));
                 output.text(format_args!(
                     "{device:<10} {budget_bytes:>9} {:>12} {:>12} {:>12} {:>12} {:>5.2} s",
                     shown(&found.recompute),
@@ -248,7 +248,7 @@ fn deep(work: u64, output: &Output) {
         "deep graphs", "operations", "budget", "overhead", "bound", "gap", "time"
     ));
     for operations in DEEP {
-        let instance = Measured::deep(operations);
+        let instance = CheckmateInstance::deep(operations);
         for share in SHARES {
             let start = Instant::now();
             let found = instance.solve_share(share, work);

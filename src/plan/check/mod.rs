@@ -4,6 +4,7 @@
 mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use self::replay::replay;
 use super::{Allocation, Arena, ArenaRole, Command, Pass, Persistent, Plan, Program};
@@ -32,7 +33,7 @@ use ensure;
 ///
 /// # Errors
 /// [`PlanError::Invalid`] with the first thing that is wrong.
-pub fn check(plan: &Plan, graphs: &[Graph]) -> Result<(), PlanError> {
+pub fn check(plan: &Plan, graphs: &[Arc<Graph>]) -> Result<(), PlanError> {
     check_bytes(plan)
         .and_then(|()| check_schedule(plan))
         .and_then(|()| check_persistent(plan))

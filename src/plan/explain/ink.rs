@@ -73,20 +73,20 @@ pub(super) fn width(text: &str, font_size: f64) -> f64 {
     text.chars().map(|c| if c.is_ascii() { CHAR } else { 1.0 }).sum::<f64>() * font_size
 }
 
-/// The text where it takes at most `room` pixels, else as much of its end as does, after an ellipsis.
-pub(super) fn end_of(text: &str, room: f64, font_size: f64) -> String {
+/// The text where it takes at most `most_width` pixels, else as much of its end as does, after an ellipsis.
+pub(super) fn end_of(text: &str, most_width: f64, font_size: f64) -> String {
     let mut starts = text.char_indices().map(|(at, _)| at);
-    match starts.find(|&at| width(&text[at..], font_size) + if at > 0 { font_size } else { 0.0 } <= room) {
+    match starts.find(|&at| width(&text[at..], font_size) + if at > 0 { font_size } else { 0.0 } <= most_width) {
         Some(0) => text.to_owned(),
         Some(at) => format!("…{}", &text[at..]),
         None => String::new(),
     }
 }
 
-/// The longest name of `features.block1.conv2:conv2d` that takes at most `room` pixels: the whole, that of the layer, and the
+/// The longest name of `features.block1.conv2:conv2d` that takes at most `most_width` pixels: the whole, that of the layer, and the
 /// last parts of that. Of a parameter's `features.block1.conv2.weight`, parts before the layer's last go first. Half a name, or a
 /// name without its layer, says nothing.
-pub(super) fn name_in<'a>(name: &'a str, layer: &'a str, room: f64, font_size: f64) -> Option<&'a str> {
+pub(super) fn name_in<'a>(name: &'a str, layer: &'a str, most_width: f64, font_size: f64) -> Option<&'a str> {
     let layer = name.split_once(':').map_or(layer, |(layer, _)| layer);
     let after_dots = |name: &'a str| name.match_indices('.').map(move |(dot, _)| &name[dot + 1..]);
     let last = layer.rsplit('.').next().unwrap_or(layer);
@@ -94,7 +94,7 @@ pub(super) fn name_in<'a>(name: &'a str, layer: &'a str, room: f64, font_size: f
     let least = from_layer.map_or(name.len(), |at| name.len() - (at + layer.len() - last.len()));
     let parts = after_dots(name).filter(|part| part.len() >= least);
     let names = std::iter::once(name).chain(parts).chain([layer]).chain(after_dots(layer));
-    names.into_iter().find(|name| !name.is_empty() && width(name, font_size) <= room)
+    names.into_iter().find(|name| !name.is_empty() && width(name, font_size) <= most_width)
 }
 
 #[cfg(test)]
@@ -109,17 +109,17 @@ mod tests {
     #[test]
     fn names_are_never_cut_in_the_middle() {
         let name = "features.block1.conv2:conv2d";
-        for (room, shown) in [
+        for (most_width, shown) in [
             (190.0, Some(name)),
             (180.0, Some("features.block1.conv2")),
             (130.0, Some("block1.conv2")),
             (70.0, Some("conv2")),
             (30.0, None),
         ] {
-            assert_eq!(name_in(name, "another", room, 11.0), shown, "{room}");
+            assert_eq!(name_in(name, "another", most_width, 11.0), shown, "{most_width}");
         }
         let state = "grad.block1.conv2.weight.exp_avg";
-        for (room, shown) in [
+        for (most_width, shown) in [
             (220.0, Some(state)),
             (190.0, Some("block1.conv2.weight.exp_avg")),
             (140.0, Some("conv2.weight.exp_avg")),
@@ -127,7 +127,7 @@ mod tests {
             (70.0, Some("conv2")),
             (30.0, None),
         ] {
-            assert_eq!(name_in(state, "block1.conv2", room, 11.0), shown, "{room}");
+            assert_eq!(name_in(state, "block1.conv2", most_width, 11.0), shown, "{most_width}");
         }
         assert_eq!(name_in("workspace", "", 40.0, 11.0), None);
         assert_eq!(end_of("linear1", 100.0, 10.0), "linear1");

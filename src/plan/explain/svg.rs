@@ -19,10 +19,10 @@ const GAP: f64 = 26.0;
 /// What is always there, below the plot.
 const FIXED_HEIGHT: f64 = 30.0;
 const STRIP_HEIGHT: f64 = 13.0;
-/// Room for the names of layers: as much as they take, between these.
+/// Height for the names of layers: as much as they take, between these.
 const LAYERS_HEIGHT: [f64; 2] = [92.0, 300.0];
 /// A budget further above the memory that is used than this is not drawn to scale.
-const HEADROOM: f64 = 1.35;
+const MOST_HEADROOM: f64 = 1.35;
 
 impl Planned {
     /// The plan as an SVG picture: each program of a step over its commands, each block of transient memory where it
@@ -75,9 +75,9 @@ impl<'a> Drawing<'a> {
             bases.insert(index, end);
             end = end.saturating_add(arena.size_bytes);
         }
-        let room = plan.budget_bytes.map(|budget| budget.saturating_sub(plan.fixed_bytes()) as f64);
+        let headroom = plan.budget_bytes.map(|budget| budget.saturating_sub(plan.fixed_bytes()) as f64);
         let arena = (end as f64).max(1.0);
-        let top_bytes = arena.max(room.filter(|room| *room <= arena * HEADROOM).unwrap_or(0.0)) * 1.05;
+        let top_bytes = arena.max(headroom.filter(|bytes| *bytes <= arena * MOST_HEADROOM).unwrap_or(0.0)) * 1.05;
         let panels = panels(planned);
         let layers = panels.iter().flat_map(|panel| &panel.timeline.steps).map(|step| width(&step.layer, 11.0) + 12.0);
         let layers_height = layers.fold(LAYERS_HEIGHT[0], f64::max).min(LAYERS_HEIGHT[1]);
@@ -322,14 +322,14 @@ impl<'a> Drawing<'a> {
         let names = [format!("arena {}", format_bytes(arena)), format!("peak {}", format_bytes(plan.peak_bytes))];
         self.margin(arena_y + 9.0, "#343a40", &names);
         let Some(budget) = plan.budget_bytes else { return };
-        let room = budget.saturating_sub(plan.fixed_bytes());
+        let headroom = budget.saturating_sub(plan.fixed_bytes());
         let name = format!("budget {}", format_bytes(budget));
-        if room as f64 <= self.top_bytes {
-            let y = self.y(room as f64);
-            self.margin(y - 16.0, "#c1121f", &[name, format!("{} transient", format_bytes(room))]);
+        if headroom as f64 <= self.top_bytes {
+            let y = self.y(headroom as f64);
+            self.margin(y - 16.0, "#c1121f", &[name, format!("{} transient", format_bytes(headroom))]);
             put!(self, "<line class=\"budget\" x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
         } else {
-            self.margin(TOP - 20.0, "#c1121f", &[name, format!("{} higher up", format_bytes(room - arena))]);
+            self.margin(TOP - 20.0, "#c1121f", &[name, format!("{} higher up", format_bytes(headroom - arena))]);
         }
     }
 
@@ -455,7 +455,7 @@ fn tooltip(block: &Block) -> String {
     let ended = match block.ended {
         End::Freed => "",
         End::Offloaded => ", then offloaded",
-        End::TakenOver => ", then taken over",
+        End::Reused => ", then reused in place",
         End::ReadBack => ", then read back",
     };
     let (name, detail, size) = (&block.name, &block.detail, format_bytes(block.place.size_bytes));

@@ -1,10 +1,13 @@
 //! Tables and pictures of a plan that recomputes one tensor and offloads another.
 
-use super::super::build::{Choice, Draft};
-use super::super::lifetime::Event;
-use super::super::placement::MOST_WORK;
+use std::rc::Rc;
+
+use super::super::candidate::{Candidate, Form};
+use super::super::layout::Layout;
+use super::super::layout::placement::MOST_WORK;
+use super::super::schedule::{Event, Schedule};
 use super::super::toy::Chain;
-use super::super::{Bound, Command, CostModel, Form, Lever, Levers, Limits, Planned, Reason, Request, check};
+use super::super::{Bound, Command, CostModel, Lever, Levers, Limits, Planned, Reason, Request, check, emit};
 use super::*;
 use crate::graph::{Graph, Phase};
 use crate::tensor::{NodeId, ValueId};
@@ -14,17 +17,18 @@ fn planned() -> Planned {
     let chain = Chain { layers: 6, width: 100, mixes_samples: false };
     let (levers, limits, costs) = (Levers::default(), Limits::any_device(), CostModel::default());
     let request = Request { batch: 64, budget_bytes: Some(8 << 20), micro_batches: Some(1), levers, limits, costs };
-    let draft = Draft::new(&chain, &request, &[64], Form::default()).expect("a draft");
-    let plain = draft.plain();
-    let graph = &draft.parts[0].graph;
+    let candidate = Rc::new(Candidate::new(&chain, &request, vec![64], Form::default()).expect("a candidate"));
+    let mut schedule = Schedule::plain(&candidate);
+    let graph = &candidate.programs[0].graph;
     let (again, fetched) = (graph.node(NodeId(3)).outputs[0], graph.node(NodeId(7)).outputs[0]);
-    let mut events = plain.events[0].clone();
+    let mut events = std::mem::take(&mut schedule.events[0]);
     let at = first_backward_use(graph, &events, again);
     events.splice(at..at, [Event::Run(NodeId(2)), Event::Run(NodeId(3))]);
     let at = first_backward_use(graph, &events, fetched);
     events.insert(at, Event::Fetch(fetched));
-    let choice = Choice { events: vec![events, plain.events[1].clone()], moves: true, ..plain };
-    let mut planned = draft.planned(draft.build(&request, &choice, 0, MOST_WORK).expect("a plan").plan);
+    schedule.events[0] = events;
+    schedule.offload.moves = true;
+    let mut planned = emit::plan(&Layout::new(schedule.into(), 0, MOST_WORK));
     let plan = &mut planned.plan;
     let reason = |command: usize, lever, name: &str, absent_commands| Reason {
         program: 0,

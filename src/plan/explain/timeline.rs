@@ -22,8 +22,8 @@ pub(super) enum Content {
 pub(super) enum End {
     Freed,
     Offloaded,
-    /// The output of an op that works in place goes on with it.
-    TakenOver,
+    /// The output of an op that works in place reuses it.
+    Reused,
     /// It is read back after the program.
     ReadBack,
 }
@@ -207,7 +207,7 @@ impl Replay<'_> {
         let verb = if again { "recompute " } else { "" };
         self.begin(&node.name, format!("{verb}{}: {}", node.name, node.op.name()), action);
         if let Some(&input) = in_place.and_then(|input| node.inputs.get(input)) {
-            self.end(graph.storage_root(input), self.now(), End::TakenOver);
+            self.end(graph.storage_root(input), self.now(), End::Reused);
         }
         for (&value, &place) in node.outputs.iter().zip(outputs) {
             self.make(value, place, again.then(|| (Lever::Recompute, reason.map(str::to_owned))));

@@ -1,83 +1,69 @@
-//! What no schedule can avoid.
-//!
-//! One moment bounds what is spent after it ([`Moment`]). Moments with windows that follow each other add up, because
-//! each counts only what runs again within its window; the best choice of windows is a longest path.
+//! What no schedule of a candidate can avoid.
 
-use super::cut::Moment;
-use super::problem::Problem;
-use super::seeds;
-use super::sequence::Simulator;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Moments between which windows are looked at.
-const WINDOWS: usize = 14;
-/// Moments that are looked at alone, at most.
-const MOMENTS: usize = 400;
+use super::graph_problem::GraphProblem;
+use super::offload::{Hostable, OffloadPolicy};
+use super::solver::{LowerBound, Resident, certificate};
+use crate::plan::candidate::{Candidate, ProgramGraph};
+use crate::plan::layout::fixed_bytes;
+use crate::plan::search::Depth;
+use crate::plan::{Bound, Levers};
 
-/// A lower bound on the cost of any schedule that keeps the order of first runs.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LowerBound {
-    /// Beyond running everything once; infinite where no schedule keeps the budget.
-    pub(crate) extra_cost: f64,
-    /// Cost that one more byte saves at the tightest moment.
-    pub(crate) price: f64,
-    /// The tightest moments alone, tightest first.
-    pub(crate) moments: Vec<usize>,
-}
-
-/// The lower bound for a budget. `memory` is what the plain sequence needs at each operation; `work` limits the flows
-/// that are solved, in operations.
-pub(crate) fn lower_bound(problem: &Problem, memory: &[u64], budget_bytes: u64, work: usize) -> LowerBound {
-    let over: Vec<usize> = (0..problem.len()).filter(|&stage| memory[stage] > budget_bytes).collect();
-    let looks = (work / problem.len().max(1)).clamp(1, MOMENTS);
-    let step = over.len().div_ceil(looks).max(1);
-    let mut singles: Vec<(f64, f64, usize)> = Vec::new();
-    // Evenly spread, and where the plain sequence needs most.
-    let tightest = over.iter().copied().max_by_key(|&stage| memory[stage]);
-    let spread = over.iter().copied().step_by(step).chain(tightest);
-    for stage in spread {
-        let (cost, price) = Moment::new(problem, stage, problem.len()).bound(budget_bytes);
-        singles.push((cost, price, stage));
+/// What no plan of these programs in this order can avoid under the budget. It is for plans that offload where one under this
+/// policy may.
+pub(crate) fn step_bound(candidate: &Candidate<'_>, policy: &OffloadPolicy, budget_bytes: u64) -> Bound {
+    let request = candidate.request;
+    // Where offload is a last resort, a plan without it is measured against those without it.
+    let offload = request.levers.offload && (policy.moves || !request.costs.unified_memory);
+    let levers = Levers { offload, ..request.levers };
+    let hostable = Hostable::of(&candidate.programs);
+    // Persistent values count with the transient ones where they can be moved; else they are taken from the start.
+    let hosted: BTreeSet<String> = hostable.iter().map(|value| value.name.clone()).collect();
+    let fixed_bytes = fixed_bytes(candidate, &OffloadPolicy { hosted, moves: false });
+    let headroom_bytes = budget_bytes.saturating_sub(fixed_bytes);
+    let mut bound = Bound { step_ns: 0.0, shadow_price_ns_per_byte: 0.0 };
+    // Micro-batches share programs.
+    let mut of_program: Vec<Option<(f64, f64)>> = vec![None; candidate.programs.len()];
+    for &number in &candidate.program_of {
+        let (step_ns, price) = *of_program[number].get_or_insert_with(|| {
+            let program = &candidate.programs[number];
+            let problem = GraphProblem::new(program, &program.storage, &request.costs, levers).problem;
+            let problem = problem.with_residents(residents(program, &hostable, candidate, offload));
+            let work = Depth::Thorough.bound_work(problem.len());
+            let LowerBound { extra_cost, price, .. } = certificate(&problem, headroom_bytes, work);
+            let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
+            // Each operation counts in whole nanoseconds here, so up to half of one too many.
+            let plain_ns = problem.plain_cost() as f64 - problem.len() as f64 / 2.0;
+            (plain_ns + finite(extra_cost), finite(price))
+        });
+        bound.step_ns += step_ns;
+        bound.step_ns += request.costs.run_ns();
+        bound.shadow_price_ns_per_byte += price;
     }
-    singles.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
-    singles.dedup_by_key(|single| single.2);
-    let Some(&(cost, price, _)) = singles.first() else {
-        return LowerBound { extra_cost: 0.0, price: 0.0, moments: Vec::new() };
-    };
-    let moments: Vec<usize> = singles.iter().map(|&(.., stage)| stage).collect();
-    // What lasts is moved once for all windows, so their costs do not add up where there is any.
-    let extra_cost = if cost.is_finite() && looks >= WINDOWS * WINDOWS && problem.lasting().is_empty() {
-        windows(problem, &moments, &over, budget_bytes).max(cost)
-    } else {
-        cost
-    };
-    LowerBound { extra_cost, price, moments }
+    bound
 }
 
-/// The lower bound for a problem with memory that lasts, where `budget_bytes` includes that memory.
-pub(crate) fn certificate(problem: &Problem, budget_bytes: u64, work: usize) -> LowerBound {
-    let mut simulator = Simulator::new(problem);
-    let base = seeds::plain(problem);
-    simulator.run(&base, budget_bytes);
-    let lasting: u64 = problem.lasting().iter().map(|memory| memory.bytes).sum();
-    let memory: Vec<u64> = simulator.at_stages(&base).into_iter().map(|bytes| bytes + lasting).collect();
-    lower_bound(problem, &memory, budget_bytes, work)
-}
-
-/// The most that windows one after the other bound.
-fn windows(problem: &Problem, moments: &[usize], over: &[usize], budget_bytes: u64) -> f64 {
-    let mut ends: Vec<usize> = moments.iter().copied().take(WINDOWS / 2).collect();
-    let step = over.len().div_ceil(WINDOWS - ends.len()).max(1);
-    ends.extend(over.iter().copied().skip(step / 2).step_by(step));
-    ends.sort_unstable();
-    ends.dedup();
-    ends.push(problem.len());
-    // The bound of everything from each moment on.
-    let mut from = vec![0.0f64; ends.len()];
-    for i in (0..ends.len() - 1).rev() {
-        for j in i + 1..ends.len() {
-            let (cost, _) = Moment::new(problem, ends[i], ends[j]).bound(budget_bytes);
-            from[i] = from[i].max(cost + from[j]);
-        }
+/// Persistent values, with what having them in the host tier costs this program at least.
+fn residents(program: &ProgramGraph, hostable: &[Hostable], candidate: &Candidate<'_>, offload: bool) -> Vec<Resident> {
+    let (graph, costs) = (&program.graph, &candidate.request.costs);
+    let mut here = BTreeMap::new();
+    for value in graph.values().iter().filter(|value| value.role.is_persistent()) {
+        here.entry(value.name.as_str()).or_insert(value);
     }
-    from.into_iter().fold(0.0, f64::max)
+    let mut changed = BTreeSet::new();
+    for node in graph.nodes() {
+        let roots = node.op.mutates().iter().map(|&i| program.storage.root(node.inputs[i]));
+        changed.extend(roots.map(|root| graph.value(root).name.as_str()));
+    }
+    let residents = hostable.iter().map(|&Hostable { ref name, size_bytes, .. }| {
+        let cost = match here.get(name.as_str()) {
+            None => 0.0,
+            Some(value) if value.producer.is_some() => costs.offload_ns(size_bytes),
+            Some(_) if changed.contains(name.as_str()) => costs.prefetch_ns(size_bytes) + costs.offload_ns(size_bytes),
+            Some(_) => costs.prefetch_ns(size_bytes),
+        };
+        Resident { bytes: size_bytes, cost: offload.then_some(cost as u64) }
+    });
+    residents.collect()
 }

@@ -1,33 +1,50 @@
-//! Recompute and offload: sequences of events that keep to a budget at little cost. Knows nothing of graphs, devices or
-//! tensors.
+//! What a step runs in which order, what is recomputed, and what moves to the host tier and back.
 
 mod bound;
-mod chain;
-mod cut;
-mod flow;
-mod problem;
-mod search;
-mod seeds;
-mod sequence;
-mod solve;
-mod tables;
-mod tracker;
+mod graph_problem;
+mod offload;
+pub(super) mod solver;
 
-pub(crate) use bound::{LowerBound, certificate};
-pub(crate) use problem::{Lasting, OperationSpec, Problem, Transfer, Value};
-pub(crate) use sequence::{Entry, Event};
-pub(crate) use solve::{Effort, Solution, least_peak, low_peak, solve_from};
+use std::rc::Rc;
 
-#[cfg(test)]
-mod chain_tests;
-#[cfg(test)]
-mod exact_tests;
-#[cfg(test)]
-mod published_tests;
-#[cfg(test)]
-mod testing;
-#[cfg(test)]
-mod tests;
+pub(super) use bound::step_bound;
+pub(super) use graph_problem::GraphProblem;
+pub(super) use offload::OffloadPolicy;
+use solver::Entry;
 
-#[cfg(test)]
-pub(crate) use testing::sequences;
+use super::candidate::{Candidate, ProgramGraph};
+use crate::tensor::{NodeId, ValueId};
+
+/// What happens at one time of a program's run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A node runs, for the first time or again.
+    Run(NodeId),
+    /// A root comes back from the host tier.
+    Fetch(ValueId),
+}
+
+/// A candidate with what each of its programs does.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule<'a> {
+    pub(super) candidate: Rc<Candidate<'a>>,
+    pub(super) offload: OffloadPolicy,
+    /// What happens in each program.
+    pub(super) events: Vec<Vec<Event>>,
+    /// The same as the solver's sequences, from which other searches can start; none where nothing is recomputed or moves.
+    pub(super) sequences: Option<Vec<Vec<Entry>>>,
+}
+
+impl<'a> Schedule<'a> {
+    /// Every node once, everything on the device.
+    pub(super) fn plain(candidate: &Rc<Candidate<'a>>) -> Self {
+        let run = |program: &ProgramGraph| program.order.iter().map(|&node| Event::Run(node)).collect();
+        let events = candidate.programs.iter().map(run).collect();
+        Schedule { candidate: candidate.clone(), offload: OffloadPolicy::default(), events, sequences: None }
+    }
+
+    /// Whether every node runs once and everything stays on the device.
+    pub(super) fn is_plain(&self) -> bool {
+        self.sequences.is_none()
+    }
+}

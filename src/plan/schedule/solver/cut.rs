@@ -1,6 +1,6 @@
 //! The state of memory at one moment, as a minimum cut: what each byte is worth, and what cannot be avoided.
 //!
-//! At the first run of one operation, every value that later operations need is in memory, or is made again later from
+//! At the first run of one operation, every value that later operations need is in memory, or is recomputed later from
 //! values of which the same holds, or comes back from the host tier. With a price λ for each byte that is in memory, the
 //! cheapest way is a minimum cut. For any λ, that cost less λ times the bytes of the budget is a lower bound on what a
 //! schedule spends beyond running each operation once (Lagrangian duality; the relaxation forgets all other moments).
@@ -25,7 +25,7 @@ pub(crate) enum Fate {
     Free,
     /// It stays in memory.
     Kept,
-    /// It is made again later.
+    /// It is recomputed later.
     Recomputed,
     /// It leaves for the host tier.
     Offloaded,
@@ -128,16 +128,16 @@ impl<'a> Moment<'a> {
         let cost = self.network.minimum_cut() as f64 / self.scale;
         let kept = (0..self.nodes.len()).filter(|&at| self.fate(at, price) == Fate::Kept);
         let kept: u64 = kept.map(|at| self.priced[at].1).sum();
-        // What lasts is in memory at its price, or in the host tier at its cost.
-        let mut lasting = (0.0, 0);
-        for memory in self.problem.lasting() {
+        // What is resident is in memory at its price, or in the host tier at its cost.
+        let mut resident = (0.0, 0);
+        for memory in self.problem.residents() {
             let priced = price * memory.bytes as f64;
             match memory.cost {
-                Some(cost) if (cost as f64) < priced => lasting.0 += cost as f64,
-                _ => lasting = (lasting.0 + priced, lasting.1 + memory.bytes),
+                Some(cost) if (cost as f64) < priced => resident.0 += cost as f64,
+                _ => resident = (resident.0 + priced, resident.1 + memory.bytes),
             }
         }
-        (cost + lasting.0, kept + lasting.1)
+        (cost + resident.0, kept + resident.1)
     }
 
     fn fate(&self, at: usize, price: f64) -> Fate {
@@ -169,15 +169,17 @@ impl<'a> Moment<'a> {
     /// enough give two lines; the price at which these meet is looked at next, until no other line lies below it
     /// (Newton's method as in Dinkelbach, "On nonlinear fractional programming", 1967).
     pub(crate) fn bound(&mut self, budget_bytes: u64) -> (f64, f64) {
-        let Some(room) = budget_bytes.checked_sub(self.operand_bytes) else { return (f64::INFINITY, f64::INFINITY) };
+        let Some(headroom) = budget_bytes.checked_sub(self.operand_bytes) else {
+            return (f64::INFINITY, f64::INFINITY);
+        };
         let mut best = (0.0, 0.0);
         let mut look = |price: f64, moment: &mut Self| {
             let (cost, kept) = moment.least_cost(price);
-            let value = cost - price * room as f64;
+            let value = cost - price * headroom as f64;
             if value > best.0 {
                 best = (value, price);
             }
-            Line { price, value, slope: kept as f64 - room as f64 }
+            Line { price, value, slope: kept as f64 - headroom as f64 }
         };
         let mut low = look(0.0, self);
         if low.slope <= 0.0 {
@@ -197,7 +199,7 @@ impl<'a> Moment<'a> {
             price *= GROWTH;
             tries += 1;
             if tries > GROWTHS {
-                // Whatever a byte costs, more than the room is kept: nothing else can be done with it.
+                // Whatever a byte costs, more than the headroom is kept: nothing else can be done with it.
                 return (f64::INFINITY, price);
             }
         };

@@ -86,8 +86,8 @@ impl<'a> States<'a> {
         let set = |ids: &[u32]| ids.iter().fold(0, |set, &id| set | 1 << id);
         let (inputs, outputs) = (set(problem.inputs(operation)), set(problem.outputs(operation)));
         let shared = problem.outputs(operation).first().map_or(0, |&output| problem.values()[output as usize].bytes);
-        let takes_over = problem
-            .takes_over(operation)
+        let in_place = problem
+            .in_place(operation)
             .map_or(0, |(a, b)| [a, b].into_iter().filter(|&v| v != u32::MAX).fold(0, |set, v| set | 1 << v));
         let changes = |&&v: &&usize| problem.changers(v).contains(&(operation as u32));
         let outdated = self.movable.iter().filter(changes).fold(0, |bits, &v| bits | self.copy_bit(v));
@@ -105,7 +105,7 @@ impl<'a> States<'a> {
             let mut part = free;
             loop {
                 let after = state & !free | part;
-                let ended = takes_over & !part != 0;
+                let ended = in_place & !part != 0;
                 let bytes = self.bytes[(state | outputs) & all] + problem.workspace_bytes(operation)
                     - if ended { shared } else { 0 };
                 if bytes <= self.budget_bytes {
@@ -234,7 +234,7 @@ impl<'a> Program<'a> {
         for &output in outputs {
             self.hold(output as usize, &[self.held[output as usize], Some(runs)]);
         }
-        if let Some((a, b)) = problem.takes_over(operation) {
+        if let Some((a, b)) = problem.in_place(operation) {
             let shares = self.program.add_var(0.0, (0.0, 1.0));
             self.program.add_constraint([(shares, 1.0), (runs, -1.0)], ComparisonOp::Le, 0.0);
             let mut terms = LinearExpr::empty();
@@ -364,7 +364,7 @@ fn random_problems_are_mostly_solved_to_the_optimum() {
             most_bytes: 100,
             moves: number % 3 == 2,
             changes: number % 7 > 4,
-            moved_are_taken_over: false,
+            moved_are_reused: false,
             in_place: number % 2 == 0,
             rich: number % 4 > 1,
         };
@@ -392,7 +392,7 @@ fn small_trainings_are_solved_to_the_optimum_or_nearly() {
 
 #[test]
 fn a_value_that_leaves_twice_is_copied_to_the_host_once() {
-    // Made at first and read twice, each time after an operation that leaves no room for it.
+    // Made at first and read twice, each time after an operation that leaves no memory for it.
     let transfer = Some(Transfer { offload_cost: 100, prefetch_cost: 1, hosted: false });
     let small = Value { bytes: 1, ..Value::default() };
     let values = vec![Value { bytes: 50, transfer, ..Value::default() }, small, small, small, small];

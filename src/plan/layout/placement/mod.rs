@@ -11,6 +11,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
+
 use fit::{Fitter, Outcome};
 use greedy::Packer;
 
@@ -18,33 +20,33 @@ use greedy::Packer;
 /// is gained all of them are taken, so few intervals are not worth many.
 const FIT_WORK_EACH: u64 = 1_000_000;
 /// Steps that are worth it where the smallest space is wanted, for the greedy orders and for the branch and bound.
-pub(super) const MOST_WORK: u64 = 200_000_000;
+pub(crate) const MOST_WORK: u64 = 200_000_000;
 /// Intervals, summed over the sections that they cross, up to which the branch and bound is of use: one descent of it
 /// takes this many steps times the number of intervals at worst.
 const FIT_CROSSINGS: usize = 100_000;
 
 /// Memory that is needed in `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Interval {
+pub(crate) struct Interval {
     /// First time.
-    pub(super) start: usize,
+    pub(crate) start: usize,
     /// First time at which it is no longer needed, after `start`.
-    pub(super) end: usize,
+    pub(crate) end: usize,
     /// Bytes, a multiple of the alignment.
-    pub(super) size_bytes: u64,
+    pub(crate) size_bytes: u64,
 }
 
 /// Where each interval lies in a space that is cut every `chunk_bytes`; no interval lies across a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Packing {
+pub(crate) struct Packing {
     /// One offset per interval.
-    pub(super) offsets: Vec<u64>,
+    pub(crate) offsets: Vec<u64>,
     /// Bytes used of each chunk.
-    pub(super) chunks: Vec<u64>,
+    pub(crate) chunks: Vec<u64>,
     /// Where the space is cut.
-    pub(super) chunk_bytes: u64,
+    pub(crate) chunk_bytes: u64,
     /// Steps of work that this took.
-    pub(super) work: u64,
+    pub(crate) work: u64,
 }
 
 impl Packing {
@@ -58,29 +60,36 @@ impl Packing {
     }
 
     /// Bytes of all chunks.
-    pub(super) fn total_bytes(&self) -> u64 {
+    pub(crate) fn total_bytes(&self) -> u64 {
         self.chunks.iter().sum()
     }
 }
 
-/// Packs the intervals of several programs, each with the bytes that are good enough for it, not below the most that it needs at
-/// one time. They use the same chunks, one after the other, so where one chunk is enough, no program has to take less than
+/// The intervals of one program.
+#[derive(Clone, Debug)]
+pub(crate) struct ProgramBlocks {
+    pub(crate) intervals: Vec<Interval>,
+    /// A space that is small enough, not below the most that is needed at one time.
+    pub(crate) enough_bytes: u64,
+}
+
+/// Packs the intervals of several programs. They use the same chunks, one after the other, so where one chunk is enough, no program has to take less than
 /// another needs.
 ///
 /// Where one chunk is not enough, chunks that hold so many of the largest interval and nothing more often waste less: sizes
 /// within a model are mostly fractions of one another.
 ///
 /// For each of them, the greedy orders and the branch and bound may take about so many steps of `work`.
-pub(super) fn pack_programs(programs: &[(Vec<Interval>, u64)], chunk_bytes: u64, work: u64) -> Vec<Packing> {
-    let peak_bytes = programs.iter().map(|&(_, peak_bytes)| peak_bytes).max().unwrap_or(0);
+pub(crate) fn pack_programs(programs: &[ProgramBlocks], chunk_bytes: u64, work: u64) -> Vec<Packing> {
+    let peak_bytes = programs.iter().map(|program| program.enough_bytes).max().unwrap_or(0);
     let pack_into = |chunk_bytes: u64| -> Vec<Packing> {
         let enough_bytes = if peak_bytes <= chunk_bytes { peak_bytes } else { 0 };
         let packings = programs
             .iter()
-            .map(|(intervals, own_bytes)| pack(intervals, chunk_bytes, enough_bytes.max(*own_bytes), work));
+            .map(|program| pack(&program.intervals, chunk_bytes, enough_bytes.max(program.enough_bytes), work));
         packings.collect()
     };
-    let largest = programs.iter().flat_map(|(intervals, _)| intervals).map(|interval| interval.size_bytes).max();
+    let largest = programs.iter().flat_map(|program| &program.intervals).map(|interval| interval.size_bytes).max();
     let whole = largest.map_or(chunk_bytes, |largest| chunk_bytes / largest * largest);
     if peak_bytes <= chunk_bytes || whole == chunk_bytes {
         return pack_into(chunk_bytes);
@@ -95,7 +104,7 @@ pub(super) fn pack_programs(programs: &[(Vec<Interval>, u64)], chunk_bytes: u64,
 }
 
 /// Bytes of the chunks that are large enough for all of these.
-pub(super) fn largest_chunks(packings: &[Packing]) -> Vec<u64> {
+pub(crate) fn largest_chunks(packings: &[Packing]) -> Vec<u64> {
     let mut chunks: Vec<u64> = Vec::new();
     for packing in packings {
         chunks.resize(chunks.len().max(packing.chunks.len()), 0);
@@ -109,36 +118,40 @@ pub(super) fn largest_chunks(packings: &[Packing]) -> Vec<u64> {
 /// Packs intervals into a space of at most `target_bytes` or, where none is found, into the smallest that is. The
 /// target is a budget, or the most bytes needed at one time where the smallest space is wanted. Each interval fits a
 /// chunk.
-pub(super) fn pack(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64, work: u64) -> Packing {
+pub(crate) fn pack(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64, work: u64) -> Packing {
     let fit_work = (FIT_WORK_EACH * intervals.len() as u64).min(work);
-    pack_with(intervals, chunk_bytes, target_bytes, (work, fit_work))
+    pack_with(intervals, chunk_bytes, target_bytes, PackWork { orders: work, fit: fit_work })
 }
 
-/// As [`pack`], with so many steps of work for the orders, and for the branch and bound.
-pub(super) fn pack_with(
-    intervals: &[Interval],
-    chunk_bytes: u64,
-    target_bytes: u64,
-    (orders_work, fit_work): (u64, u64),
-) -> Packing {
+/// Steps of work that packing may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackWork {
+    /// For the greedy orders.
+    pub(crate) orders: u64,
+    /// For the branch and bound.
+    pub(crate) fit: u64,
+}
+
+/// As [`pack`], with so much work for each of its parts.
+pub(crate) fn pack_with(intervals: &[Interval], chunk_bytes: u64, target_bytes: u64, work: PackWork) -> Packing {
     let mut packer = Packer::new(intervals, chunk_bytes);
-    let mut packing = packer.pack(target_bytes, orders_work);
-    let (most_bytes, mut left) = (packing.total_bytes(), fit_work);
+    let mut packing = packer.pack(target_bytes, work.orders);
+    let (most_bytes, mut left) = (packing.total_bytes(), work.fit);
     if most_bytes > target_bytes
-        && let Some(offsets) = tighten(intervals, &packing, (target_bytes, most_bytes - 1), &mut left)
+        && let Some(offsets) = tighten(intervals, &packing, target_bytes..=most_bytes - 1, &mut left)
     {
         packing = Packing::new(intervals, offsets, chunk_bytes);
     }
-    packing.work = packer.work + (fit_work - left);
+    packing.work = packer.work + (work.fit - left);
     packing
 }
 
 /// As `pack`, into a space of which bytes count for little: an eighth above what is needed at one time is small enough, and
 /// the branch and bound is not tried.
-pub(super) fn pack_loosely(intervals: &[Interval], chunk_bytes: u64) -> Packing {
+pub(crate) fn pack_loosely(intervals: &[Interval], chunk_bytes: u64) -> Packing {
     let mut changes: Vec<_> =
         intervals.iter().flat_map(|i| [(i.start, i.size_bytes, 0), (i.end, 0, i.size_bytes)]).collect();
-    // What ends makes room for what begins.
+    // What ends comes before what begins.
     changes.sort_unstable_by_key(|&(time, grown, _)| (time, grown));
     let mut live_bytes = 0;
     let peaks = changes.into_iter().map(|(_, grown, shrunk)| {
@@ -149,13 +162,10 @@ pub(super) fn pack_loosely(intervals: &[Interval], chunk_bytes: u64) -> Packing 
     Packer::new(intervals, chunk_bytes).pack(peak_bytes + peak_bytes / 8, MOST_WORK)
 }
 
-/// Offsets in the smallest space found of at most `most_bytes`; `None` if that is too small.
-fn tighten(
-    intervals: &[Interval],
-    packing: &Packing,
-    (target_bytes, most_bytes): (u64, u64),
-    work: &mut u64,
-) -> Option<Vec<u64>> {
+/// Offsets in the smallest space found of the bytes that are wanted, from what is small enough to the most that is of use;
+/// `None` if that is too small.
+fn tighten(intervals: &[Interval], packing: &Packing, wanted: RangeInclusive<u64>, work: &mut u64) -> Option<Vec<u64>> {
+    let (target_bytes, most_bytes) = wanted.into_inner();
     let mut offsets = packing.offsets.clone();
     let mut good_enough_bytes = target_bytes.min(most_bytes);
     let mut parts = independent(intervals);
@@ -169,7 +179,7 @@ fn tighten(
             continue;
         }
         let most_bytes_here = most_bytes.min(placed_bytes - 1);
-        let found = smallest(&own, packing.chunk_bytes, (good_enough_bytes, most_bytes_here), work);
+        let found = smallest(&own, packing.chunk_bytes, good_enough_bytes..=most_bytes_here, work);
         if found.is_none() && placed_bytes > most_bytes {
             return None;
         }
@@ -182,13 +192,9 @@ fn tighten(
     Some(offsets)
 }
 
-/// Offsets in the smallest space found between a space that is good enough and the largest that is of use.
-fn smallest(
-    intervals: &[Interval],
-    chunk_bytes: u64,
-    (good_enough_bytes, most_bytes): (u64, u64),
-    work: &mut u64,
-) -> Option<Vec<u64>> {
+/// Offsets in the smallest space found of the bytes that are wanted, from what is small enough to the most that is of use.
+fn smallest(intervals: &[Interval], chunk_bytes: u64, wanted: RangeInclusive<u64>, work: &mut u64) -> Option<Vec<u64>> {
+    let (good_enough_bytes, most_bytes) = wanted.into_inner();
     let mut fitter = Fitter::new(intervals, chunk_bytes, FIT_CROSSINGS)?;
     // Every height is a sum of sizes, above a cut.
     let cut = if most_bytes > chunk_bytes { chunk_bytes } else { 0 };

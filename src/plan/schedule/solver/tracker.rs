@@ -177,7 +177,7 @@ impl<'a> Tracker<'a> {
     /// Bytes that an entry saves by taking over the memory of an input that ends there.
     fn shared_bytes(&self, entry: Entry) -> u64 {
         let Event::Run(operation) = entry.event() else { return 0 };
-        let Some((a, b)) = self.problem.takes_over(operation) else { return 0 };
+        let Some((a, b)) = self.problem.in_place(operation) else { return 0 };
         let ends = |value: u32| {
             if value == u32::MAX || self.problem.values()[value as usize].to_end {
                 return false;
@@ -192,7 +192,7 @@ impl<'a> Tracker<'a> {
 
     fn share_anew(&mut self, entry: Entry) {
         if let Event::Run(operation) = entry.event()
-            && self.problem.takes_over(operation).is_some()
+            && self.problem.in_place(operation).is_some()
         {
             let (position, shared) = (self.position(entry), self.shared_bytes(entry));
             self.memory[position] = self.memory[position] + self.shared[position] - shared;

@@ -21,8 +21,8 @@ pub(super) struct Mixture {
     pub(super) moves: bool,
     /// Whether operations change those.
     pub(super) changes: bool,
-    /// Whether values that can move may be taken over.
-    pub(super) moved_are_taken_over: bool,
+    /// Whether memory of values that can move may be reused in place.
+    pub(super) moved_are_reused: bool,
     pub(super) in_place: bool,
     /// Whether operations make several values, need workspaces, and some run once only.
     pub(super) rich: bool,
@@ -32,7 +32,7 @@ pub(super) struct Mixture {
 pub(super) fn problems() -> impl Strategy<Value = Problem> {
     (any::<u64>(), 1..24_usize, any::<[bool; 3]>()).prop_map(|(seed, operations, [moves, in_place, rich])| {
         let mixture =
-            Mixture { operations, most_bytes: 100, moves, changes: true, moved_are_taken_over: true, in_place, rich };
+            Mixture { operations, most_bytes: 100, moves, changes: true, moved_are_reused: true, in_place, rich };
         random(mixture, &mut Numbers::new(seed))
     })
 }
@@ -109,11 +109,11 @@ fn transfer(hosted: bool, numbers: &mut Numbers) -> Transfer {
     Transfer { offload_cost: 1 + numbers.below(20) as u64, prefetch_cost: 1 + numbers.below(20) as u64, hosted }
 }
 
-/// Gives output 0 the size of inputs whose memory it can take over.
+/// Gives output 0 the size of inputs whose memory it can reuse.
 fn take_over(draft: &Draft, spec: &mut OperationSpec, output: &mut Value, inputs: &[usize], mixture: Mixture) {
     let can = |&&v: &&usize| {
         let value = &draft.values[v];
-        let moves = value.transfer.is_some_and(|transfer| transfer.hosted || !mixture.moved_are_taken_over);
+        let moves = value.transfer.is_some_and(|transfer| transfer.hosted || !mixture.moved_are_reused);
         !value.to_end && !moves
     };
     let Some(&first) = inputs.iter().find(can) else { return };

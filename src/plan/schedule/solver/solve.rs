@@ -55,7 +55,7 @@ const TRIES: u64 = 16;
 const LEAST_WORK: u64 = 8_000;
 /// Work on sequences to start from that is done in any case, where there are so many.
 const LEAST_SEEDS_WORK: u64 = 10_000_000;
-/// How often values are made again earlier than they are used, where it is hard to find what fits.
+/// How often values are recomputed earlier than they are used, where it is hard to find what fits.
 const EARLY: f64 = 0.08;
 
 /// A sequence within the budget at little cost.
@@ -88,10 +88,10 @@ pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, k
     let peak = (0..problem.len()).max_by_key(|&stage| (memory[stage], usize::MAX - stage)).unwrap_or(0);
     // Sequences to start from may take as much work as the search from them.
     let most_work = problem.work() + effort.search_work.max(LEAST_SEEDS_WORK);
-    for &stage in solution.bound.moments.iter().take(2).chain([&peak, &problem.turn()]) {
+    for &stage in solution.bound.moments.iter().take(2).chain([&peak, &problem.boundary()]) {
         seeds::of_moment(problem, &base, stage, budget_bytes, most_work).into_iter().for_each(|seed| pool.add(&seed));
     }
-    let chain = Chain::new(problem, problem.turn());
+    let chain = Chain::new(problem, problem.boundary());
     let fitting = chain.cheapest(&base, |entries| pool.peak(entries) <= budget_bytes);
     fitting.into_iter().for_each(|seed| pool.add(&seed));
     if problem.values().iter().any(|value| value.transfer.is_some()) {
@@ -211,10 +211,10 @@ pub(crate) fn low_peak(problem: &Problem, effort: Effort, enough_bytes: u64) -> 
         return (best.1, best.0);
     }
     if best.0 > floor {
-        for sequence in Chain::new(problem, problem.turn()).sequences(&base) {
+        for sequence in Chain::new(problem, problem.boundary()).sequences(&base) {
             look(sequence, &mut best);
         }
-        for stage in [problem.turn(), tightest(&base, &mut Simulator::new(problem))] {
+        for stage in [problem.boundary(), tightest(&base, &mut Simulator::new(problem))] {
             let nothing_kept = seeds::nothing_kept(problem, stage);
             for reuse in [usize::MAX, 64, 16, 4, 1, 0] {
                 if let Some(entries) = seeds::lazy(problem, &base, stage, &nothing_kept, reuse) {

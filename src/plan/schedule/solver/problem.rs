@@ -15,8 +15,8 @@ pub(crate) struct Problem {
     /// Likewise the operations that change it.
     changers: Vec<u32>,
     changer_ends: Vec<u32>,
-    turn: usize,
-    lasting: Vec<Lasting>,
+    boundary: usize,
+    residents: Vec<Resident>,
     /// Work done on it so far, in units of about a nanosecond. Searches are limited by counts, not by time, so that the same
     /// problem has the same solution everywhere.
     work: Cell<u64>,
@@ -25,7 +25,7 @@ pub(crate) struct Problem {
 /// Memory that is taken from the first operation to the last unless it is moved to the host tier. Only the bound looks
 /// at it: what a schedule does with it is decided before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lasting {
+pub(crate) struct Resident {
     /// Its bytes.
     pub(crate) bytes: u64,
     /// What having it in the host tier costs; none where it cannot be there.
@@ -41,7 +41,7 @@ struct Operation {
     workspace_bytes: u64,
     cost: u64,
     repeatable_before: u32,
-    takes_over: Option<(u32, u32)>,
+    in_place: Option<(u32, u32)>,
 }
 
 /// What an operation is, when a problem is put together.
@@ -58,7 +58,7 @@ pub(crate) struct OperationSpec {
     /// It may run again before the operations up to this position, which excludes it: an input changes there, or it may
     /// run only once (then its own position).
     pub(crate) repeatable_before: usize,
-    /// Inputs whose memory output 0 takes over where they end here.
+    /// Inputs whose memory output 0 reuses where they end here.
     pub(crate) in_place: [Option<usize>; 2],
     /// Inputs that it changes. Of values that can move, only hosted ones.
     pub(crate) changes: Vec<usize>,
@@ -90,10 +90,10 @@ pub(crate) struct Transfer {
 }
 
 impl Problem {
-    /// A problem of these operations, in order, on these values. `turn` is the last operation of the forward part: where
-    /// a chain is looked for.
-    pub(crate) fn new(operations: &[OperationSpec], values: Vec<Value>, turn: usize) -> Problem {
-        let mut problem = Problem { values, turn, ..Problem::default() };
+    /// A problem of these operations, in order, on these values. `boundary` is the last operation of the forward
+    /// part: where a chain is looked for.
+    pub(crate) fn new(operations: &[OperationSpec], values: Vec<Value>, boundary: usize) -> Problem {
+        let mut problem = Problem { values, boundary, ..Problem::default() };
         let mut readers = vec![Vec::new(); problem.values.len()];
         let mut changers = readers.clone();
         for (number, spec) in operations.iter().enumerate() {
@@ -114,7 +114,7 @@ impl Problem {
                 workspace_bytes: spec.workspace_bytes,
                 cost: spec.cost,
                 repeatable_before: spec.repeatable_before as u32,
-                takes_over: spec.in_place[0].map(|_| (candidate(0), candidate(1))),
+                in_place: spec.in_place[0].map(|_| (candidate(0), candidate(1))),
             });
         }
         (problem.readers, problem.reader_ends) = joined(readers);
@@ -137,19 +137,19 @@ impl Problem {
         self.operations.len()
     }
 
-    /// The same with memory that lasts.
-    pub(crate) fn with_lasting(mut self, lasting: Vec<Lasting>) -> Problem {
-        self.lasting = lasting;
+    /// The same with resident memory.
+    pub(crate) fn with_residents(mut self, residents: Vec<Resident>) -> Problem {
+        self.residents = residents;
         self
     }
 
-    pub(super) fn lasting(&self) -> &[Lasting] {
-        &self.lasting
+    pub(super) fn residents(&self) -> &[Resident] {
+        &self.residents
     }
 
     /// The last operation of the forward part.
-    pub(super) fn turn(&self) -> usize {
-        self.turn
+    pub(super) fn boundary(&self) -> usize {
+        self.boundary
     }
 
     /// All values.
@@ -226,9 +226,9 @@ impl Problem {
         operation < stage && stage < self.operations[operation].repeatable_before as usize
     }
 
-    /// The inputs whose memory output 0 can take over.
-    pub(super) fn takes_over(&self, operation: usize) -> Option<(u32, u32)> {
-        self.operations[operation].takes_over
+    /// The inputs whose memory output 0 can reuse.
+    pub(super) fn in_place(&self, operation: usize) -> Option<(u32, u32)> {
+        self.operations[operation].in_place
     }
 
     /// Bytes of an operation's operands and workspaces: no schedule has less in memory while it runs.
@@ -236,7 +236,7 @@ impl Problem {
         let bytes = |value: u32| if value == u32::MAX { 0 } else { self.values[value as usize].bytes };
         let operands = self.inputs(operation).iter().chain(self.outputs(operation));
         let shared = self
-            .takes_over(operation)
+            .in_place(operation)
             .map_or(0, |(a, b)| bytes(a).max(bytes(b)).min(self.values[self.outputs(operation)[0] as usize].bytes));
         operands.map(|&value| bytes(value)).sum::<u64>() + self.workspace_bytes(operation) - shared
     }

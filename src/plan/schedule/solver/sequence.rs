@@ -142,12 +142,12 @@ impl<'a> Simulator<'a> {
                             made_dead += size;
                         }
                     }
-                    let takes_over = problem.takes_over(operation);
+                    let in_place = problem.in_place(operation);
                     let (mut shared, mut ended) = (0, 0);
                     for &input in problem.inputs(operation) {
                         if !std::mem::replace(&mut self.live[input as usize], true) {
                             ended += values[input as usize].bytes;
-                            let can = takes_over.is_some_and(|(a, b)| a == input || b == input);
+                            let can = in_place.is_some_and(|(a, b)| a == input || b == input);
                             if can && shared == 0 && !self.by_fetch[input as usize] {
                                 shared = values[outputs[0] as usize].bytes;
                             }

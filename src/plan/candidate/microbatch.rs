@@ -1,21 +1,21 @@
 //! Ways to cut a step's batch into micro-batches.
 
-use super::{Pass, Request, SavedActivations, Source};
 use crate::error::GraphError;
 use crate::graph::{Graph, Phase, Role};
+use crate::plan::{Pass, Request, SavedActivations, Source};
 use crate::tensor::{NodeId, ValueId};
 
 /// Sizes of batches up to which every way to cut is looked at, and the number of ways that are looked at beyond.
 const SPREAD: usize = 24;
 
 /// Micro-batches of a step at most: a plan lists each.
-pub(super) const MOST: usize = 1 << 16;
+pub(crate) const MOST: usize = 1 << 16;
 /// Samples of a batch at most: kernels are told where a micro-batch begins.
-pub(super) const MOST_SAMPLES: usize = u32::MAX as usize;
+pub(crate) const MOST_SAMPLES: usize = u32::MAX as usize;
 
 /// Samples of each of `count` micro-batches: equal, with a shorter last one; where that leaves one empty, the last ones
 /// have one sample less than the first ones.
-pub(super) fn split(batch: usize, count: usize) -> Vec<usize> {
+pub(crate) fn split(batch: usize, count: usize) -> Vec<usize> {
     let size = batch.div_ceil(count);
     if batch.div_ceil(size) == count {
         return (0..count).map(|i| size.min(batch - i * size)).collect();
@@ -24,7 +24,7 @@ pub(super) fn split(batch: usize, count: usize) -> Vec<usize> {
 }
 
 /// The pass of each of `count` micro-batches.
-pub(super) fn passes(count: usize) -> impl Iterator<Item = Pass> {
+pub(crate) fn passes(count: usize) -> impl Iterator<Item = Pass> {
     (0..count).map(move |i| match i {
         _ if count == 1 => Pass::Only,
         0 => Pass::First,
@@ -34,7 +34,7 @@ pub(super) fn passes(count: usize) -> impl Iterator<Item = Pass> {
 }
 
 /// Numbers of micro-batches that differ in the size of a micro-batch, fewest first.
-pub(super) fn distinct_counts(batch: usize) -> Vec<usize> {
+pub(crate) fn distinct_counts(batch: usize) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut size = batch;
     while size > 0 {
@@ -51,7 +51,7 @@ pub(super) fn distinct_counts(batch: usize) -> Vec<usize> {
 }
 
 /// A few of `count` positions, evenly spread, with the first and the last two among them.
-pub(super) fn spread(count: usize) -> Vec<usize> {
+pub(crate) fn spread(count: usize) -> Vec<usize> {
     if count <= SPREAD + 2 {
         return (0..count).collect();
     }
@@ -64,15 +64,15 @@ pub(super) fn spread(count: usize) -> Vec<usize> {
 
 /// Why a batch cannot be split.
 #[derive(Clone, Debug)]
-pub(super) struct Mixing {
+pub(crate) struct Mixing {
     /// Which layer mixes its samples, in words.
-    pub(super) layer: String,
+    pub(crate) layer: String,
     /// What makes it splittable, if anything does.
-    pub(super) advice: Option<&'static str>,
+    pub(crate) advice: Option<&'static str>,
 }
 
 /// Whether a model mixes the samples of its batches: seen with two samples, or with one where two are too large.
-pub(super) fn mixing(source: &dyn Source, batch: usize) -> Result<Option<Mixing>, GraphError> {
+pub(crate) fn mixing(source: &dyn Source, batch: usize) -> Result<Option<Mixing>, GraphError> {
     // As a batch of their own, for states that are carried have a row for each sample of the batch.
     let few = |samples| source.graph(Pass::Only, samples, samples, SavedActivations::Full);
     let graph = few(batch.min(2)).or_else(|_| few(1))?;
@@ -84,7 +84,7 @@ pub(super) fn mixing(source: &dyn Source, batch: usize) -> Result<Option<Mixing>
 }
 
 /// How a run could have fewer samples than the planner may give it; `None` where it had only one.
-pub(super) fn fewer_samples(request: &Request, mixing: Option<&Mixing>) -> Option<&'static str> {
+pub(crate) fn fewer_samples(request: &Request, mixing: Option<&Mixing>) -> Option<&'static str> {
     match request.micro_batches {
         _ if request.batch == 1 => None,
         _ if mixing.is_some() => Some("a smaller batch"),
@@ -95,7 +95,7 @@ pub(super) fn fewer_samples(request: &Request, mixing: Option<&Mixing>) -> Optio
 
 /// The first forward node that mixes samples, so that a split would change what the model computes. Nodes from which
 /// only single numbers come are a loss or metrics, which are summed with weights.
-pub(super) fn mixes_samples(graph: &Graph) -> Option<NodeId> {
+pub(crate) fn mixes_samples(graph: &Graph) -> Option<NodeId> {
     // Values that the model goes on from, as opposed to those that only metrics and backward use.
     let mut goes_on = vec![false; graph.values().len()];
     let mut found = None;

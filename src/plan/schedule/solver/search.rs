@@ -40,7 +40,7 @@ pub(crate) struct Annealer<'a> {
     numbers: Numbers,
     /// Large values that are needed at the end: none of the sequence's entries asks for them.
     ends: Vec<usize>,
-    /// How often values are made again earlier than they are used.
+    /// How often values are recomputed earlier than they are used.
     pub(crate) early: f64,
     /// The cheapest sequence within the budget so far.
     pub(crate) best: Option<(u64, Vec<Entry>)>,
@@ -132,7 +132,7 @@ impl<'a> Annealer<'a> {
                 let from = earlier.map_or(0, |earlier| self.tracker.position(earlier) + 1);
                 let here = self.tracker.position(entry);
                 let fullest = self.tracker.memory()[from.min(here)..here].iter().max();
-                // It is there now; had it to wait, would memory have room?
+                // It is there now; had it to wait, would memory be free?
                 let Some(&fullest) = fullest else { continue };
                 let waits_too_long = fullest > self.budget_bytes;
                 if waits_too_long == (self.numbers.unit() < 0.85) {
@@ -179,7 +179,7 @@ impl<'a> Annealer<'a> {
         }
     }
 
-    /// Frees memory at a moment that is too full: a value that waits there is made again for its next use.
+    /// Frees memory at a moment that is too full: a value that waits there is recomputed for its next use.
     fn propose_relief(&mut self) {
         let memory = self.tracker.memory();
         let start = self.numbers.below(memory.len());
@@ -189,12 +189,12 @@ impl<'a> Annealer<'a> {
             let most = memory.iter().max().copied().unwrap_or(0);
             memory.iter().position(|&bytes| bytes == most).unwrap_or(0)
         });
-        let (moment, room) = (self.tracker.entries()[at], memory.len() - at - 1);
-        if room == 0 {
+        let (moment, following) = (self.tracker.entries()[at], memory.len() - at - 1);
+        if following == 0 {
             return;
         }
         for _ in 0..8 {
-            let entry = self.tracker.entries()[at + 1 + self.numbers.below(room)];
+            let entry = self.tracker.entries()[at + 1 + self.numbers.below(following)];
             let Event::Run(operation) = entry.event() else { continue };
             let inputs = self.problem.inputs(operation);
             if inputs.is_empty() {

@@ -125,7 +125,7 @@ fn states_kept(steps: usize, slots: usize) -> Vec<Vec<u64>> {
     fewest
 }
 
-/// The same where inner values may be kept too (section 3.3), which then are not made again.
+/// The same where inner values may be kept too (section 3.3), which then are not recomputed.
 fn anything_kept(steps: usize, slots: usize, inner: usize) -> Vec<Vec<u64>> {
     const NEVER: u64 = u64::MAX / 4;
     let mut fewest = vec![vec![0; slots + 1]; steps + 1];

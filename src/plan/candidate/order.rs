@@ -1,9 +1,11 @@
-//! The order in which nodes run: several candidates, of which the one with the lowest peak is kept.
+//! The order in which nodes run: several are made, and the one with the lowest peak is kept.
 
 use std::collections::BTreeSet;
 
-use super::lifetime::{Event, Lifetimes, Storage};
+use super::storage::{Kind, Storage};
 use crate::graph::{Graph, Phase};
+use crate::plan::layout::lifetime::Lifetimes;
+use crate::plan::schedule::Event;
 use crate::tensor::{NodeId, ValueId};
 
 /// What must run before what. Views are left out: no kernel runs for them, and their memory is that of their root.
@@ -131,8 +133,7 @@ impl<'a> Uses<'a> {
             }
             reads.push(roots.into_iter().collect::<Vec<_>>());
         }
-        let live =
-            graph.value_ids().map(|id| storage.kind(id) == super::lifetime::Kind::Transient { to_end: true }).collect();
+        let live = graph.value_ids().map(|id| storage.kind(id) == Kind::Transient { to_end: true }).collect();
         Uses { graph, storage, reads, left, live }
     }
 
@@ -144,8 +145,7 @@ impl<'a> Uses<'a> {
     /// Bytes in memory after the node less those before it.
     fn growth(&self, node: usize) -> i128 {
         let freed = self.reads[node].iter().filter(|root| {
-            self.left[root.index()] == 1
-                && self.storage.kind(**root) == super::lifetime::Kind::Transient { to_end: false }
+            self.left[root.index()] == 1 && self.storage.kind(**root) == Kind::Transient { to_end: false }
         });
         self.outputs_bytes(node, |id| self.left[id.index()] > 0 || self.live[id.index()])
             - freed.map(|&root| i128::from(self.storage.transient_bytes(root))).sum::<i128>()
@@ -262,11 +262,11 @@ impl Next for Greedy<'_> {
     }
 }
 
-/// The best order found, and its lifetimes.
-pub(super) fn best(graph: &Graph, storage: &Storage) -> (Vec<NodeId>, Lifetimes) {
+/// The best order found, and the most transient bytes that are live at once in it.
+pub(super) fn best(graph: &Graph, storage: &Storage) -> (Vec<NodeId>, u64) {
     let dependencies = Dependencies::of(graph, storage);
     let greedy = |greed: Greed| Greedy::of(graph, storage, greed);
-    let candidates = [
+    let orders = [
         // As soon as a gradient is there, its update: the gradient is then free.
         dependencies.list(Given { updates_first: Some(graph), ..Given::default() }),
         dependencies.list(Given::default()),
@@ -275,17 +275,17 @@ pub(super) fn best(graph: &Graph, storage: &Storage) -> (Vec<NodeId>, Lifetimes)
         dependencies.list_reversed(greedy(Greed::Reversed)),
     ];
 
-    let mut best: Option<(Vec<NodeId>, Lifetimes)> = None;
+    let mut best: Option<(Vec<NodeId>, u64)> = None;
     let mut seen = BTreeSet::new();
-    for order in candidates {
+    for order in orders {
         if !seen.insert(order.clone()) {
             continue;
         }
         let events: Vec<_> = order.iter().map(|&node| Event::Run(node)).collect();
-        let lifetimes = Lifetimes::of(graph, storage, &events);
-        if best.as_ref().is_none_or(|(_, kept)| lifetimes.peak_bytes < kept.peak_bytes) {
-            best = Some((order, lifetimes));
+        let live_bytes = Lifetimes::of(graph, storage, &events).peak_bytes;
+        if best.as_ref().is_none_or(|&(_, least_bytes)| live_bytes < least_bytes) {
+            best = Some((order, live_bytes));
         }
     }
-    best.expect("bug: no candidate order")
+    best.expect("bug: no order")
 }

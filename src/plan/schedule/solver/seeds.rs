@@ -35,7 +35,7 @@ pub(crate) fn fetched(problem: &Problem, base: &[Entry]) -> Vec<Entry> {
     entries
 }
 
-/// Values with these fates after `stage`: what is gone is made again or fetched where it is needed, with all that this
+/// Values with these fates after `stage`: what is gone is recomputed or fetched where it is needed, with all that this
 /// takes, and then kept for as many stages as `reuse` says. None where the sequence grows out of hand: a chain that is
 /// run from its start for each of its steps is as long as the square of it.
 pub(crate) fn lazy(
@@ -126,7 +126,7 @@ pub(crate) fn of_moment(
     seeds
 }
 
-/// The fates where nothing stays that can be made again.
+/// The fates where nothing stays that can be recomputed.
 pub(crate) fn nothing_kept(problem: &Problem, stage: usize) -> Vec<Fate> {
     let fate = |producer: Option<u32>| {
         let again = producer.is_some_and(|producer| problem.is_repeatable(producer as usize, stage + 1));

@@ -1,0 +1,80 @@
+//! What the planner is given: where graphs come from, what a device allows, and what may be done to save memory.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CostModel, Pass, SavedActivations};
+use crate::error::GraphError;
+use crate::graph::Graph;
+
+/// Where the planner gets its graphs. Implemented by the trainer over a model, a loss and an optimizer.
+pub trait Source {
+    /// The graph of one pass over `samples` of the `batch` samples of a step, which keeps forward values for backward in
+    /// this form.
+    ///
+    /// # Errors
+    /// Where the model cannot be built at that size.
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, saved: SavedActivations) -> Result<Graph, GraphError>;
+}
+
+/// What a device allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Largest buffer: arenas are cut at this size.
+    pub max_buffer_bytes: u64,
+    /// Largest binding: no tensor may be larger.
+    pub max_binding_bytes: u64,
+    /// Offsets are multiples of this.
+    pub alignment_bytes: u64,
+    /// Charged from the start, for what the device takes when it is opened.
+    pub baseline_bytes: u64,
+}
+
+impl Limits {
+    /// What to assume where the device is not at hand: what devices allow, and what wgpu reserves to open one.
+    pub fn any_device() -> Self {
+        Limits { baseline_bytes: 4 << 20, ..Limits::default() }
+    }
+}
+
+/// Those of the interpreter on the host.
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { max_buffer_bytes: 1 << 30, max_binding_bytes: 1 << 30, alignment_bytes: 256, baseline_bytes: 0 }
+    }
+}
+
+/// What the planner may do to save memory, besides micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Levers {
+    /// Run nodes again whose outputs were dropped.
+    pub recompute: bool,
+    /// Move values to the host and back.
+    pub offload: bool,
+    /// Keep forward values for backward in smaller forms.
+    pub compression: bool,
+    /// Fuse elementwise ops with what they follow.
+    pub fusion: bool,
+}
+
+impl Default for Levers {
+    fn default() -> Self {
+        Levers { recompute: true, offload: true, compression: true, fusion: true }
+    }
+}
+
+/// What to plan for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Samples of a step.
+    pub batch: usize,
+    /// Bytes that may be on the device at once; `None` for no limit.
+    pub budget_bytes: Option<u64>,
+    /// Fixes the number of micro-batches; `None` lets the planner choose.
+    pub micro_batches: Option<usize>,
+    /// What may be done to save memory.
+    pub levers: Levers,
+    /// What the device allows.
+    pub limits: Limits,
+    /// What ops cost.
+    pub costs: CostModel,
+}
