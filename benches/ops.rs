@@ -44,7 +44,7 @@ fn trained(label: &str, model: &Sequential, batch: usize, loss: Loss, layer: &st
     };
     let nodes: Vec<_> = graph.node_ids().filter(is_wanted).collect();
     assert!(!nodes.is_empty(), "{label}: {layer} has no {ops}");
-    nodes.into_iter().map(|node| Case { label: label.to_owned(), graph: graph.clone(), node }).collect()
+    nodes.into_iter().map(|node| Case { label: label.to_owned(), graph: graph.as_ref().clone(), node }).collect()
 }
 
 fn gemms() -> Vec<Case> {

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::layout::placement::{Interval, PackWork, pack_with};
-use super::schedule::solver::{Effort, Entry, OperationSpec, Problem, Solution, Transfer, Value, solve_from};
+use super::schedule::solver::{Effort, Entry, Known, OperationSpec, Problem, Solution, Transfer, Value, solve_from};
 
 /// Bytes are counted in units of this where an instance is in the accounting of Checkmate.
 const UNIT_BYTES: f64 = 1024.0;
@@ -137,10 +137,10 @@ impl CheckmateInstance {
 
     /// A schedule for a share of the memory that running each node once needs.
     pub fn solve_share(&self, share: f64, work: u64) -> Outcome {
-        let need = solve_from(&self.problem, u64::MAX, Effort::default(), &[]).peak_bytes;
+        let need = solve_from(&self.problem, u64::MAX, Effort::default(), Known::default()).peak_bytes;
         let budget = (need as f64 * share) as u64;
         let effort = Effort { search_work: work, good_enough: 0.001, ..Effort::default() };
-        Outcome::of(&solve_from(&self.problem, budget, effort, &[]), self.plain_cost(), budget)
+        Outcome::of(&solve_from(&self.problem, budget, effort, Known::default()), self.plain_cost(), budget)
     }
 
     /// Cost of running each node once.
@@ -156,7 +156,7 @@ impl CheckmateInstance {
         let total = (budget_gb * 1_048_576.0) as u64;
         let budget = total.checked_sub(self.fixed).ok_or_else(|| format!("{budget_gb} GB are always taken"))?;
         let effort = Effort { search_work: work, good_enough: 0.0, ..Effort::default() };
-        let solution = solve_from(&self.problem, budget, effort, &[]);
+        let solution = solve_from(&self.problem, budget, effort, Known::default());
         Ok(Outcome::of(&solution, self.plain_cost(), budget))
     }
 }
@@ -291,7 +291,7 @@ impl PoetInstance {
             pageout_throughput: 1.0,
             memory_power: 0.0,
         };
-        solve_from(&self.problem(&device, false, false), u64::MAX, Effort::default(), &[]).peak_bytes
+        solve_from(&self.problem(&device, false, false), u64::MAX, Effort::default(), Known::default()).peak_bytes
     }
 
     /// Schedules for a budget with recompute alone, paging alone, and both. Costs are nanojoules.
@@ -299,7 +299,8 @@ impl PoetInstance {
         let effort = Effort { search_work: work, good_enough: 0.0, ..Effort::default() };
         let solved = |recompute: bool, paging: bool, from: &[Vec<Entry>]| {
             let problem = self.problem(device, recompute, paging);
-            let solution = solve_from(&problem, budget_bytes, effort, from);
+            let known = Known { sequences: from.iter().map(Vec::as_slice).collect(), bound: None };
+            let solution = solve_from(&problem, budget_bytes, effort, known);
             (Outcome::of(&solution, problem.plain_cost(), budget_bytes), solution.entries)
         };
         let (recompute, recomputed) = solved(true, false, &[]);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::candidate::storage::Kind;
+use super::layout::arenas::PlacedValue;
 use super::layout::{Layout, Liveness};
 use super::schedule::Event;
 use super::{Allocation, Command, Persistent, Plan, Planned, Program};
@@ -11,7 +12,7 @@ use super::{Allocation, Command, Persistent, Plan, Planned, Program};
 pub(super) fn plan(layout: &Layout<'_>) -> Planned {
     let candidate = &**layout.candidate();
     let request = candidate.request;
-    let persistent = layout.persistent.iter().map(|&(number, place)| {
+    let persistent = layout.persistent.iter().map(|&PlacedValue { number, place }| {
         let value = &candidate.persistent[number];
         Persistent { name: value.name.clone(), role: value.role, desc: value.desc.clone(), place }
     });

@@ -1,5 +1,6 @@
 //! Leads from a request to a plan: candidates, the ends of what is possible, the layout for the budget, and its commands.
 
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use super::candidate::Candidates;
@@ -7,7 +8,7 @@ use super::infeasible::infeasible;
 use super::layout::Layout;
 use super::schedule::step_bound;
 use super::search::{Ends, Frontier, Unconstrained};
-use super::{Planned, Request, Source, check, emit, reasons};
+use super::{Bound, Planned, Request, Source, check, emit, reasons};
 use crate::error::PlanError;
 
 /// Plans a step under a budget.
@@ -38,9 +39,9 @@ impl<'a> Planner<'a> {
         Ok(Planner { candidates, frontier: Frontier::new(ends), unconstrained })
     }
 
-    /// The smallest budget that works, and the peak of the fastest plan.
-    pub(super) fn range_bytes(&self) -> (u64, u64) {
-        (self.frontier.least().peak_bytes, self.frontier.fastest().peak_bytes)
+    /// From the smallest budget that works to the peak of the fastest plan.
+    pub(super) fn budgets(&self) -> RangeInclusive<u64> {
+        self.frontier.least().peak_bytes..=self.frontier.fastest().peak_bytes
     }
 
     /// The plan for a budget.
@@ -55,7 +56,7 @@ impl<'a> Planner<'a> {
         plan.bound = budget_bytes.map(|budget_bytes| {
             let bound = step_bound(layout.candidate(), &layout.schedule.offload, budget_bytes);
             // Where that is more than the plan takes, by rounding, the plan is its own bound.
-            super::Bound { step_ns: bound.step_ns.min(layout.step_ns as f64), ..bound }
+            Bound { step_ns: bound.step_ns.min(layout.step_ns as f64), ..bound }
         });
         let programs = plan.programs.iter().zip(&planned.graphs).enumerate();
         plan.reasons = programs
@@ -67,7 +68,7 @@ impl<'a> Planner<'a> {
 
     /// The layout for a budget.
     fn layout(&mut self, budget_bytes: Option<u64>) -> Result<Rc<Layout<'a>>, PlanError> {
-        let (least_bytes, most_bytes) = self.range_bytes();
+        let (least_bytes, most_bytes) = self.budgets().into_inner();
         match budget_bytes {
             Some(budget_bytes) if budget_bytes < least_bytes => {
                 let mixing = self.candidates.mixing.as_ref();

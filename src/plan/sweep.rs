@@ -14,7 +14,7 @@ const BEYOND: usize = 4;
 /// As [`plan`](super::plan()).
 pub fn sweep(source: &dyn Source, request: &Request, points: usize) -> Result<Vec<Plan>, PlanError> {
     let mut planner = Planner::new(source, request)?;
-    let (least, most) = planner.range_bytes();
+    let (least, most) = planner.budgets().into_inner();
     let mut budgets: Vec<u64> = (0..=points as u64)
         .map(|i| least + (u128::from(most - least) * u128::from(i) / points.max(1) as u128) as u64)
         .collect();

@@ -1,6 +1,9 @@
 //! Plans of made-up graphs, and plans with one thing wrong, which the checker must refuse.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::error::Error;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -8,6 +11,7 @@ use proptest::test_runner::TestCaseError;
 use super::candidate::storage::Storage;
 use super::layout::lifetime::Lifetimes;
 use super::layout::placement::{self, Interval};
+use super::planner::Planner;
 use super::schedule::Event;
 use super::toy::{Chain, Mix, Tangle, tangles};
 use super::*;
@@ -143,6 +147,29 @@ fn advice_about_a_budget_can_be_followed() {
         let error = plan(&chain, &Request { micro_batches, ..request(batch, Some(1)) }).expect_err("a byte");
         assert!(error.to_string().contains(said), "{error}");
     }
+}
+
+/// Counts how often each graph is built.
+struct Counted(RefCell<BTreeMap<(Pass, usize, usize, SavedActivations), usize>>);
+
+impl Source for Counted {
+    fn graph(&self, pass: Pass, samples: usize, batch: usize, saved: SavedActivations) -> Result<Graph, GraphError> {
+        *self.0.borrow_mut().entry((pass, samples, batch, saved)).or_default() += 1;
+        CHAIN.graph(pass, samples, batch, saved)
+    }
+}
+
+#[test]
+fn graphs_are_built_once_for_each_form_and_shared_by_plans() {
+    let (source, request) = (Counted(RefCell::default()), request(32, None));
+    let mut planner = Planner::new(&source, &request).expect("plans");
+    let (least, most) = planner.budgets().into_inner();
+    let plans = [least, (least + most) / 2, most, most].map(|budget| planner.plan(Some(budget)).expect("a plan"));
+    // Fused and not.
+    let built = source.0.borrow();
+    assert!(built.values().all(|&times| times <= 2) && built.values().any(|&times| times == 2), "{built:?}");
+    let [.., before, last] = &plans;
+    assert!(before.graphs.iter().zip(&last.graphs).all(|(before, last)| Arc::ptr_eq(before, last)));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! f32 is away, and tolerances are made of that.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::cast_slice;
 use serde::Deserialize;
@@ -170,7 +170,7 @@ fn distance(name: &str, found: &[f32], Sum(norm, dot, first): &Sum, scale: f64) 
 /// A model on a device, with a plan for two micro-batches of which the first is the one that PyTorch was given.
 struct Run {
     executor: Box<dyn Executor>,
-    graph: Graph,
+    graph: Arc<Graph>,
     program: usize,
     built: Built,
     inputs: Vec<(&'static str, Vec<u8>)>,

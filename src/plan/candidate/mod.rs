@@ -8,7 +8,7 @@ pub(super) mod storage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) use set::Candidates;
+pub(super) use set::{Candidates, Key};
 use storage::Storage;
 
 use super::layout::arenas;
@@ -161,9 +161,9 @@ impl<'a> Candidate<'a> {
         Ok(Candidate { request, micro_batches, form, programs, program_of, persistent, chunk_bytes, alignment_bytes })
     }
 
-    /// Whether both have the same programs.
-    pub(super) fn is_like(&self, other: &Candidate<'_>) -> bool {
-        (&self.micro_batches, self.form) == (&other.micro_batches, other.form)
+    /// Which one it is among the candidates of its request.
+    pub(super) fn key(&self) -> Key {
+        Key { count: self.micro_batches.len(), form: self.form }
     }
 
     /// Nodes of all programs.

@@ -16,6 +16,13 @@ const NODE_WORK: u64 = 2_500;
 /// What helps where one sample is too large.
 const SMALLER: &str = "smaller layers or samples";
 
+/// Which candidate: its number of micro-batches and its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) count: usize,
+    pub(crate) form: Form,
+}
+
 /// The candidates of a request: its budget does not matter here.
 pub(crate) struct Candidates<'a> {
     pub(crate) source: &'a dyn Source,
@@ -24,7 +31,7 @@ pub(crate) struct Candidates<'a> {
     /// Numbers of micro-batches to choose from, fewest first.
     pub(crate) counts: Vec<usize>,
     /// Candidates made so far; `None` where there are none.
-    made: BTreeMap<(usize, Form), Option<Rc<Candidate<'a>>>>,
+    made: BTreeMap<Key, Option<Rc<Candidate<'a>>>>,
     /// The largest size of all made so far.
     pub(crate) size: Size,
     /// Work done to make them, in units of about a nanosecond.
@@ -105,10 +112,11 @@ impl<'a> Candidates<'a> {
 
     /// The candidate with so many micro-batches; none where a tensor would be too large, or a layer cannot take so few
     /// samples.
-    pub(crate) fn get(&mut self, count: usize, form: Form) -> Result<Option<Rc<Candidate<'a>>>, PlanError> {
-        if let Some(known) = self.made.get(&(count, form)) {
+    pub(crate) fn get(&mut self, key: Key) -> Result<Option<Rc<Candidate<'a>>>, PlanError> {
+        if let Some(known) = self.made.get(&key) {
             return Ok(known.clone());
         }
+        let Key { count, form } = key;
         let micro_batches = microbatch::split(self.request.batch, count);
         let candidate = match Candidate::new(self.source, self.request, micro_batches, form) {
             Ok(candidate) => Some(Rc::new(candidate)),
@@ -124,7 +132,7 @@ impl<'a> Candidates<'a> {
             self.work += NODE_WORK * candidate.nodes() as u64;
             self.size = candidate.size().max(self.size);
         }
-        self.made.insert((count, form), candidate.clone());
+        self.made.insert(key, candidate.clone());
         Ok(candidate)
     }
 
@@ -136,7 +144,7 @@ impl<'a> Candidates<'a> {
     /// Drops large candidates that nothing uses, but those with such a number of micro-batches: few of them are wanted again, and
     /// together they take much memory.
     pub(crate) fn drop_large(&mut self, is_kept: impl Fn(usize) -> bool) {
-        self.made.retain(|&(count, _), candidate| {
+        self.made.retain(|&Key { count, .. }, candidate| {
             let is_small = |candidate: &Rc<Candidate<'_>>| candidate.size() < Size::Large;
             is_kept(count) || candidate.as_ref().is_none_or(|made| is_small(made) || Rc::strong_count(made) > 1)
         });

@@ -27,7 +27,7 @@ macro_rules! ensure {
 use ensure;
 
 /// Replays a plan: each read finds the version of its value that the graph means; each value is in memory when it is
-/// used; nothing that is in memory overlaps, apart from outputs that take over an input as their op allows; every node
+/// used; nothing that is in memory overlaps, apart from outputs that reuse an input in place as their op allows; every node
 /// runs, and those that may run only once do; persistent values lie at one place; and the bytes add up to at most the
 /// budget.
 ///

@@ -248,7 +248,7 @@ impl Replay<'_> {
         let given = outputs.len();
         ensure!(given == node.outputs.len(), "`{}` gets {given} places for its outputs", node.name);
         if let Some(input) = in_place {
-            self.take_over(id, input, outputs)?;
+            self.reuse_in_place(id, input, outputs)?;
         }
         for (&output, &place) in node.outputs.iter().zip(outputs) {
             self.allocate(output, place)?;
@@ -289,8 +289,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Output 0 takes over an input: only where the op can, and where nothing needs the input any more.
-    fn take_over(&mut self, id: NodeId, input: usize, outputs: &[Allocation]) -> Check {
+    /// Output 0 reuses the memory of an input: only where the op can, and where nothing needs the input any more.
+    fn reuse_in_place(&mut self, id: NodeId, input: usize, outputs: &[Allocation]) -> Check {
         let node = self.meaning.graph.node(id);
         let declared = node.op.in_place().contains(&(input, 0)) && input < node.inputs.len() && !outputs.is_empty();
         ensure!(declared, "`{}` ({}) cannot work in place on input {input}", node.name, node.op.name());
@@ -300,11 +300,11 @@ impl Replay<'_> {
         ensure!(!self.meaning.read_back.contains(&memory), "`{}` would destroy {name}, which is read back", node.name);
         let operands = node.inputs.iter().filter(|&&operand| self.meaning.owner(operand) == memory).count();
         ensure!(operands == 1, "`{}` works in place on {name}, which it reads twice", node.name);
-        ensure!(!node.op.mutates().contains(&input), "`{}` both changes {name} and takes it over", node.name);
+        ensure!(!node.op.mutates().contains(&input), "`{}` both changes {name} and reuses its memory", node.name);
         let from = self.live.get(&memory).map(|&(place, _)| place);
         ensure!(from == outputs.first().copied(), "`{}` works in place on {name}, but elsewhere", node.name);
         let fits = self.size_bytes(memory) == self.size_bytes(node.outputs[0]);
-        ensure!(fits, "`{}` takes over {name} of another size", node.name);
+        ensure!(fits, "`{}` reuses {name}, which has another size", node.name);
         self.release(memory);
         Ok(())
     }

@@ -223,11 +223,11 @@ impl<'a> Drawing<'a> {
         }
         let size = format_bytes(block.place.size_bytes);
         let (middle_x, middle_y) = (x + across / 2.0, y + height / 2.0);
-        let mut text = |x: f64, y: f64, turn: &str, text: &str| {
+        let mut text = |x: f64, y: f64, rotation: &str, text: &str| {
             let text = escape(text);
             put!(
                 self,
-                "<text class=\"in\" transform=\"translate({x:.1} {y:.1}){turn}\" text-anchor=\"middle\">{text}</text>"
+                "<text class=\"in\" transform=\"translate({x:.1} {y:.1}){rotation}\" text-anchor=\"middle\">{text}</text>"
             );
         };
         let sideways = across < 44.0 && height > 1.5 * across;

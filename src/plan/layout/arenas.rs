@@ -64,13 +64,20 @@ pub(super) fn arena_role(role: Role) -> ArenaRole {
     }
 }
 
-/// Places the persistent values of a candidate one after another, in arenas by role or in the host tier. Each is given as its
-/// index in [`Candidate::persistent`].
+/// A persistent value in its arena.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedValue {
+    /// Its index in [`Candidate::persistent`].
+    pub(crate) number: usize,
+    pub(crate) place: Allocation,
+}
+
+/// Places the persistent values of a candidate one after another, in arenas by role or in the host tier.
 pub(super) fn place_persistent(
     candidate: &Candidate<'_>,
     policy: &OffloadPolicy,
     arenas: &mut Vec<Arena>,
-) -> Vec<(usize, Allocation)> {
+) -> Vec<PlacedValue> {
     let &Candidate { chunk_bytes, alignment_bytes, ref persistent, .. } = candidate;
     let mut placed = Vec::with_capacity(persistent.len());
     let roles = [Role::Parameter, Role::Buffer, Role::State, Role::Accumulator].map(|role| (role, false));
@@ -87,7 +94,7 @@ pub(super) fn place_persistent(
                 used_bytes = 0;
             }
             let arena = arenas.len() as u32 - 1;
-            placed.push((number, Allocation { arena, offset_bytes: used_bytes, size_bytes }));
+            placed.push(PlacedValue { number, place: Allocation { arena, offset_bytes: used_bytes, size_bytes } });
             used_bytes += size_bytes;
             if let Some(arena) = arenas.last_mut() {
                 arena.size_bytes = arena_bytes(used_bytes);

@@ -6,6 +6,7 @@ pub(super) mod placement;
 
 use std::rc::Rc;
 
+use arenas::PlacedValue;
 use lifetime::{Block, Lifetimes, Owner};
 use placement::{Interval, Packing, ProgramBlocks};
 
@@ -20,8 +21,8 @@ use crate::tensor::ValueId;
 pub(super) struct Layout<'a> {
     pub(super) schedule: Rc<Schedule<'a>>,
     pub(super) arenas: Vec<Arena>,
-    /// Where persistent values are, by their index in [`Candidate::persistent`].
-    pub(super) persistent: Vec<(usize, Allocation)>,
+    /// Where persistent values are.
+    pub(super) persistent: Vec<PlacedValue>,
     /// Where each program's blocks are.
     pub(super) transient: SharedArenas,
     /// Where each program's values are in the host tier.
@@ -84,7 +85,7 @@ impl<'a> Layout<'a> {
 
     /// What is in memory when the program that needs most does so, largest first.
     pub(super) fn peak_tensors(&self) -> Vec<PeakTensor> {
-        let persistent = self.persistent.iter().map(|&(number, place)| {
+        let persistent = self.persistent.iter().map(|&PlacedValue { number, place }| {
             let name = &self.candidate().persistent[number].name;
             PeakTensor { name: name.clone(), size_bytes: place.size_bytes }
         });

@@ -24,9 +24,9 @@ pub(crate) fn step_bound(candidate: &Candidate<'_>, policy: &OffloadPolicy, budg
     let headroom_bytes = budget_bytes.saturating_sub(fixed_bytes);
     let mut bound = Bound { step_ns: 0.0, shadow_price_ns_per_byte: 0.0 };
     // Micro-batches share programs.
-    let mut of_program: Vec<Option<(f64, f64)>> = vec![None; candidate.programs.len()];
+    let mut of_program: Vec<Option<Bound>> = vec![None; candidate.programs.len()];
     for &number in &candidate.program_of {
-        let (step_ns, price) = *of_program[number].get_or_insert_with(|| {
+        let run = *of_program[number].get_or_insert_with(|| {
             let program = &candidate.programs[number];
             let problem = GraphProblem::new(program, &program.storage, &request.costs, levers).problem;
             let problem = problem.with_residents(residents(program, &hostable, candidate, offload));
@@ -35,11 +35,11 @@ pub(crate) fn step_bound(candidate: &Candidate<'_>, policy: &OffloadPolicy, budg
             let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
             // Each operation counts in whole nanoseconds here, so up to half of one too many.
             let plain_ns = problem.plain_cost() as f64 - problem.len() as f64 / 2.0;
-            (plain_ns + finite(extra_cost), finite(price))
+            Bound { step_ns: plain_ns + finite(extra_cost), shadow_price_ns_per_byte: finite(price) }
         });
-        bound.step_ns += step_ns;
+        bound.step_ns += run.step_ns;
         bound.step_ns += request.costs.run_ns();
-        bound.shadow_price_ns_per_byte += price;
+        bound.shadow_price_ns_per_byte += run.shadow_price_ns_per_byte;
     }
     bound
 }

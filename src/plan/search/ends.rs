@@ -8,7 +8,7 @@ use super::Allowance;
 use super::fit::{packed, plain};
 use super::smallest::{PeakLimits, smallest, squeezed};
 use crate::error::PlanError;
-use crate::plan::candidate::{Candidate, Candidates, Form, Size, microbatch};
+use crate::plan::candidate::{Candidate, Candidates, Form, Key, Size, microbatch};
 use crate::plan::layout::Layout;
 use crate::plan::layout::placement::MOST_WORK;
 use crate::plan::schedule::Schedule;
@@ -62,7 +62,7 @@ fn unlimited<'a>(candidates: &mut Candidates<'a>) -> Result<Option<Layout<'a>>, 
     let mut fastest: Option<Rc<Candidate<'_>>> = None;
     for count in candidates.counts.clone() {
         for form in candidates.forms(candidates.request.levers.fusion) {
-            let Some(candidate) = candidates.get(count, form)? else { continue };
+            let Some(candidate) = candidates.get(Key { count, form })? else { continue };
             if fastest.as_ref().is_none_or(|fastest| candidate.plain_ns() < fastest.plain_ns()) {
                 fastest = Some(candidate);
             }
@@ -130,11 +130,12 @@ fn least<'a>(candidates: &mut Candidates<'a>, fastest: &Rc<Layout<'a>>) -> Resul
             // Fused nodes are few enough only where they are not many apart, which spares making them.
             let apart = Form { fused: false, ..form };
             if form.fused
-                && charged(candidates, count, apart, &allowance)?.is_none_or(|apart| apart.size() == Size::Large)
+                && charged(candidates, Key { count, form: apart }, &allowance)?
+                    .is_none_or(|apart| apart.size() == Size::Large)
             {
                 continue;
             }
-            let Some(candidate) = charged(candidates, count, form, &allowance)? else { continue };
+            let Some(candidate) = charged(candidates, Key { count, form }, &allowance)? else { continue };
             if form.fused && candidate.size() > Size::Small {
                 continue;
             }
@@ -179,12 +180,12 @@ fn possible(candidates: &mut Candidates<'_>, allowance: &Allowance) -> Result<Ve
     let form = candidates.forms(false)[0];
     let mut counts = candidates.counts.clone();
     while let Some(&last) = counts.last()
-        && charged(candidates, last, form, allowance)?.is_none()
+        && charged(candidates, Key { count: last, form }, allowance)?.is_none()
     {
         counts.pop();
     }
     let mut first = 0;
-    while first < counts.len() && charged(candidates, counts[first], form, allowance)?.is_none() {
+    while first < counts.len() && charged(candidates, Key { count: counts[first], form }, allowance)?.is_none() {
         first += 1;
     }
     Ok(counts.split_off(first))
@@ -193,12 +194,11 @@ fn possible(candidates: &mut Candidates<'_>, allowance: &Allowance) -> Result<Ve
 /// A candidate, made at the expense of the allowance if it is not there yet.
 fn charged<'a>(
     candidates: &mut Candidates<'a>,
-    count: usize,
-    form: Form,
+    key: Key,
     allowance: &Allowance,
 ) -> Result<Option<Rc<Candidate<'a>>>, PlanError> {
     let before = candidates.work();
-    let candidate = candidates.get(count, form)?;
+    let candidate = candidates.get(key)?;
     allowance.spend(candidates.work() - before);
     Ok(candidate)
 }

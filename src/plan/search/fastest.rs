@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::Allowance;
 use super::fit::{Goal, packed, plain, quick, thorough};
 use crate::error::PlanError;
-use crate::plan::candidate::{Candidates, Form, Size};
+use crate::plan::candidate::{Candidates, Form, Key, Size};
 use crate::plan::layout::placement::MOST_WORK;
 use crate::plan::layout::{self, Layout};
 use crate::plan::schedule::OffloadPolicy;
@@ -88,14 +88,14 @@ fn quickest<'a>(
 ) -> Result<Best<'a>, PlanError> {
     let &Query { budget_bytes, offload, ref step_ns, near, .. } = query;
     let mut best = Best::new();
-    for (position, form) in in_order(candidates, query) {
+    for key in in_order(candidates, query) {
         if allowance.is_spent() {
             break;
         }
-        if !form.fused && best.values().any(|layout| layout.schedule.is_plain()) {
+        if !key.form.fused && best.values().any(|layout| layout.schedule.is_plain()) {
             continue;
         }
-        let Some(candidate) = candidates.get(candidates.counts[position], form)? else { continue };
+        let Some(candidate) = candidates.get(key)? else { continue };
         // What costs more with nothing recomputed or moved does so with it.
         if candidate.plain_ns() >= least_ns(&best).min(step_ns.end) {
             continue;
@@ -106,17 +106,17 @@ fn quickest<'a>(
             if plain.peak_bytes <= budget_bytes {
                 // What is faster than the plan for more memory is of no use: that one would be slower.
                 if plain.step_ns >= step_ns.start {
-                    best.insert(form, plain);
+                    best.insert(key.form, plain);
                 }
                 continue;
             }
         }
-        let of_form = best.get(&form).map_or(u64::MAX, |layout| layout.step_ns);
+        let of_form = best.get(&key.form).map_or(u64::MAX, |layout| layout.step_ns);
         let most_ns = of_form.min(worth_searching(least_ns(&best).min(step_ns.end)));
         // Something is left for those that follow.
         let goal = Goal { budget_bytes, most_ns, near };
         if let Some(layout) = allowance.share(OWN_SHARE, |allowance| quick(&candidate, goal, offload, allowance)) {
-            best.insert(form, layout);
+            best.insert(key.form, layout);
         }
     }
     Ok(best)
@@ -124,24 +124,23 @@ fn quickest<'a>(
 
 /// The candidates of a search: first those that plans for near budgets are made of, since whatever is slower need not
 /// be looked at closely, and work may run out; then fused ones before others, and few micro-batches before many.
-fn in_order(candidates: &Candidates<'_>, query: &Query<'_, '_>) -> Vec<(usize, Form)> {
+fn in_order(candidates: &Candidates<'_>, query: &Query<'_, '_>) -> Vec<Key> {
     let mut all = Vec::new();
     for &fused in candidates.fusions() {
-        for position in query.positions.clone() {
+        for &count in &candidates.counts[query.positions.clone()] {
             let forms = candidates.forms(fused).into_iter();
             let forms = forms.filter(|form| query.forms.is_empty() || query.forms.contains(form));
-            all.extend(forms.map(|form| (position, form)));
+            all.extend(forms.map(|form| Key { count, form }));
         }
     }
-    let near = query.near.iter().map(|layout| layout.candidate());
-    let near: Vec<_> = near.map(|candidate| (candidates.position(candidate), candidate.form)).collect();
+    let near: Vec<_> = query.near.iter().map(|layout| layout.candidate().key()).collect();
     if candidates.size == Size::Large {
         // Fused ones, at numbers of micro-batches from the fewest to the most: the same for each search.
-        let fused = |&(_, form): &(usize, Form)| form.fused == candidates.request.levers.fusion;
-        let step = all.iter().filter(|candidate| fused(candidate)).count().div_ceil(LARGE_CANDIDATES).max(1);
+        let fused = |key: &Key| key.form.fused == candidates.request.levers.fusion;
+        let step = all.iter().filter(|key| fused(key)).count().div_ceil(LARGE_CANDIDATES).max(1);
         let others: Vec<_> = all.iter().copied().filter(fused).step_by(step).collect();
-        all.retain(|candidate| near.contains(candidate) || others.contains(candidate));
+        all.retain(|key| near.contains(key) || others.contains(key));
     }
-    all.sort_by_key(|candidate| !near.contains(candidate));
+    all.sort_by_key(|key| !near.contains(key));
     all
 }

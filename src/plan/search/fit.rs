@@ -6,7 +6,7 @@ use super::{Allowance, Depth, NODE_WORK, PACKING_TRIES};
 use crate::plan::candidate::{Candidate, Size};
 use crate::plan::layout::placement::MOST_WORK;
 use crate::plan::layout::{self, Layout};
-use crate::plan::schedule::solver::{Entry, certificate, solve_from};
+use crate::plan::schedule::solver::{Entry, Known, LowerBound, certificate, solve_from};
 use crate::plan::schedule::{GraphProblem, OffloadPolicy, Schedule};
 
 /// Packing is this much cheaper where memory is to be packed tightly.
@@ -104,14 +104,17 @@ impl<'a> Attempt<'_, 'a> {
         let headroom_bytes = layout::headroom_bytes(candidate, policy, budget_bytes)?;
         let problems = GraphProblem::all(candidate, policy);
         allowance.spend(NODE_WORK * candidate.nodes() as u64);
+        // Lower bounds for the first schedule of each program.
+        let mut bounds: Vec<Option<LowerBound>> = vec![None; problems.len()];
         if most_ns < u64::MAX && depth == Depth::Quick {
-            let bounds = problems.iter().map(|GraphProblem { problem, .. }| {
-                let work = depth.bound_work(problem.len());
-                let bound_ns = problem.plain_cost() as f64 + certificate(problem, headroom_bytes, work).extra_cost;
+            let mut least_ns = Vec::new();
+            for (GraphProblem { problem, .. }, bound) in problems.iter().zip(&mut bounds) {
+                let found = certificate(problem, headroom_bytes, depth.bound_work(problem.len()));
                 allowance.spend(problem.work());
-                bound_ns
-            });
-            if self.is_slow(&problems, &bounds.collect::<Vec<_>>()) {
+                least_ns.push(problem.plain_cost() as f64 + found.extra_cost);
+                *bound = Some(found);
+            }
+            if self.is_slow(&problems, &least_ns) {
                 return None;
             }
         }
@@ -129,12 +132,13 @@ impl<'a> Attempt<'_, 'a> {
         for _ in 0..PACKING_TRIES {
             let Schedule { events, sequences: Some(sequences), .. } = Rc::make_mut(&mut schedule) else { break };
             for (number, of_program) in problems.iter().enumerate().filter(|&(number, _)| is_open[number]) {
-                let mut known: Vec<_> = near.iter().map(|sequences| sequences[number].clone()).collect();
+                let mut starts: Vec<&[Entry]> = near.iter().map(|sequences| &*sequences[number]).collect();
                 // What did not pack is a start for less.
-                known.extend((!sequences[number].is_empty()).then(|| sequences[number].clone()));
+                starts.extend(Some(&*sequences[number]).filter(|entries| !entries.is_empty()));
+                let known = Known { sequences: starts, bound: bounds[number].take() };
                 let problem = &of_program.problem;
                 let (effort, before) = (depth.effort(problem.len(), allowance), problem.work());
-                let solution = solve_from(problem, program_bytes[number], effort, &known);
+                let solution = solve_from(problem, program_bytes[number], effort, known);
                 allowance.spend(problem.work() - before);
                 let entries = solution.entries?;
                 events[number] = of_program.events(&entries);
@@ -173,7 +177,7 @@ impl<'a> Attempt<'_, 'a> {
 
     /// The sequences of a layout, if they are possible for these programs with these values in the host tier.
     fn start<'l>(&self, layout: &'l Layout<'a>) -> Option<&'l [Vec<Entry>]> {
-        let is_like = layout.candidate().is_like(self.candidate) && layout.schedule.offload == *self.policy;
+        let is_like = layout.candidate().key() == self.candidate.key() && layout.schedule.offload == *self.policy;
         layout.schedule.sequences.as_deref().filter(|_| is_like)
     }
 

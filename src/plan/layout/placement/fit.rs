@@ -1,7 +1,7 @@
 //! Branch and bound for offsets in a space of given size.
 //!
 //! Any packing can be pushed down until each interval lies on the bottom, on another interval, or at a cut below which there is
-//! too little room for it. So intervals are
+//! too little space for it. So intervals are
 //! placed from the bottom up, each on top of what is placed below it, and the choice at a node is which interval comes
 //! next in one section of time: one that can lie at the section's floor, or none, which leaves a gap there.
 //!
@@ -16,6 +16,7 @@
 //! Gomes et al., Boosting combinatorial search through randomization (AAAI 1998), for the restarts.
 
 use super::Interval;
+use super::sections::Span;
 use super::state::{Choice, State, scramble};
 
 /// Parts without a solution that are remembered; a power of two.
@@ -44,7 +45,7 @@ enum Branching {
 /// A part of the time, of which nothing that remains reaches out, and the rest of the list of parts to do.
 #[derive(Clone, Copy)]
 struct Part {
-    sections: (usize, usize),
+    sections: Span,
     /// The node whose choice left this part, so the one to go back to if it has no solution.
     parent: Option<usize>,
     next: Option<usize>,
@@ -68,8 +69,8 @@ pub(super) struct Fitter {
     branching: Branching,
     /// The intervals' places in the order in which they are tried.
     ranks: Vec<u32>,
-    /// The sections around each one whose floors are no lower than its own, from the first to the one after the last.
-    basins: Vec<(usize, usize)>,
+    /// The sections around each one whose floors are no lower than its own.
+    basins: Vec<Span>,
     /// Keys of parts that have no solution in this capacity, each at the place that its low bits give.
     failed: Vec<u64>,
 }
@@ -82,7 +83,7 @@ impl Fitter {
             durations: intervals.iter().map(|interval| (interval.end - interval.start) as u64).collect(),
             branching: Branching::Fewest,
             ranks: vec![0; intervals.len()],
-            basins: vec![(0, 0); state.floors.len()],
+            basins: vec![Span::default(); state.floors.len()],
             failed: vec![0; REMEMBERED],
             state,
         })
@@ -149,7 +150,7 @@ impl Fitter {
         let mut nodes_left = nodes;
         let mut stack: Vec<Node> = Vec::new();
         let mut parts: Vec<Part> = Vec::new();
-        let mut to_do = self.split((0, self.state.floors.len()), None, None, &mut parts);
+        let mut to_do = self.split(Span { start: 0, end: self.state.floors.len() }, None, None, &mut parts);
         while let Some(index) = to_do {
             if nodes_left == 0 || self.state.work > share {
                 return Outcome::GaveUp;
@@ -190,23 +191,23 @@ impl Fitter {
     /// its new first: the shortest, which is the first to fail.
     fn split(
         &mut self,
-        (from, to): (usize, usize),
+        sections: Span,
         parent: Option<usize>,
         mut next: Option<usize>,
         parts: &mut Vec<Part>,
     ) -> Option<usize> {
-        self.state.work += (to - from) as u64;
-        let mut found: Vec<(usize, usize)> = Vec::new();
-        let mut start = from;
-        for section in from..to {
+        let Span { mut start, end } = sections;
+        self.state.work += (end - start) as u64;
+        let mut found: Vec<Span> = Vec::new();
+        for section in start..end {
             if self.state.bridges[section] == 0 {
                 if self.state.left[section] > 0 {
-                    found.push((start, section + 1));
+                    found.push(Span { start, end: section + 1 });
                 }
                 start = section + 1;
             }
         }
-        found.sort_unstable_by_key(|&(start, end)| std::cmp::Reverse((end - start, start)));
+        found.sort_unstable_by_key(|&Span { start, end }| std::cmp::Reverse((end - start, start)));
         for sections in found {
             parts.push(Part { sections, parent, next });
             next = Some(parts.len() - 1);
@@ -215,10 +216,10 @@ impl Fitter {
     }
 
     /// The choices at the section where to branch, the first one last.
-    fn choices(&mut self, (from, to): (usize, usize)) -> Vec<Choice> {
-        self.find_basins(from, to);
+    fn choices(&mut self, sections: Span) -> Vec<Choice> {
+        self.find_basins(sections);
         let mut best: Option<([u64; 3], usize)> = None;
-        for section in from..to {
+        for section in sections.start..sections.end {
             let floor = self.state.floors[section];
             let most = match (best, self.branching) {
                 (Some((score, _)), Branching::Lowest) if floor > score[0] => continue,
@@ -259,11 +260,11 @@ impl Fitter {
 
     /// The number of choices at a section; `None` if they are more than `most` or it is not safe to branch there.
     fn count(&mut self, section: usize, most: u64) -> Option<u64> {
-        // Where there is room below an interval, something else may have to be placed before it.
+        // Where there is free space below an interval, something else may have to be placed before it.
         let basin = self.basins[section];
         let low = |state: &State, i: u32| {
-            let (start, end) = state.sections.spans[i as usize];
-            start < basin.0 || end > basin.1
+            let span = state.sections.spans[i as usize];
+            span.start < basin.start || span.end > basin.end
         };
         if low(&self.state, self.state.witness[section]) {
             return None;
@@ -287,24 +288,24 @@ impl Fitter {
     }
 
     /// Finds the sections around each one whose floors are no lower than its own.
-    fn find_basins(&mut self, from: usize, to: usize) {
+    fn find_basins(&mut self, sections: Span) {
         let mut open: Vec<usize> = Vec::new();
-        for section in from..to {
+        for section in sections.start..sections.end {
             while open.last().is_some_and(|&last| self.state.floors[last] > self.state.floors[section]) {
-                open.pop().into_iter().for_each(|last| self.basins[last].1 = section);
+                open.pop().into_iter().for_each(|last| self.basins[last].end = section);
             }
             // Of equal floors the first one's basin begins where that of all begins.
-            self.basins[section].0 = match open.last() {
-                Some(&last) if self.state.floors[last] == self.state.floors[section] => self.basins[last].0,
+            self.basins[section].start = match open.last() {
+                Some(&last) if self.state.floors[last] == self.state.floors[section] => self.basins[last].start,
                 Some(&last) => last + 1,
-                None => from,
+                None => sections.start,
             };
             open.push(section);
         }
         for last in open {
-            self.basins[last].1 = to;
+            self.basins[last].end = sections.end;
         }
-        self.state.work += (to - from) as u64;
+        self.state.work += (sections.end - sections.start) as u64;
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Interval, Packing, clear_of_cut};
 const IMPROVE_WORK: u64 = 4_000_000;
 /// Orders that the search for a better one may try.
 const IMPROVE_ROUNDS: usize = 400;
-/// Placed intervals per run of the list of those placed: few enough to make room quickly, enough to skip many at once.
+/// Placed intervals per run of the list of those placed: few enough to insert quickly, enough to skip many at once.
 const RUN_LENGTH: usize = 128;
 
 /// Which gap an interval goes to.

@@ -2,11 +2,18 @@
 
 use super::Interval;
 
+/// From a first section to the one after the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Span {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
 /// Sections of time. One for each largest set of intervals that are needed together: two intervals share a time if and
 /// only if they cross a common section, so no other time adds a constraint.
 pub(super) struct Sections {
-    /// The first section that each interval crosses, and the one after the last.
-    pub(super) spans: Vec<(usize, usize)>,
+    /// The sections that each interval crosses.
+    pub(super) spans: Vec<Span>,
     /// The intervals that cross each section.
     pub(super) members: Vec<Vec<u32>>,
 }
@@ -18,26 +25,26 @@ impl Sections {
             (0..intervals.len()).flat_map(|i| [(intervals[i].start, true, i), (intervals[i].end, false, i)]).collect();
         // What ends at a time no longer meets what starts there.
         events.sort_unstable();
-        let mut spans = vec![(0, 0); intervals.len()];
+        let mut spans = vec![Span::default(); intervals.len()];
         let (mut section, mut grown, mut crossings) = (0, false, 0);
         for (_, starts, i) in events {
             if starts {
-                spans[i].0 = section;
+                spans[i].start = section;
                 grown = true;
             } else {
                 // A set is largest when an interval leaves it just after one has joined.
                 section += usize::from(grown);
                 grown = false;
-                spans[i].1 = section;
-                crossings += section - spans[i].0;
+                spans[i].end = section;
+                crossings += section - spans[i].start;
             }
         }
         if crossings > most_crossings {
             return None;
         }
         let mut members = vec![Vec::new(); section];
-        for (i, &(from, to)) in spans.iter().enumerate() {
-            for crossing in &mut members[from..to] {
+        for (i, span) in spans.iter().enumerate() {
+            for crossing in &mut members[span.start..span.end] {
                 crossing.push(i as u32);
             }
         }

@@ -1,6 +1,6 @@
 //! Partly placed intervals: what is known of those that remain, kept up to date as choices are made and undone.
 
-use super::sections::Sections;
+use super::sections::{Sections, Span};
 use super::{Interval, clear_of_cut};
 
 /// Not placed.
@@ -41,7 +41,7 @@ pub(super) struct State {
     // Per interval:
     /// Where it lies, if it is placed.
     pub(super) offsets: Vec<u64>,
-    /// Top of what is placed below, or the next cut where there is too little room before that.
+    /// Top of what is placed below, or the next cut where there is too little space before that.
     touch: Vec<u64>,
     /// Least offset: `touch`, or more by a choice to leave a gap.
     least: Vec<u64>,
@@ -73,13 +73,13 @@ impl State {
         let mut neighbors = vec![Vec::new(); intervals.len()];
         let mut joining = vec![Vec::new(); sections.members.len()];
         for (i, span) in sections.spans.iter().enumerate() {
-            joining[span.0].push(i as u32);
+            joining[span.start].push(i as u32);
         }
         for (section, members) in sections.members.iter().enumerate() {
             for &i in &joining[section] {
                 for &j in members {
                     // Two that join together meet twice in these loops, others once.
-                    if j < i || sections.spans[j as usize].0 < section {
+                    if j < i || sections.spans[j as usize].start < section {
                         neighbors[i as usize].push(j);
                         neighbors[j as usize].push(i);
                     }
@@ -87,7 +87,7 @@ impl State {
             }
         }
         let mut bridges = vec![0; sections.members.len()];
-        for &(start, end) in &sections.spans {
+        for &Span { start, end } in &sections.spans {
             bridges[start..end - 1].iter_mut().for_each(|bridge| *bridge += 1);
         }
         let bytes = |members: &Vec<u32>| members.iter().map(|&i| sizes[i as usize]).sum();
@@ -130,9 +130,9 @@ impl State {
     }
 
     /// Identifies what remains in these sections and all that matters about what is placed. Never 0.
-    pub(super) fn key(&mut self, (from, to): (usize, usize)) -> u64 {
+    pub(super) fn key(&mut self, sections: Span) -> u64 {
         let mut key = 0u64;
-        for section in from..to {
+        for section in sections.start..sections.end {
             self.work += self.joining[section].len() as u64;
             for &i in &self.joining[section] {
                 let i = i as usize;
@@ -166,7 +166,7 @@ impl State {
             let neighbors = &self.neighbors[i as usize];
             work += neighbors.len();
             for &j in neighbors {
-                let (start, end) = self.sections.spans[j as usize];
+                let Span { start, end } = self.sections.spans[j as usize];
                 if self.offsets[j as usize] == NOWHERE && (section < start || end <= section) {
                     let top = self.least[j as usize] + self.sizes[j as usize];
                     raised = Some(raised.map_or(top, |raised| raised.min(top)));
@@ -197,7 +197,7 @@ impl State {
     fn place(&mut self, i: usize) -> bool {
         let top = self.least[i] + self.sizes[i];
         self.set(Slot::Offset, i, self.least[i]);
-        let (start, end) = self.sections.spans[i];
+        let Span { start, end } = self.sections.spans[i];
         for section in start..end {
             self.left[section] -= 1;
             self.left_bytes[section] -= self.sizes[i];
@@ -223,7 +223,7 @@ impl State {
 
     /// Marks the sections whose floors depended on this interval.
     fn unsettle(&mut self, i: usize) {
-        let (start, end) = self.sections.spans[i];
+        let Span { start, end } = self.sections.spans[i];
         self.work += (end - start) as u64;
         for section in start..end {
             if self.witness[section] == i as u32 && !self.is_dirty[section] {
@@ -276,7 +276,7 @@ impl State {
                 Slot::Witness => self.witness[index] = old as u32,
                 Slot::Offset => {
                     self.offsets[index] = old;
-                    let (start, end) = self.sections.spans[index];
+                    let Span { start, end } = self.sections.spans[index];
                     for section in start..end {
                         self.left[section] += 1;
                         self.left_bytes[section] += self.sizes[index];

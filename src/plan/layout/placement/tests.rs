@@ -145,7 +145,7 @@ fn two_chunks_become_one_where_everything_fits_it() {
     assert_eq!(packing.chunks, [chunk_bytes]);
 }
 
-/// Halves and quarters of the largest interval leave no room below cuts at its multiples.
+/// Halves and quarters of the largest interval leave no space below cuts at its multiples.
 #[test]
 fn programs_that_need_several_chunks_waste_little() {
     let mut intervals = training_step(60);
@@ -153,10 +153,12 @@ fn programs_that_need_several_chunks_waste_little() {
         interval.size_bytes = 256 * (160 >> (i % 4));
     }
     let (floor_bytes, chunk_bytes) = (floor(&intervals), 256 * 290);
-    let programs = [(intervals.clone(), floor_bytes), (intervals[..9].to_vec(), floor(&intervals[..9]))];
+    let blocks =
+        |intervals: &[Interval]| ProgramBlocks { intervals: intervals.to_vec(), enough_bytes: floor(intervals) };
+    let programs = [blocks(&intervals), blocks(&intervals[..9])];
     let packings = pack_programs(&programs, chunk_bytes, MOST_WORK);
-    for ((intervals, _), packing) in programs.iter().zip(&packings) {
-        assert_valid(intervals, packing, packing.chunk_bytes);
+    for (program, packing) in programs.iter().zip(&packings) {
+        assert_valid(&program.intervals, packing, packing.chunk_bytes);
     }
     let total = |chunks: &[u64]| chunks.iter().sum::<u64>();
     let at_the_limit = pack(&intervals, chunk_bytes, floor_bytes);

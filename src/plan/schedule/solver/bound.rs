@@ -22,11 +22,19 @@ pub(crate) struct LowerBound {
     pub(crate) price: f64,
     /// The tightest moments alone, tightest first.
     pub(crate) moments: Vec<usize>,
+    /// Work that it took, in units of about a nanosecond.
+    pub(crate) work: u64,
+}
+
+impl LowerBound {
+    /// That of a budget which the plain sequence keeps.
+    pub(super) const NONE: LowerBound = LowerBound { extra_cost: 0.0, price: 0.0, moments: Vec::new(), work: 0 };
 }
 
 /// The lower bound for a budget. `memory` is what the plain sequence needs at each operation; `work` limits the flows
 /// that are solved, in operations.
 pub(crate) fn lower_bound(problem: &Problem, memory: &[u64], budget_bytes: u64, work: usize) -> LowerBound {
+    let before = problem.work();
     let over: Vec<usize> = (0..problem.len()).filter(|&stage| memory[stage] > budget_bytes).collect();
     let looks = (work / problem.len().max(1)).clamp(1, MOMENTS);
     let step = over.len().div_ceil(looks).max(1);
@@ -41,7 +49,7 @@ pub(crate) fn lower_bound(problem: &Problem, memory: &[u64], budget_bytes: u64, 
     singles.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
     singles.dedup_by_key(|single| single.2);
     let Some(&(cost, price, _)) = singles.first() else {
-        return LowerBound { extra_cost: 0.0, price: 0.0, moments: Vec::new() };
+        return LowerBound::NONE;
     };
     let moments: Vec<usize> = singles.iter().map(|&(.., stage)| stage).collect();
     // What is resident is moved once for all windows, so their costs do not add up where there is any.
@@ -50,7 +58,7 @@ pub(crate) fn lower_bound(problem: &Problem, memory: &[u64], budget_bytes: u64, 
     } else {
         cost
     };
-    LowerBound { extra_cost, price, moments }
+    LowerBound { extra_cost, price, moments, work: problem.work() - before }
 }
 
 /// The lower bound for a problem with resident memory, where `budget_bytes` includes that memory.

@@ -59,18 +59,18 @@ impl<'a> Chain<'a> {
         if !chain.alike && chain.segments.len() > SEGMENTS {
             // The cheapest boundaries, spread over the chain.
             let group = cuts.len().div_ceil(SEGMENTS - 1);
-            let cheapest = |cuts: &[(usize, u64)]| cuts.iter().copied().min_by_key(|&(_, bytes)| bytes);
+            let cheapest = |cuts: &[Cut]| cuts.iter().copied().min_by_key(|cut| cut.bytes);
             let fewer: Vec<_> = cuts.chunks(group).filter_map(cheapest).collect();
             chain = Chain::of_cuts(problem, last_forward, &fewer);
         }
         chain
     }
 
-    fn of_cuts(problem: &'a Problem, last_forward: usize, cuts: &[(usize, u64)]) -> Chain<'a> {
+    fn of_cuts(problem: &'a Problem, last_forward: usize, cuts: &[Cut]) -> Chain<'a> {
         let values = problem.values();
         let mut segment_of = vec![0; last_forward + 1];
         let mut starts = vec![0];
-        starts.extend(cuts.iter().map(|&(cut, _)| cut + 1));
+        starts.extend(cuts.iter().map(|cut| cut.after + 1));
         for (number, &start) in starts.iter().enumerate() {
             let end = starts.get(number + 1).copied().unwrap_or(last_forward + 1);
             segment_of[start..end].fill(number);
@@ -261,8 +261,17 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Operations after which the chain can be cut, with the bytes that cross there: where that is least.
-fn cuts(problem: &Problem, last_forward: usize) -> Vec<(usize, u64)> {
+/// Where a chain can be cut.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// The operation before it.
+    after: usize,
+    /// Bytes that cross it.
+    bytes: u64,
+}
+
+/// Where the bytes that cross are least.
+fn cuts(problem: &Problem, last_forward: usize) -> Vec<Cut> {
     let mut change = vec![0i128; last_forward + 2];
     for (v, value) in problem.values().iter().enumerate() {
         let Some(producer) = value.producer.filter(|&producer| producer as usize <= last_forward) else { continue };
@@ -286,7 +295,7 @@ fn cuts(problem: &Problem, last_forward: usize) -> Vec<(usize, u64)> {
         let after = if k + 1 < last_forward { crossing[k + 1] } else { i128::MAX };
         crossing[k] > 0 && crossing[k] <= before && crossing[k] <= after
     };
-    (0..last_forward).filter(|&k| lowest(k)).map(|k| (k, crossing[k] as u64)).collect()
+    (0..last_forward).filter(|&k| lowest(k)).map(|after| Cut { after, bytes: crossing[after] as u64 }).collect()
 }
 
 /// For each boundary before the operations `starts`, the values that cross it, in order.

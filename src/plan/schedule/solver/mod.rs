@@ -16,7 +16,7 @@ mod tracker;
 pub(crate) use bound::{LowerBound, certificate};
 pub(crate) use problem::{OperationSpec, Problem, Resident, Transfer, Value};
 pub(crate) use sequence::{Entry, Event};
-pub(crate) use solve::{Effort, Solution, least_peak, low_peak, solve_from};
+pub(crate) use solve::{Effort, Known, Solution, least_peak, low_peak, solve_from};
 
 #[cfg(test)]
 mod chain_tests;

@@ -117,8 +117,8 @@ impl Problem {
                 in_place: spec.in_place[0].map(|_| (candidate(0), candidate(1))),
             });
         }
-        (problem.readers, problem.reader_ends) = joined(readers);
-        (problem.changers, problem.changer_ends) = joined(changers);
+        (problem.readers, problem.reader_ends) = concatenated(readers);
+        (problem.changers, problem.changer_ends) = concatenated(changers);
         problem
     }
 
@@ -253,11 +253,11 @@ impl Problem {
 }
 
 /// Lists as one, and where each begins and the last ends.
-fn joined(lists: Vec<Vec<u32>>) -> (Vec<u32>, Vec<u32>) {
-    let (mut joined, mut ends) = (Vec::new(), vec![0]);
+fn concatenated(lists: Vec<Vec<u32>>) -> (Vec<u32>, Vec<u32>) {
+    let (mut concatenated, mut ends) = (Vec::new(), vec![0]);
     for list in lists {
-        joined.extend(list);
-        ends.push(joined.len() as u32);
+        concatenated.extend(list);
+        ends.push(concatenated.len() as u32);
     }
-    (joined, ends)
+    (concatenated, ends)
 }

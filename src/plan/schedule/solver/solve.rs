@@ -61,23 +61,43 @@ const EARLY: f64 = 0.08;
 /// A sequence within the budget at little cost.
 #[cfg(test)]
 pub(crate) fn solve(problem: &Problem, budget_bytes: u64, effort: Effort) -> Solution {
-    solve_from(problem, budget_bytes, effort, &[])
+    solve_from(problem, budget_bytes, effort, Known::default())
 }
 
-/// As [`solve`], with more sequences to start from: none that keep the budget cost less than what is found.
-pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, known: &[Vec<Entry>]) -> Solution {
+/// What is known about a problem under a budget before it is solved.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known<'s> {
+    /// More sequences to start from: none that keep the budget cost less than what is found.
+    pub(crate) sequences: Vec<&'s [Entry]>,
+    /// The lower bound, made with the work that the effort allows for it.
+    pub(crate) bound: Option<LowerBound>,
+}
+
+/// A sequence within the budget at little cost, with what is known to start from.
+pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, known: Known<'_>) -> Solution {
     let mut simulator = Simulator::new(problem);
     let base = seeds::plain(problem);
     let plain = simulator.run(&base, budget_bytes);
     let memory = simulator.at_stages(&base);
-    let none = LowerBound { extra_cost: 0.0, price: 0.0, moments: Vec::new() };
-    let mut solution =
-        Solution { entries: None, cost: plain.cost, peak_bytes: plain.peak_bytes, bound: none, evaluations: 1 };
+    let mut solution = Solution {
+        entries: None,
+        cost: plain.cost,
+        peak_bytes: plain.peak_bytes,
+        bound: LowerBound::NONE,
+        evaluations: 1,
+    };
     if plain.peak_bytes <= budget_bytes {
         solution.entries = Some(base);
         return solution;
     }
-    solution.bound = lower_bound(problem, &memory, budget_bytes, effort.bound_work);
+    solution.bound = match known.bound {
+        // It is charged all the same: what a search may do does not depend on who made its bound.
+        Some(bound) => {
+            problem.spend(bound.work);
+            bound
+        }
+        None => lower_bound(problem, &memory, budget_bytes, effort.bound_work),
+    };
     // Inputs alone may be too much.
     if solution.bound.extra_cost.is_infinite() || problem.len() == 0 {
         return solution;
@@ -97,7 +117,7 @@ pub(crate) fn solve_from(problem: &Problem, budget_bytes: u64, effort: Effort, k
     if problem.values().iter().any(|value| value.transfer.is_some()) {
         pool.add(&seeds::fetched(problem, &base));
     }
-    known.iter().for_each(|entries| pool.add(entries));
+    known.sequences.into_iter().for_each(|entries| pool.add(entries));
     pool.add(&base);
     search(problem, pool, effort, solution)
 }

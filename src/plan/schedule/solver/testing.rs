@@ -37,7 +37,7 @@ pub(super) fn problems() -> impl Strategy<Value = Problem> {
     })
 }
 
-struct Draft {
+struct Builder {
     operations: Vec<OperationSpec>,
     values: Vec<Value>,
 }
@@ -45,17 +45,17 @@ struct Draft {
 /// A problem with the forward part's values read again by the backward part, more or less.
 pub(super) fn random(mixture: Mixture, numbers: &mut Numbers) -> Problem {
     let count = mixture.operations;
-    let mut draft = Draft { operations: Vec::new(), values: Vec::new() };
+    let mut builder = Builder { operations: Vec::new(), values: Vec::new() };
     let bytes = |numbers: &mut Numbers| 1 + numbers.below(mixture.most_bytes as usize) as u64;
     for i in 0..1 + numbers.below(2) {
         let hosted = mixture.moves && i > 0;
         let to_end = !hosted && numbers.below(6) == 0;
         let moves = hosted || (mixture.moves && !to_end && numbers.below(2) == 0);
         let transfer = moves.then(|| transfer(hosted, numbers));
-        draft.values.push(Value { bytes: bytes(numbers), to_end, transfer, ..Value::default() });
+        builder.values.push(Value { bytes: bytes(numbers), to_end, transfer, ..Value::default() });
     }
     for operation in 0..count {
-        let known = draft.values.len();
+        let known = builder.values.len();
         // Backward parts read what the forward part made last first.
         let mirrored = (2 * count).saturating_sub(2 * operation).min(known - 1);
         let mut inputs = vec![known - 1 - numbers.below(known.min(2))];
@@ -87,22 +87,22 @@ pub(super) fn random(mixture: Mixture, numbers: &mut Numbers) -> Problem {
                 spec.repeatable_before = operation;
             }
             if slot == 0 && mixture.in_place && numbers.below(2) == 0 {
-                take_over(&draft, &mut spec, &mut value, &inputs, mixture);
+                reuse_in_place(&builder, &mut spec, &mut value, &inputs, mixture);
             }
-            spec.outputs.push(draft.values.len());
-            draft.values.push(value);
+            spec.outputs.push(builder.values.len());
+            builder.values.push(value);
         }
         spec.inputs = inputs;
-        let hosted = |&&v: &&usize| draft.values[v].transfer.is_some_and(|transfer| transfer.hosted);
+        let hosted = |&&v: &&usize| builder.values[v].transfer.is_some_and(|transfer| transfer.hosted);
         if let Some(&changed) = spec.inputs.iter().find(hosted)
             && mixture.changes
             && numbers.below(2) == 0
         {
-            change(&mut draft, &mut spec, changed, operation);
+            change(&mut builder, &mut spec, changed, operation);
         }
-        draft.operations.push(spec);
+        builder.operations.push(spec);
     }
-    Problem::new(&draft.operations, draft.values, count / 2)
+    Problem::new(&builder.operations, builder.values, count / 2)
 }
 
 fn transfer(hosted: bool, numbers: &mut Numbers) -> Transfer {
@@ -110,23 +110,23 @@ fn transfer(hosted: bool, numbers: &mut Numbers) -> Transfer {
 }
 
 /// Gives output 0 the size of inputs whose memory it can reuse.
-fn take_over(draft: &Draft, spec: &mut OperationSpec, output: &mut Value, inputs: &[usize], mixture: Mixture) {
+fn reuse_in_place(builder: &Builder, spec: &mut OperationSpec, output: &mut Value, inputs: &[usize], mixture: Mixture) {
     let can = |&&v: &&usize| {
-        let value = &draft.values[v];
+        let value = &builder.values[v];
         let moves = value.transfer.is_some_and(|transfer| transfer.hosted || !mixture.moved_are_reused);
         !value.to_end && !moves
     };
     let Some(&first) = inputs.iter().find(can) else { return };
-    output.bytes = draft.values[first].bytes;
-    let second = inputs.iter().filter(can).find(|&&v| v != first && draft.values[v].bytes == output.bytes);
+    output.bytes = builder.values[first].bytes;
+    let second = inputs.iter().filter(can).find(|&&v| v != first && builder.values[v].bytes == output.bytes);
     spec.in_place = [Some(first), second.copied()];
 }
 
 /// Has an operation change a hosted value: what touched the value before cannot run again afterwards.
-fn change(draft: &mut Draft, spec: &mut OperationSpec, value: usize, operation: usize) {
+fn change(builder: &mut Builder, spec: &mut OperationSpec, value: usize, operation: usize) {
     spec.changes.push(value);
     spec.repeatable_before = operation;
-    for earlier in &mut draft.operations {
+    for earlier in &mut builder.operations {
         if earlier.inputs.contains(&value) || earlier.outputs.contains(&value) {
             earlier.repeatable_before = earlier.repeatable_before.min(operation + 1);
         }

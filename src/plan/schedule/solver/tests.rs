@@ -3,11 +3,12 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
+use super::bound::{LowerBound, certificate};
 use super::problem::Problem;
 use super::search::Numbers;
 use super::seeds;
 use super::sequence::{Entry, Event, Simulator};
-use super::solve::{least_peak, solve, solve_from};
+use super::solve::{Known, least_peak, solve, solve_from};
 use super::testing::{LITTLE, change_one, check, extremes, problems};
 use super::tracker::Tracker;
 
@@ -60,10 +61,16 @@ fn assert_solved(problem: &Problem, share: u64) -> Result<(), TestCaseError> {
 
     let budget_bytes = least_bytes + (plain_bytes - least_bytes) * share / 4;
     // What fits at the least is only known to the other search.
-    let known = [least];
-    let solution = solve_from(problem, budget_bytes, LITTLE, &known);
-    let again = solve_from(problem, budget_bytes, LITTLE, &known);
-    prop_assert_eq!((&solution.entries, solution.cost), (&again.entries, again.cost));
+    let solved = |bound: Option<LowerBound>| {
+        let before = problem.work();
+        let solution = solve_from(problem, budget_bytes, LITTLE, Known { sequences: vec![&least], bound });
+        (solution, problem.work() - before)
+    };
+    let (solution, work) = solved(None);
+    // A bound that is known spares making it, and changes nothing: not even the work that is counted.
+    let (again, work_again) = solved(Some(certificate(problem, budget_bytes, LITTLE.bound_work)));
+    prop_assert_eq!((&solution.entries, solution.cost, work), (&again.entries, again.cost, work_again));
+    prop_assert_eq!(&solution.bound, &again.bound);
     prop_assert!(solution.bound.extra_cost.is_finite());
     let entries = solution.entries.as_ref().expect("one was known");
     check(problem, entries).map_err(TestCaseError::fail)?;
