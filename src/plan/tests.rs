@@ -165,9 +165,10 @@ fn graphs_are_built_once_for_each_form_and_shared_by_plans() {
     let mut planner = Planner::new(&source, &request).expect("plans");
     let (least, most) = planner.budgets().into_inner();
     let plans = [least, (least + most) / 2, most, most].map(|budget| planner.plan(Some(budget)).expect("a plan"));
-    // Fused and not.
+    // Fused and not. Only the rest of a batch may be as large in several candidates.
     let built = source.0.borrow();
-    assert!(built.values().all(|&times| times <= 2) && built.values().any(|&times| times == 2), "{built:?}");
+    let mut times = built.iter().filter(|((pass, ..), _)| *pass != Pass::Last).map(|(_, &times)| times);
+    assert!(times.all(|times| times <= 2) && built.len() > 50, "{built:?}");
     let [.., before, last] = &plans;
     assert!(before.graphs.iter().zip(&last.graphs).all(|(before, last)| Arc::ptr_eq(before, last)));
 }

@@ -201,7 +201,8 @@ fn persistent_values(programs: &[ProgramGraph]) -> Result<Vec<PersistentValue>, 
         }
         match known.insert(&value.name, (value.role, &value.desc)) {
             None => {
-                values.push(PersistentValue { name: value.name.clone(), role: value.role, desc: value.desc.clone() })
+                let (name, desc) = (value.name.clone(), value.desc.clone());
+                values.push(PersistentValue { name, role: value.role, desc });
             }
             Some(before) if before == (value.role, &value.desc) => {}
             Some((_, desc)) => {

@@ -196,10 +196,10 @@ impl Fitter {
         mut next: Option<usize>,
         parts: &mut Vec<Part>,
     ) -> Option<usize> {
-        let Span { mut start, end } = sections;
-        self.state.work += (end - start) as u64;
+        self.state.work += (sections.end - sections.start) as u64;
         let mut found: Vec<Span> = Vec::new();
-        for section in start..end {
+        let mut start = sections.start;
+        for section in sections.start..sections.end {
             if self.state.bridges[section] == 0 {
                 if self.state.left[section] > 0 {
                     found.push(Span { start, end: section + 1 });
