@@ -5,7 +5,6 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tightfit::device::Device;
 use tightfit::error::DeviceError;
-use tightfit::exec::measure::{Stopwatch, Timing};
 use tightfit::graph::Graph;
 use tightfit::nn::{BatchNorm, Conv2d, Linear, Sequential};
 use tightfit::ops::Op;
@@ -15,6 +14,7 @@ use tightfit::ops::elementwise::relu::Relu;
 use tightfit::ops::matmul::matmul::MatMul;
 use tightfit::plan::Limits;
 use tightfit::tensor::{NodeId, TensorDesc, ValueId};
+use tightfit::testing::{Stopwatch, Timing};
 use tightfit::train::{Config, Loss, plan};
 
 /// A node to be timed, with words that tell it from others of its op.

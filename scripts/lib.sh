@@ -1,6 +1,8 @@
 # Shared by the scripts in this folder, which source it.
 
 CARGO_DENY_VERSION=0.20.2
+# Checked, not run: there the library must compile.
+WASM_TARGET=wasm32-unknown-unknown
 export DEBIAN_FRONTEND=noninteractive
 # Mesa's layer that sorts devices complains on standard error where no desktop session runs.
 export NODEVICE_SELECT=1
@@ -18,6 +20,9 @@ use_cargo() {
     PATH="$HOME/.cargo/bin:$PATH"
   fi
 }
+
+# Whether the compiler has the standard library for a target.
+has_target() { [ -d "$(rustc --print sysroot)/lib/rustlib/$1/lib" ]; }
 
 # Whether the dynamic linker finds a library.
 has_library() {

@@ -136,7 +136,7 @@ fn buffer_values(graph: &mut Graph, training: &Training<'_>) -> Result<Vec<Value
 ///
 /// # Errors
 /// Where a buffer and its rows do not fit together.
-pub fn update_buffer_rows(graph: &mut Graph, buffer_updates: &[BufferUpdate]) -> Result<(), GraphError> {
+pub(crate) fn update_buffer_rows(graph: &mut Graph, buffer_updates: &[BufferUpdate]) -> Result<(), GraphError> {
     for update in buffer_updates {
         if let Some(run) = update.rows {
             let name = graph.value(update.buffer).name.clone();
@@ -167,7 +167,7 @@ fn update_buffers(
 ///
 /// # Errors
 /// Where such an op refuses its inputs, which would be a defect of the op.
-pub fn compressed(graph: &mut Graph) -> Result<(), GraphError> {
+pub(crate) fn compressed(graph: &mut Graph) -> Result<(), GraphError> {
     for id in graph.node_ids() {
         if let Some(op) = graph.node(id).op.compressed() {
             let node = graph.node(id).name.clone();

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use serde::{Deserialize, Serialize};
 
 use crate::error::HostMemory;
+pub(crate) use crate::words::plural;
 
 /// Index of a value in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,7 +68,8 @@ pub struct Shape(Vec<usize>);
 impl Shape {
     /// Number of elements.
     pub fn numel(&self) -> usize {
-        self.0.iter().product()
+        // Saturates where the host counts in 32 bits: whoever needs so many is refused.
+        self.0.iter().fold(1, |numel, &extent| numel.saturating_mul(extent))
     }
 
     /// Strides in elements of a contiguous tensor of this shape.
@@ -213,14 +215,4 @@ pub(crate) fn room<T>(count: usize) -> Result<Vec<T>, HostMemory> {
     let size_bytes = count.saturating_mul(size_of::<T>()) as u64;
     values.try_reserve_exact(count).map_err(|_| HostMemory { size_bytes })?;
     Ok(values)
-}
-/// `1 tensor`, `2 tensors`.
-///
-/// ```
-/// # use tightfit::tensor::plural;
-/// assert_eq!(plural(1, "tensor"), "1 tensor");
-/// assert_eq!(plural(2, "tensor"), "2 tensors");
-/// ```
-pub fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -6,11 +6,12 @@
 use tightfit::error::OpError;
 use tightfit::ops::reduce::sum::Sum;
 use tightfit::ops::{
-    Activation, Backward, Builder, Call, Case, Cost, Dispatch, Entry, Fill, Op, Real, Slot, Target, expect_count,
-    expect_dtype, expect_shape,
+    Activation, Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, Target, expect_count, expect_dtype,
+    expect_shape,
 };
 use tightfit::shader::WgslFile;
 use tightfit::tensor::{DType, TensorDesc, ValueId};
+use tightfit::testing::{Case, Entry, Fill};
 
 /// `output = x · sigmoid(β x)` with a fixed β.
 ///

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
+use tightfit::command::files;
 use tightfit::device::Device;
 use tightfit::error::DataError;
-use tightfit::files;
 use tightfit::train::{Calibration, Effort, Profile, Tuned, calibrate};
 
 use super::failure::{Failure, keep};

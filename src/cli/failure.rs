@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use tightfit::command::files;
 use tightfit::error::{DataError, DeviceError, GraphError, PlanError, TrainError};
-use tightfit::files;
 
 use super::output::shown;
 

@@ -1,7 +1,7 @@
 //! The memory of this process in parts, where the operating system tells of it (Linux).
 
 use serde_json::{Value, json};
-use tightfit::device::peak_resident_bytes;
+use tightfit::command::peak_resident_bytes;
 use tightfit::plan::ArenaRole;
 use tightfit::train::Trainer;
 

@@ -30,7 +30,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use failure::{BAD_INPUT, Failure};
 use output::Output;
-use tightfit::error::unknown;
+use tightfit::command::unknown;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 2 files, devices or settings are not right, 3 no plan meets the budget, \

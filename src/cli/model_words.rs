@@ -1,6 +1,6 @@
 //! What is wrong with a model file, in the words of model files: names that other frameworks use are known too.
 
-use tightfit::error::unknown;
+use tightfit::command::unknown;
 use tightfit::tensor::format_number;
 
 /// What a name of another framework is here.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
+use tightfit::command::files;
 use tightfit::device::Device;
-use tightfit::files;
 use tightfit::nn::Model;
 use tightfit::plan::{DeviceClass, Planned};
 use tightfit::train::{self, Config, CostSource, Effort, Machine, PlanFile, Profile, Trainer};

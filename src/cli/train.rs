@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use serde_json::json;
+use tightfit::command::plural;
+use tightfit::command::resident_bytes;
 use tightfit::data::{Batches, Dataset, Order};
-use tightfit::device::resident_bytes;
 use tightfit::error::{PlanError, TrainError};
 use tightfit::plan::{format_bytes, format_ns};
-use tightfit::tensor::plural;
 use tightfit::train::{Evaluation, FitOptions, FitReport, Loaded, PlanFile, StepReport, Trainer};
 
 use super::data::{self, folder};

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`mnist`] | MNIST and sets in its format, from a folder |
 //! | [`idx`] | the file format of MNIST |
-//! | [`download`] | fetches MNIST, resumable and checked |
+//! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
 //! | [`series`] | numeric series from CSV, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
 //! | [`text`] | text, character by character |
@@ -16,6 +16,7 @@
 mod batch;
 pub mod cifar;
 mod dataset;
+#[cfg(feature = "download")]
 pub mod download;
 pub mod idx;
 pub mod loader;

@@ -75,7 +75,8 @@ pub(super) struct Candidate {
     pub(super) adapter: wgpu::Adapter,
 }
 
-/// All adapters of this machine, those that OpenGL reaches last.
+/// All adapters of this machine, those that OpenGL reaches last. In WebAssembly there are none: a browser's GPU answers only after
+/// the caller has returned, and tightfit waits for it.
 ///
 /// # Errors
 /// None at present: a machine without adapters has an empty list.
@@ -122,6 +123,10 @@ fn enumerate(api: Api) -> Vec<(Api, wgpu::Adapter)> {
 }
 
 fn candidates(with_gl: bool) -> Vec<Candidate> {
+    // Without a backend for the target, wgpu has no instance.
+    if wgpu::Instance::enabled_backend_features().is_empty() {
+        return Vec::new();
+    }
     let mut adapters = enumerate(Api::Native);
     // DXC has none where its library is missing or too old, or where no adapter takes its code.
     let compilers = [ShaderCompiler::Dxc, ShaderCompiler::Fxc];

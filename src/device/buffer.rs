@@ -6,11 +6,11 @@ use super::ledger::Charge;
 use crate::error::DeviceError;
 
 /// Buffers are multiples of this, so that vector accesses to a tail stay inside.
-pub const ALIGNMENT_BYTES: u64 = 256;
+pub(crate) const ALIGNMENT_BYTES: u64 = 256;
 
 /// Memory on the device. Dropping it frees the memory once the device is done with it, and returns its charge.
 #[derive(Debug)]
-pub struct Buffer {
+pub(crate) struct Buffer {
     raw: wgpu::Buffer,
     size_bytes: u64,
     _charge: Charge,
@@ -18,7 +18,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// Its size.
-    pub fn size_bytes(&self) -> u64 {
+    pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
@@ -39,7 +39,7 @@ impl Device {
     ///
     /// # Errors
     /// Where memory is short, the size passes the device's limit, or the device is lost.
-    pub fn create_storage(&self, label: &str, size_bytes: u64) -> Result<Buffer, DeviceError> {
+    pub(crate) fn create_storage(&self, label: &str, size_bytes: u64) -> Result<Buffer, DeviceError> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         self.create_buffer(label, size_bytes.max(1).next_multiple_of(ALIGNMENT_BYTES), usage)
     }

@@ -22,7 +22,7 @@ struct State {
 
 /// The right to some bytes; dropping it gives them back.
 #[derive(Debug)]
-pub struct Charge {
+pub(crate) struct Charge {
     ledger: Arc<Ledger>,
     id: u64,
 }
@@ -32,7 +32,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Out of memory where a limit set for tests would be passed.
-    pub fn charge(self: &Arc<Self>, label: &str, bytes: u64) -> Result<Charge, DeviceError> {
+    pub(crate) fn charge(self: &Arc<Self>, label: &str, bytes: u64) -> Result<Charge, DeviceError> {
         let mut state = self.lock();
         let total = state.current_bytes.saturating_add(bytes);
         if state.limit_bytes.is_some_and(|limit| total > limit) {
@@ -62,6 +62,7 @@ impl Ledger {
     }
 
     /// Makes charges beyond this total fail, as a full device would.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn set_limit_bytes(&self, limit: Option<u64>) {
         self.lock().limit_bytes = limit;
     }

@@ -6,10 +6,10 @@ mod compile;
 mod health;
 mod ledger;
 mod pipelines;
-mod process;
+pub(crate) mod process;
 mod staging;
-#[doc(hidden)]
-pub mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod testing;
 mod threads;
 mod timestamps;
 
@@ -18,16 +18,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use adapter::{AdapterInfo, ShaderCompiler, list};
-pub use buffer::{ALIGNMENT_BYTES, Buffer};
+pub(crate) use buffer::{ALIGNMENT_BYTES, Buffer};
 pub(crate) use compile::Count;
 pub use compile::{Compilation, Compiled, watch_compilation};
 use health::Health;
-pub use ledger::{Charge, Ledger};
-pub use pipelines::Pipeline;
+pub(crate) use ledger::Charge;
+pub use ledger::Ledger;
+pub(crate) use pipelines::Pipeline;
 use pipelines::Pipelines;
-pub(crate) use process::return_freed_memory;
-pub use process::{peak_resident_bytes, resident_bytes};
-pub use staging::{Range, Readback, UploadRing};
+pub(crate) use process::{resident_bytes, return_freed_memory};
+pub(crate) use staging::{Range, Readback, UploadRing};
 pub(crate) use threads::in_parallel;
 pub(crate) use timestamps::Timestamps;
 
@@ -217,12 +217,14 @@ impl Device {
         u64::from(self.raw.limits().min_storage_buffer_offset_alignment).max(ALIGNMENT_BYTES)
     }
 
-    /// Makes creations fail beyond this many bytes, as a full device would. For tests.
+    /// Makes creations fail beyond this many bytes, as a full device would.
+    #[cfg(any(test, feature = "testing"))]
     pub fn set_fake_limit_bytes(&self, limit: Option<u64>) {
         self.ledger.set_limit_bytes(limit);
     }
 
-    /// Treats the device as lost from here on. For tests.
+    /// Treats the device as lost from here on.
+    #[cfg(any(test, feature = "testing"))]
     pub fn simulate_loss(&self, reason: &str) {
         self.health.set_lost(reason.to_owned());
     }

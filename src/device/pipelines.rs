@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+
+use web_time::Instant;
 
 use super::Device;
 use crate::error::DeviceError;
@@ -10,11 +11,11 @@ use crate::shader::{self, Family, Kernel, Reflection, StorageType, Variant};
 
 /// A compiled kernel.
 #[derive(Debug)]
-pub struct Pipeline {
+pub(crate) struct Pipeline {
     pub(crate) raw: wgpu::ComputePipeline,
     pub(crate) layout: wgpu::BindGroupLayout,
     /// What it binds and needs.
-    pub reflection: Reflection,
+    pub(crate) reflection: Reflection,
 }
 
 /// One kernel in one variant, once it is compiled. Each has a lock of its own, so that several are compiled at the same time.
@@ -31,7 +32,7 @@ impl Device {
     ///
     /// # Errors
     /// Where the shader is broken, the device lacks what the variant needs, or the driver refuses it.
-    pub fn pipeline(&self, kernel: Kernel, variant: &Variant) -> Result<Arc<Pipeline>, DeviceError> {
+    pub(crate) fn pipeline(&self, kernel: Kernel, variant: &Variant) -> Result<Arc<Pipeline>, DeviceError> {
         let mut made = self.pipelines.made.lock().unwrap_or_else(PoisonError::into_inner);
         let own = made.entry((kernel, variant.clone())).or_default().clone();
         drop(made);

@@ -6,6 +6,7 @@ pub fn resident_bytes() -> Option<u64> {
 }
 
 /// The most bytes of this process that were in memory at once. `None` where the operating system is not Linux.
+#[cfg(any(test, feature = "cli"))]
 pub fn peak_resident_bytes() -> Option<u64> {
     status_bytes("VmHWM:")
 }

@@ -60,7 +60,7 @@ struct UploadSlot {
 /// Pieces are collected in a slot; `encode` puts their copies into an encoder, and after its
 /// submission `submitted` hands the slot back for reuse.
 #[derive(Debug)]
-pub struct UploadRing {
+pub(crate) struct UploadRing {
     slots: Vec<UploadSlot>,
     slot_bytes: u64,
     /// The slot being filled, and how far.
@@ -82,7 +82,7 @@ impl UploadRing {
     ///
     /// # Errors
     /// Where memory is short or the device fails.
-    pub fn new(device: &Device, slots: usize, slot_bytes: u64) -> Result<Self, DeviceError> {
+    pub(crate) fn new(device: &Device, slots: usize, slot_bytes: u64) -> Result<Self, DeviceError> {
         let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
         let slots = (0..slots.max(1))
             .map(|i| {
@@ -101,7 +101,13 @@ impl UploadRing {
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn write(&mut self, device: &Device, target: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+    pub(crate) fn write(
+        &mut self,
+        device: &Device,
+        target: &Buffer,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
         let mut done = 0;
         while done < data.len() {
             if self.used_bytes + PIECE_ALIGNMENT > self.slot_bytes {
@@ -162,7 +168,7 @@ impl UploadRing {
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn flush(&mut self, device: &Device) -> Result<(), DeviceError> {
+    pub(crate) fn flush(&mut self, device: &Device) -> Result<(), DeviceError> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -179,7 +185,7 @@ impl UploadRing {
 /// [`read`](Readback::read) waits. `encode` puts copies into an encoder, `submitted` follows its submission, and `take` waits for
 /// what they brought.
 #[derive(Debug)]
-pub struct Readback {
+pub(crate) struct Readback {
     buffer: Buffer,
     under_way: Option<Round>,
     /// What a round brought that nobody took yet.
@@ -198,13 +204,13 @@ struct Round {
 
 /// A range of a buffer to read. The offset is a multiple of 4.
 #[derive(Clone, Copy, Debug)]
-pub struct Range<'a> {
+pub(crate) struct Range<'a> {
     /// The buffer.
-    pub buffer: &'a Buffer,
+    pub(crate) buffer: &'a Buffer,
     /// First byte.
-    pub offset_bytes: u64,
+    pub(crate) offset_bytes: u64,
     /// Bytes.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
 }
 
 impl Readback {
@@ -212,7 +218,7 @@ impl Readback {
     ///
     /// # Errors
     /// Where memory is short or the device fails.
-    pub fn new(device: &Device, size_bytes: u64) -> Result<Self, DeviceError> {
+    pub(crate) fn new(device: &Device, size_bytes: u64) -> Result<Self, DeviceError> {
         debug_assert!(size_bytes >= PIECE_ALIGNMENT && size_bytes.is_multiple_of(PIECE_ALIGNMENT));
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let buffer = device.create_buffer("readback", size_bytes, usage)?;
@@ -223,7 +229,7 @@ impl Readback {
     ///
     /// # Errors
     /// Where memory is short or the device fails.
-    pub fn read(&mut self, device: &Device, ranges: &[Range<'_>]) -> Result<Vec<Vec<u8>>, DeviceError> {
+    pub(crate) fn read(&mut self, device: &Device, ranges: &[Range<'_>]) -> Result<Vec<Vec<u8>>, DeviceError> {
         let mut results = ranges.iter().map(|range| room(range.size_bytes as usize)).collect::<Result<Vec<_>, _>>()?;
         self.read_pieces(device, ranges, &mut |i, piece| results[i].extend_from_slice(piece))?;
         Ok(results)
@@ -233,7 +239,7 @@ impl Readback {
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn read_pieces(
+    pub(crate) fn read_pieces(
         &mut self,
         device: &Device,
         ranges: &[Range<'_>],

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+
+use web_time::Instant;
 
 use super::{Clock, Executor, NodeTime};
 use crate::error::DeviceError;

@@ -6,8 +6,9 @@
 //! are made.
 
 use std::collections::HashMap;
-use std::slice;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use web_time::Instant;
 
 use super::launch::{Launch, Location, access, storage_type};
 use crate::device::{Buffer, Device, Range, Readback, UploadRing};
@@ -43,6 +44,7 @@ impl Timing {
 const MAX_REPETITIONS: f64 = 200.0;
 
 /// Runs in one submission of a [`Repeat`]: heavy nodes must not hold a device for seconds.
+#[cfg(any(test, feature = "testing"))]
 const RUNS_OF_SUBMISSION: u64 = 20;
 
 /// A stopwatch for work on one device.
@@ -209,6 +211,7 @@ fn record(launches: &[Launch], encoder: &mut wgpu::CommandEncoder, repetitions: 
 }
 
 /// A node that runs as often as asked, for benchmarks. Tensors are zeros.
+#[cfg(any(test, feature = "testing"))]
 #[derive(Debug)]
 pub struct Repeat<'a> {
     watch: &'a Stopwatch<'a>,
@@ -216,6 +219,7 @@ pub struct Repeat<'a> {
     _arena: Buffer,
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl Stopwatch<'_> {
     /// Makes a node ready to run again and again.
     ///
@@ -223,11 +227,12 @@ impl Stopwatch<'_> {
     /// Where memory is short, a kernel does not compile or the device fails.
     pub fn repeat(&self, graph: &Graph, node: NodeId) -> Result<Repeat<'_>, DeviceError> {
         let layout = Layout::new(self.device, graph, graph.node(node));
-        let arena = self.arena(slice::from_ref(&layout))?;
+        let arena = self.arena(std::slice::from_ref(&layout))?;
         Ok(Repeat { watch: self, launches: layout.launches(self.device, &self.target, &arena)?, _arena: arena })
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl Repeat<'_> {
     /// Time of so many runs, without that of empty submissions.
     ///

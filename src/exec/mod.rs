@@ -5,15 +5,15 @@ mod cpu;
 mod cpu_tests;
 mod gpu;
 mod launch;
-pub mod measure;
+pub(crate) mod measure;
 mod prepared;
 mod profile;
-mod single;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod single;
 
 pub use cpu::CpuExecutor;
 pub use gpu::GpuExecutor;
 pub use profile::{Clock, NodeTime};
-pub use single::{RunOptions, run_op};
 
 use crate::device::Compiled;
 use crate::error::{DeviceError, HostMemory};

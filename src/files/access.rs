@@ -64,7 +64,8 @@ mod tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
     use std::path::Path;
 
-    use super::super::write::{elsewhere, write_whole, write_with};
+    use super::super::elsewhere::elsewhere;
+    use super::super::write::{write_whole, write_with};
     use crate::error::DataError;
 
     #[test]

@@ -1,11 +1,19 @@
 //! Files of users: reading that ends, and writing that leaves a whole file or none.
 
 mod access;
+#[cfg(any(test, feature = "cli"))]
+mod elsewhere;
 mod read;
 mod write;
 
-pub use read::{open, open_regular, read};
-pub use write::{check_writable, elsewhere, write_whole, write_with};
+#[cfg(feature = "cli")]
+pub use elsewhere::elsewhere;
+pub(crate) use read::open;
+#[cfg(feature = "download")]
+pub(crate) use read::open_regular;
+pub use read::read;
+pub(crate) use write::write_with;
+pub use write::{check_writable, write_whole};
 
 use std::path::Path;
 

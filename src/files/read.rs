@@ -14,7 +14,7 @@ use crate::tensor::{format_bytes, room};
 /// # Errors
 /// [`DataError::Missing`] where there is no such file, [`DataError::Corrupt`] where it is no regular file or empty,
 /// [`DataError::Io`] where it cannot be opened.
-pub fn open(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
+pub(crate) fn open(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
     match open_regular(path, hint)? {
         (_, 0) => Err(DataError::Corrupt {
             path: path.to_owned(),
@@ -28,7 +28,7 @@ pub fn open(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_regular(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
+pub(crate) fn open_regular(path: &Path, hint: &str) -> Result<(File, u64), DataError> {
     let metadata = fs::metadata(path).map_err(|source| match source.kind() {
         ErrorKind::NotFound => DataError::Missing { path: path.to_owned(), hint: hint.to_owned() },
         _ => io_error(path)(source),

@@ -1,7 +1,6 @@
 //! Writing to a temporary file that then takes the name that was asked for, and what can be tried of it in advance.
 
 use std::env;
-use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Error, ErrorKind, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,9 +13,7 @@ use crate::tensor::format_bytes;
 /// Symbolic links that are followed, as many as Linux follows.
 const MOST_LINKS: usize = 40;
 /// Tries for a name that nobody else has.
-const MOST_NAMES: u32 = 10_000;
-/// Bytes of a name and of its extension where a number is to be added: file systems allow at least twice as many.
-const MOST_NAME_BYTES: usize = 100;
+pub(super) const MOST_NAMES: u32 = 10_000;
 /// What renaming says where the target must be written in place.
 const NOT_REPLACEABLE: [ErrorKind; 3] =
     [ErrorKind::ResourceBusy, ErrorKind::PermissionDenied, ErrorKind::CrossesDevices];
@@ -39,7 +36,10 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
 ///
 /// # Errors
 /// Where `fill` fails or the file cannot be written.
-pub fn write_with<E: From<DataError>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
+pub(crate) fn write_with<E: From<DataError>>(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
     let target = Target::of(path)?;
     let mut temporary = target.temporary()?;
     fill(&mut temporary.file)?;
@@ -83,55 +83,7 @@ pub fn check_writable(path: &Path, size_bytes: u64) -> Result<(), DataError> {
     }
 }
 
-/// Puts what could not be written at `wanted` somewhere else, under its name or one like it that nothing has yet: in the same
-/// folder, else in the current one, else in the folder for temporary files. Returns where it is.
-///
-/// # Errors
-/// The last error of `write` where none of these will do.
-pub fn elsewhere<E: From<DataError>>(
-    wanted: &Path,
-    mut write: impl FnMut(&Path) -> Result<(), E>,
-) -> Result<PathBuf, E> {
-    let access = fs::metadata(wanted).ok().as_ref().map(Access::of);
-    let mut attempt = |place: &Path| {
-        let place = claim(place, wanted, access)?;
-        write(&place).inspect_err(|_| {
-            // An empty file of a new name is of no use to anyone.
-            let _ = fs::remove_file(&place);
-        })?;
-        Ok::<_, E>(std::path::absolute(&place).unwrap_or(place))
-    };
-    let here = Path::new(".");
-    attempt(folder_of(wanted)).or_else(|_| attempt(here)).or_else(|_| attempt(&env::temp_dir()))
-}
-
-/// A new, empty file in `folder` with the name of `wanted` or one like it, and this access.
-fn claim(folder: &Path, wanted: &Path, access: Option<Access>) -> Result<PathBuf, DataError> {
-    let short = |part: Option<&OsStr>| {
-        let mut part = part.unwrap_or_default().to_string_lossy().into_owned();
-        part.truncate(part.floor_char_boundary(MOST_NAME_BYTES));
-        part
-    };
-    let (stem, extension) = (short(wanted.file_stem()), short(wanted.extension()));
-    let dot = if extension.is_empty() { "" } else { "." };
-    for number in 0..MOST_NAMES {
-        let number = if number == 0 { String::new() } else { format!("-{number}") };
-        let place = folder.join(format!("{stem}{number}{dot}{extension}"));
-        match create_new(&place, access.is_some()) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(io_error(&place)(error)),
-            Ok(file) => {
-                if let Some(access) = access {
-                    access.give(&file);
-                }
-                return Ok(place);
-            }
-        }
-    }
-    Err(io_error(folder)(ErrorKind::AlreadyExists.into()))
-}
-
-fn folder_of(path: &Path) -> &Path {
+pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -339,27 +291,6 @@ mod tests {
         });
         assert!(failed.is_err());
         assert_eq!((names(folder.path()), fs::read(&path).expect("reads")), (vec!["w".to_owned()], b"old".to_vec()));
-    }
-
-    #[test]
-    fn another_place_has_a_new_name() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let wanted = folder.path().join("a.b.safetensors");
-        for expected in ["a.b.safetensors", "a.b-1.safetensors", "a.b-2.safetensors"] {
-            let place = elsewhere(&wanted, |path| write_whole(path, expected.as_bytes())).expect("writes");
-            assert_eq!(place, folder.path().join(expected));
-            assert_eq!(fs::read(&place).expect("reads"), expected.as_bytes());
-        }
-        let long = folder.path().join(format!("{}.{}", "ü".repeat(200), "é".repeat(200)));
-        let place = claim(folder.path(), &long, None).expect("a shorter name");
-        assert_eq!(place.file_name().map(OsStr::len), Some(201));
-        let tried = std::cell::RefCell::new(Vec::new());
-        let failed = elsewhere(&wanted, |path| {
-            tried.borrow_mut().push(path.to_owned());
-            Err(DataError::Mismatch("no".to_owned()))
-        });
-        assert!(failed.is_err());
-        assert!(tried.borrow().len() == 3 && tried.borrow().iter().all(|path| !path.exists()), "{tried:?}");
     }
 
     #[cfg(target_os = "linux")]

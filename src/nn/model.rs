@@ -13,8 +13,9 @@ use crate::error::GraphError;
 use crate::graph::{BufferUpdate, FusionStage, Graph};
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
-/// Samples of a batch and elements of a sample at most: kernels count in 32 bits.
-const MAX_ELEMENTS: usize = u32::MAX as usize;
+/// Samples of a batch and elements of a tensor at most: kernels count in 32 bits. Where the host does too, bytes are counted that
+/// must not pass what it can address.
+pub(super) const MAX_ELEMENTS: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX / 16 };
 
 /// One sample of what a model takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -326,8 +327,8 @@ impl Model {
         if shape.is_empty() || shape.contains(&0) {
             return error(format!("a sample of shape {shape} has no elements: every extent must be at least 1"));
         }
-        let numel = shape.iter().try_fold(samples, |n, &dim| n.checked_mul(dim)).unwrap_or(usize::MAX);
-        if numel > MAX_ELEMENTS {
+        let numel = shape.iter().try_fold(samples, |n, &dim| n.checked_mul(dim));
+        if numel.is_none_or(|numel| numel > MAX_ELEMENTS) {
             let shape = self.input.batched(samples).shape;
             let (layer, what) = ("input".to_owned(), "the batch".to_owned());
             return Err(GraphError::TooLarge { layer, what, shape, limit: MAX_ELEMENTS });

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::init::Init;
 use super::layers::{Module, Pair, Skips};
-use super::model::{LayerInfo, Mode, Parameter, Statistics};
+use super::model::{LayerInfo, MAX_ELEMENTS, Mode, Parameter, Statistics};
 use crate::error::GraphError;
 use crate::graph::{BufferUpdate, Graph, Role};
 use crate::ops::Op;
@@ -14,9 +14,6 @@ use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
 /// Largest number that a layer's setting may have. Keeps products of a few of them inside 64 bits.
 const MAX_SETTING: usize = 1 << 24;
-
-/// Kernels count elements in 32 bits.
-const MAX_ELEMENTS: usize = u32::MAX as usize;
 
 /// Name of the input that tells one run of a graph from another: `u32 [4]` of the seed's low and high word, the number of
 /// the step, and the place in the step's batch of the first sample.
@@ -328,8 +325,8 @@ impl Scope<'_> {
     }
 
     fn check_elements(&self, what: &str, shape: &Shape) -> Result<(), GraphError> {
-        let numel = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim)).unwrap_or(usize::MAX);
-        if numel > MAX_ELEMENTS {
+        let numel = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
+        if numel.is_none_or(|numel| numel > MAX_ELEMENTS) {
             let (layer, what, shape) = (self.layer.clone(), what.to_owned(), shape.clone());
             return Err(GraphError::TooLarge { layer, what, shape, limit: MAX_ELEMENTS });
         }

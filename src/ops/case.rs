@@ -82,3 +82,14 @@ impl Case {
         self
     }
 }
+
+/// An op's entry in the list of all ops.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Name of the op's file.
+    pub name: &'static str,
+    /// The folder that the file is in.
+    pub family: &'static str,
+    /// Its test cases.
+    pub cases: fn() -> Vec<Case>,
+}

@@ -38,7 +38,7 @@ pub fn check_launches(op: &dyn Op, inputs: &[TensorDesc]) -> Result<usize, Launc
             for access in [Access::Read, Access::ReadWrite] {
                 for &in_place in &in_place {
                     let variant = dispatch.variant(storage, access, in_place);
-                    let reflection = shader::reflect(dispatch.kernel, &variant)?;
+                    let reflection = shader::module(dispatch.kernel, &variant)?.reflect(dispatch.kernel)?;
                     dispatch.check(op, &variant, &reflection).map_err(|reason| {
                         let kernel = dispatch.kernel.to_string();
                         ShaderError::Invalid { kernel, reason: format!("as {variant:?}: {reason}") }

@@ -22,7 +22,8 @@
 mod params;
 
 mod call;
-mod case;
+#[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
+pub(crate) mod case;
 mod check;
 mod dispatch;
 mod launches;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use call::{Call, Input, Output};
-pub use case::{Case, Fill};
+pub(crate) use case::{Case, Entry, Fill};
 pub use check::{expect_count, expect_dtype, expect_finite, expect_rank, expect_shape};
 pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use elementwise::activation::Activation;
@@ -331,17 +332,6 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
 /// Elements of the `hyper` input of update nodes.
 pub const HYPER_LEN: usize = 4;
 
-/// An op's entry in the list of all ops.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry {
-    /// Name of the op's file.
-    pub name: &'static str,
-    /// The folder that the file is in.
-    pub family: &'static str,
-    /// Its test cases.
-    pub cases: fn() -> Vec<Case>,
-}
-
 /// The ops of a family, one line each.
 macro_rules! ops {
     ($($name:ident),* $(,)?) => {
@@ -358,7 +348,8 @@ macro_rules! families {
         $(pub mod $name;)*
 
         /// Every op with its test cases, by name.
-        pub fn all() -> Vec<Entry> {
+        #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
+        pub(crate) fn all() -> Vec<Entry> {
             let mut all: Vec<_> = [$($name::entries(stringify!($name))),*].concat();
             all.sort_unstable_by_key(|entry| entry.name);
             all

@@ -8,7 +8,8 @@
 
 #[cfg(test)]
 mod account_tests;
-pub mod bench;
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+pub(crate) mod bench;
 mod candidate;
 mod check;
 mod class;
@@ -40,10 +41,11 @@ pub use data::{
 };
 pub use explain::{LeverUse, Table, format_bytes, format_ns, format_parts};
 pub use planner::plan;
-pub use possible::is_possible;
+pub(crate) use possible::is_possible;
 pub use request::{Levers, Limits, Request, Source};
-pub use restore::restore;
-pub use sweep::{Largest, largest, sweep};
+pub(crate) use restore::restore;
+pub use sweep::Largest;
+pub(crate) use sweep::{largest, sweep};
 
 pub use crate::graph::Pass;
 pub use crate::ops::SavedActivations;

@@ -18,7 +18,7 @@ const WORK: u64 = 200_000_000;
 ///
 /// # Errors
 /// As `plan`, but for requests that no plan meets.
-pub fn is_possible(source: &dyn Source, request: &Request) -> Result<bool, PlanError> {
+pub(crate) fn is_possible(source: &dyn Source, request: &Request) -> Result<bool, PlanError> {
     let Request { batch, micro_batches, .. } = *request;
     if batch > microbatch::MOST_SAMPLES {
         return Ok(false);

@@ -22,7 +22,7 @@ const ROUNDING_BYTES: u64 = 64 << 10;
 ///
 /// # Errors
 /// [`PlanError::Unusable`] with the first thing that is wrong; [`PlanError::Graph`] where a graph cannot be built.
-pub fn restore(plan: Plan, source: &dyn Source, batch: usize, limits: &Limits) -> Result<Planned, PlanError> {
+pub(crate) fn restore(plan: Plan, source: &dyn Source, batch: usize, limits: &Limits) -> Result<Planned, PlanError> {
     let mut plan = plan;
     check_size(&plan, batch).map_err(PlanError::Unusable)?;
     let programs = plan.programs.iter();

@@ -12,7 +12,7 @@ const BEYOND: usize = 4;
 ///
 /// # Errors
 /// As [`plan`](super::plan()).
-pub fn sweep(source: &dyn Source, request: &Request, points: usize) -> Result<Vec<Plan>, PlanError> {
+pub(crate) fn sweep(source: &dyn Source, request: &Request, points: usize) -> Result<Vec<Plan>, PlanError> {
     let mut planner = Planner::new(source, request)?;
     let (least, most) = planner.budgets().into_inner();
     let mut budgets: Vec<u64> = (0..=points as u64)
@@ -46,7 +46,7 @@ pub struct Largest {
 ///
 /// # Errors
 /// Where there is no plan for the least size.
-pub fn largest(
+pub(crate) fn largest(
     least: usize,
     most: usize,
     is_possible: &mut dyn FnMut(usize) -> Result<bool, PlanError>,

@@ -2,8 +2,8 @@
 
 mod fused;
 mod preprocess;
-mod reflect;
-mod source;
+pub(crate) mod reflect;
+pub(crate) mod source;
 mod tiles;
 mod wide;
 
@@ -12,8 +12,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use fused::{EpilogueFunction, Operand};
-pub use reflect::{Binding, Checked, Field, Reflection, Scalar, module, reflect};
-pub use source::{WgslFile, source};
+pub use reflect::{Field, Scalar};
+pub(crate) use reflect::{Reflection, module};
+pub use source::WgslFile;
+pub(crate) use source::source;
 pub use tiles::{ProductKind, ProductSize, Tile, Tiles};
 
 /// An entry point: `conv2d.grad_weight` is `grad_weight` in `shaders/conv/conv2d.wgsl`.

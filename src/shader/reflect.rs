@@ -22,6 +22,7 @@ pub struct Checked {
     /// naga's analysis, which its back ends need.
     pub info: ModuleInfo,
     /// What the module may use: gate each back end with its `supported_capabilities()`.
+    #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
     pub capabilities: Capabilities,
 }
 
@@ -155,14 +156,6 @@ fn fields(module: &Module, ty: Handle<Type>) -> Result<Vec<Field>, String> {
         Ok(Field { name: name.into(), scalar, offset: member.offset })
     };
     members.iter().map(field).collect()
-}
-
-/// Reads what an entry point binds and needs.
-///
-/// # Errors
-/// As [`module`]; also where the entry point binds anything but storage buffers of group 0.
-pub fn reflect(kernel: Kernel, variant: &Variant) -> Result<Reflection, ShaderError> {
-    module(kernel, variant)?.reflect(kernel)
 }
 
 impl Checked {

@@ -136,7 +136,7 @@ impl Trainer {
 
     /// Writes all parameters and buffers to a safetensors file, under the names of PyTorch's `state_dict`. The file appears
     /// whole or not at all, and writing it takes no memory of the parameters' size. Optimizer state is not saved. Where it
-    /// fails, nothing is lost yet: [`files::elsewhere`] finds another place.
+    /// fails, nothing is lost yet: it can be written to another place.
     ///
     /// # Errors
     /// Where the device fails or the file cannot be written.

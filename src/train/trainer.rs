@@ -6,9 +6,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use bytemuck::bytes_of;
+use web_time::Instant;
 
 use super::advice::warnings;
 use super::diagnose::{self, Location};
@@ -90,7 +90,7 @@ impl Trainer {
     /// [`PlanFile`](super::PlanFile::into_plan). It has its own budget, micro-batches and levers, those of `config` do not matter.
     ///
     /// # Errors
-    /// Where the plan is not one for this model, these settings or this device; see [`restore`]. Else as
+    /// Where the plan is not one for this model, these settings or this device. Else as
     /// [`Trainer::new`].
     pub fn with_plan(
         model: impl Into<Model>,

@@ -4,9 +4,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tightfit::data::{Dataset, Samples, Targets};
-use tightfit::device::testing::device_or_skip;
 use tightfit::exec::{Clock, Executor, GpuExecutor};
 use tightfit::models;
+use tightfit::testing::device_or_skip;
 use tightfit::train::{Config, Machine, Trainer, plan_for};
 
 use crate::command::{assert_documented, objects};

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tightfit::device::testing::device_or_skip;
 use tightfit::nn::Sequential;
+use tightfit::testing::device_or_skip;
 use tightfit::train::{Config, Trainer};
 
 use crate::command::{Fixture, MODEL, last, refused, run, tightfit};

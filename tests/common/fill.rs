@@ -2,8 +2,8 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tightfit::ops::{Case, Fill};
 use tightfit::tensor::DType;
+use tightfit::testing::{Case, Fill};
 
 use super::eval::{Buf, Scalar};
 

@@ -147,7 +147,7 @@ fn files() -> Vec<PathBuf> {
 
 /// The folders of families: those of whole models and modules are no ops.
 fn families() -> Vec<PathBuf> {
-    let entries: BTreeSet<_> = tightfit::ops::all().into_iter().map(|entry| entry.family).collect();
+    let entries: BTreeSet<_> = tightfit::testing::all_ops().into_iter().map(|entry| entry.family).collect();
     entries.into_iter().map(|family| folder().join(family)).filter(|folder| folder.is_dir()).collect()
 }
 

@@ -10,5 +10,5 @@ pub mod recipe;
 
 /// The default device's selector; `None` where there is no device and tests may do without (`TIGHTFIT_ALLOW_NO_GPU`).
 pub fn gpu() -> Option<String> {
-    tightfit::device::testing::device_or_skip().map(|device| device.info().index.to_string())
+    tightfit::testing::device_or_skip().map(|device| device.info().index.to_string())
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use crate::common::classifier::{Form, assert_same, classifier, planned, train};
-use tightfit::device::testing::device_or_skip;
 use tightfit::exec::{CpuExecutor, GpuExecutor};
 use tightfit::graph::{Graph, Pass, Phase, Role};
 use tightfit::models;
@@ -12,6 +11,7 @@ use tightfit::nn::{Conv2d, Lstm, Model, Sequential, Statistics};
 use tightfit::ops::SavedActivations;
 use tightfit::plan::{Limits, Source as _};
 use tightfit::tensor::DType;
+use tightfit::testing::device_or_skip;
 
 fn form(saved: SavedActivations) -> Form {
     Form { saved, fused: false, statistics: Statistics::Exact }

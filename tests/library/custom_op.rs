@@ -6,15 +6,15 @@ pub(crate) mod swish;
 
 use swish::{Swish, TrainedSwish};
 use tightfit::data::{Dataset, Samples, Targets};
-use tightfit::device::testing::device_or_skip;
 use tightfit::error::{DeviceError, OpError};
-use tightfit::exec::{RunOptions, run_op};
 use tightfit::graph::Graph;
 use tightfit::nn::{Conv2d, Init, Linear, Model};
 use tightfit::ops::{Call, Dispatch, Op, Slot, Target, check_launches};
 use tightfit::plan::Limits;
 use tightfit::shader::WgslFile;
 use tightfit::tensor::TensorDesc;
+use tightfit::testing::{RunOptions, device_or_skip, run_op};
+
 use tightfit::train::{Config, FitOptions, Trainer, plan};
 
 fn model() -> Model {

@@ -1,14 +1,13 @@
 //! Ops that take in what follows them, or change places with it, give the bits of the two one after the other.
 
 use tightfit::data::{Dataset, Samples, Targets};
-use tightfit::device::testing::device_or_skip;
-use tightfit::exec::{RunOptions, run_op};
 use tightfit::nn::{Conv2d, Linear, Model};
 use tightfit::ops::conv::conv2d::Conv2d as Conv2dOp;
 use tightfit::ops::elementwise::relu::Relu;
 use tightfit::ops::{BuiltInActivation, Op};
 use tightfit::plan::Limits;
 use tightfit::tensor::TensorDesc;
+use tightfit::testing::{RunOptions, device_or_skip, run_op};
 use tightfit::train::{Config, FitOptions, Trainer, plan};
 
 fn numbers(desc: &TensorDesc, salt: usize) -> (TensorDesc, Vec<u8>) {

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use crate::common::classifier::{Form, assert_same, classifier, planned, train};
-use tightfit::device::testing::device_or_skip;
-use tightfit::exec::{CpuExecutor, GpuExecutor, RunOptions, run_op};
+use tightfit::exec::{CpuExecutor, GpuExecutor};
 use tightfit::graph::{FusionStage, Graph, Pass, Phase};
 use tightfit::nn::{BatchNorm, Conv2d, LayerNorm, Linear, Model, Statistics, Tensor};
 use tightfit::ops::elementwise::add::Add;
@@ -22,6 +21,7 @@ use tightfit::ops::pool::max_pool2d::MaxPool2d;
 use tightfit::ops::{Affine, Op, SavedActivations};
 use tightfit::plan::{Limits, Source as _};
 use tightfit::tensor::TensorDesc;
+use tightfit::testing::{RunOptions, device_or_skip, run_op};
 
 fn numbers(desc: &TensorDesc, salt: usize) -> (TensorDesc, Vec<u8>) {
     let number = |i: usize| ((i * 7919 + salt * 104_729) % 1999) as f32 / 999.0 - 1.0;

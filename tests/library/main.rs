@@ -11,6 +11,7 @@ mod batch_norm;
 mod compression;
 mod custom_op;
 mod data;
+#[cfg(feature = "download")]
 mod download;
 mod fused;
 mod fusion;
@@ -19,6 +20,7 @@ mod models;
 mod objectives;
 mod plans;
 mod portability;
+mod public_api;
 mod recurrent;
 mod training;
 mod zoo;

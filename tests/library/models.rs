@@ -12,11 +12,11 @@ use bytemuck::cast_slice;
 use serde::Deserialize;
 use tightfit::autodiff::LOSS;
 use tightfit::data::{Dataset, INPUT, Samples, TARGET, Targets};
-use tightfit::device::testing::device_or_skip;
 use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::graph::{Graph, Node};
 use tightfit::models;
 use tightfit::nn::{Built, Init, Mode, Model, Statistics};
+use tightfit::testing::device_or_skip;
 use tightfit::train::{Config, Loss, Machine, Optimizer, Trainer, plan_for};
 
 use crate::common::{golden, recipe};

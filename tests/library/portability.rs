@@ -11,9 +11,10 @@ use naga::valid::Capabilities;
 use naga::{Module, ShaderStage};
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node};
-use tightfit::ops::{self, Backward, Builder as _, Case, Dispatch, SavedActivations};
-use tightfit::shader::{self, Access, Checked, Family, Kernel, Reflection, StorageType, Target, Tiles, Variant};
+use tightfit::ops::{Backward, Builder as _, Dispatch, SavedActivations};
+use tightfit::shader::{Access, Family, Kernel, StorageType, Target, Tiles, Variant};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
+use tightfit::testing::{self, Case, Checked, Reflection};
 
 use crate::custom_op::swish;
 
@@ -80,7 +81,7 @@ fn nodes(case: &Case) -> Vec<(Graph, usize)> {
         let mut graph = Graph::new();
         let descs = case.inputs.iter().map(|(desc, _)| desc.clone());
         let inputs: Vec<ValueId> = descs.enumerate().map(|(i, desc)| graph.input(format!("input{i}"), desc)).collect();
-        let outputs = ops::Builder::apply(&mut graph, op.clone(), &inputs)
+        let outputs = tightfit::ops::Builder::apply(&mut graph, op.clone(), &inputs)
             .unwrap_or_else(|error| panic!("{}/{}: {error}", case.op.name(), case.name));
         let Some(arrives) = gradients else { return Some(graph) };
         let grad_outputs: Vec<Option<ValueId>> = outputs
@@ -134,7 +135,7 @@ impl Compiled {
     fn reflection(&mut self, kernel: Kernel, variant: &Variant) -> Option<&Reflection> {
         let key = (kernel, variant.clone());
         if !self.modules.contains_key(&key) {
-            let checked = shader::module(kernel, variant);
+            let checked = testing::module(kernel, variant);
             match checked.and_then(|checked| checked.reflect(kernel).map(|reflection| (checked, reflection))) {
                 Ok(found) => {
                     self.modules.insert(key.clone(), found);
@@ -173,7 +174,7 @@ static COMPILED: LazyLock<Compiled> = LazyLock::new(compile_all);
 fn compile_all() -> Compiled {
     let mut compiled = Compiled::default();
     // The last ops are from outside the crate.
-    for entry in ops::all().into_iter().chain(swish::ENTRIES) {
+    for entry in testing::all_ops().into_iter().chain(swish::ENTRIES) {
         for case in (entry.cases)() {
             for (graph, at) in nodes(&case) {
                 let node = &graph.nodes()[at];

@@ -3,7 +3,7 @@
 
 use libtest_mimic::Failed;
 use rand::RngExt;
-use tightfit::ops::{Case, Entry};
+use tightfit::testing::{Case, Entry};
 
 use crate::common::compare::{Tolerance, close};
 use crate::common::eval::{Buf, Mini};

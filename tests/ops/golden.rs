@@ -1,7 +1,7 @@
 //! Link 1: PyTorch's values against the CPU twins, in f64 and f32.
 
 use libtest_mimic::Failed;
-use tightfit::ops::{Case, Entry};
+use tightfit::testing::{Case, Entry};
 
 use crate::Report;
 use crate::common::compare::{Tolerance, close};
@@ -110,7 +110,7 @@ fn compare_all<T: Scalar>(
 /// A golden file that no op reads would check nothing.
 pub fn every_file_is_used() -> Result<(), Failed> {
     let mut report = Report::default();
-    let ops: Vec<_> = tightfit::ops::all().iter().map(|entry| entry.name).collect();
+    let ops: Vec<_> = tightfit::testing::all_ops().iter().map(|entry| entry.name).collect();
     for name in golden::names() {
         let used = ops.contains(&name.as_str()) || updates::checks(&name);
         report.require(used, format!("tests/golden/{name}.json belongs to no op"));

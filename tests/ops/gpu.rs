@@ -7,12 +7,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libtest_mimic::Failed;
 use tightfit::device::Device;
-use tightfit::device::testing::device_or_skip;
-use tightfit::exec::{RunOptions, run_op};
 use tightfit::graph::Node;
-use tightfit::ops::{Case, Dispatch, Entry};
+use tightfit::ops::Dispatch;
 use tightfit::shader::{Access, Family, Target, Tiles};
 use tightfit::tensor::{DType, TensorDesc};
+use tightfit::testing::{Case, Entry, RunOptions, device_or_skip, run_op};
 
 use crate::common::compare::{Tolerance, close};
 use crate::common::eval::{Buf, Mini};

@@ -1,4 +1,4 @@
-//! One suite over all ops of `tightfit::ops::all()`, one test per op and link of the chain of evidence:
+//! One suite over all ops of `tightfit::testing::all_ops()`, one test per op and link of the chain of evidence:
 //!
 //! 1. `golden::<op>`: PyTorch's values and gradients against the CPU twin.
 //! 2. `finite_differences::<op>`: central differences in f64 against the twin's backward, under a random gradient.
@@ -23,7 +23,7 @@ mod updates;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tightfit::ops::{Case, Entry};
+use tightfit::testing::{Case, Entry};
 
 /// Collects what is wrong with an op, so that one run tells everything.
 #[derive(Default)]
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     for &(name, rule) in updates::OPTIMIZERS {
         trials.push(Trial::test(format!("golden::{name}"), move || updates::check(name, rule)));
     }
-    for entry in tightfit::ops::all() {
+    for entry in tightfit::testing::all_ops() {
         let name = entry.name;
         if !updates::checks(name) {
             trials.push(Trial::test(format!("golden::{name}"), move || golden::check(entry)));

@@ -1,7 +1,6 @@
 //! Long sums of like terms, which rounding moves to one side: the twins in f32 and the kernels against the twins in f64.
 
 use libtest_mimic::Failed;
-use tightfit::exec::{RunOptions, run_op};
 use tightfit::ops::conv::conv2d::Conv2d;
 use tightfit::ops::elementwise::bias_add::BiasAdd;
 use tightfit::ops::embedding::embedding::Embedding;
@@ -22,8 +21,9 @@ use tightfit::ops::pool::upsample_nearest2d::UpsampleNearest2d;
 use tightfit::ops::reduce::mean::Mean;
 use tightfit::ops::reduce::softmax::Softmax;
 use tightfit::ops::reduce::sum::Sum;
-use tightfit::ops::{Affine, Case, Fill, Op};
+use tightfit::ops::{Affine, Op};
 use tightfit::tensor::TensorDesc;
+use tightfit::testing::{Case, Fill, RunOptions, run_op};
 
 use crate::Report;
 use crate::common::compare::{Tolerance, close};

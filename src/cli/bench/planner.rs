@@ -7,8 +7,8 @@ use std::time::Instant;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tightfit::files;
-use tightfit::plan::bench::{self, CheckmateInstance, Outcome, PoetInstance};
+use tightfit::command::bench::{self, CheckmateInstance, Outcome, PoetInstance};
+use tightfit::command::files;
 
 use super::super::failure::Failure;
 use super::super::output::Output;

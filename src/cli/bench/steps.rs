@@ -5,7 +5,8 @@
 
 use std::time::Instant;
 
-use tightfit::device::{AdapterInfo, Compiled, Device, resident_bytes};
+use tightfit::command::resident_bytes;
+use tightfit::device::{AdapterInfo, Compiled, Device};
 use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::train::{Config, Machine, Trainer, plan_for};
 

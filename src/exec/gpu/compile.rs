@@ -1,7 +1,8 @@
 //! Compiling the kernels of programs before they run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+
+use web_time::Instant;
 
 use super::super::launch::Launch;
 use super::super::prepared::{Draft, Prepared};

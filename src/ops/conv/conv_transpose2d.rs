@@ -159,7 +159,7 @@ impl Op for ConvTranspose2d {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, op: ConvTranspose2d, input: [usize; 4], weight: [usize; 4]| {
         let mut inputs = vec![TensorDesc::f32(input), TensorDesc::f32(weight)];
         if op.bias {

@@ -46,7 +46,7 @@ impl Activation for Abs {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(Abs, "", Fill::AwayFromZero(0.05));
     cases.push(Case::new("zeros_5", Abs, [TensorDesc::f32([5])]).fill(0, Fill::Constant(0.0)).large());
     cases

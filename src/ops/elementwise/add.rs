@@ -58,7 +58,7 @@ impl Add {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [vec![1], vec![7], vec![2, 3, 5], vec![257]]
         .into_iter()
         .map(|shape| {

@@ -131,7 +131,7 @@ impl BiasAddGradBias {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |shape: &[usize]| {
         let descs = [TensorDesc::f32(shape), TensorDesc::f32([shape[1]])];
         let terms = shape.iter().product::<usize>() / shape[1];

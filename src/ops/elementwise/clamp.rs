@@ -69,7 +69,7 @@ impl Activation for Clamp {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let symmetric = Clamp { min: -1.0, max: 1.0 };
     let mut cases = activation::cases(symmetric, "", Fill::Normal);
     cases.extend(activation::cases(Clamp { min: 0.25, max: f32::INFINITY }, "below_", Fill::Normal));

@@ -63,7 +63,7 @@ impl Activation for Elu {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for alpha in [1.0, 0.3, -0.5] {
         cases.extend(activation::cases(Elu { alpha }, &format!("alpha{alpha}_"), Fill::AwayFromZero(0.01)));

@@ -39,6 +39,6 @@ impl Activation for Exp {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     activation::cases(Exp, "", Fill::Normal)
 }

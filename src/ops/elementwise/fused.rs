@@ -200,7 +200,7 @@ impl Op for Fused {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let [exact, tanh] = [GeluForm::Erf, GeluForm::Tanh].map(|approximate| Arc::new(Gelu { approximate }));
     let scale = Arc::new(Scale { factor: -1.5 });
     let clamp = Arc::new(Clamp { min: -0.2, max: 1.1 });
@@ -346,7 +346,8 @@ mod tests {
         assert!(!fused.fits(&descs), "it is too long to be of use");
         let [dispatch] = &fused.dispatches(&descs, &descs[..1], &Target::default())[..] else { panic!("one launch") };
         for storage in [StorageType::F32, StorageType::F32Words, StorageType::F16] {
-            let found = shader::reflect(dispatch.kernel, &dispatch.variant(storage, Access::Read, None));
+            let found = shader::module(dispatch.kernel, &dispatch.variant(storage, Access::Read, None))
+                .and_then(|checked| checked.reflect(dispatch.kernel));
             assert_eq!(found.expect("compiles").bindings.len(), 3);
         }
     }

@@ -85,7 +85,7 @@ impl Activation for Gelu {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [("exact_", GeluForm::Erf), ("tanh_", GeluForm::Tanh)]
         .into_iter()
         .flat_map(|(prefix, approximate)| {

@@ -41,7 +41,7 @@ impl Activation for HardSigmoid {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(HardSigmoid, "", Fill::Normal);
     cases.push(activation::extreme(HardSigmoid, ""));
     for (name, end) in [("at_3", 3.0), ("at_minus_3", -3.0)] {

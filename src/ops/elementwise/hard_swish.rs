@@ -48,7 +48,7 @@ impl Activation for HardSwish {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(HardSwish, "", Fill::Normal);
     cases.push(activation::extreme(HardSwish, ""));
     cases

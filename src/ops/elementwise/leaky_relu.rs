@@ -53,7 +53,7 @@ impl Activation for LeakyRelu {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [0.01, 0.2, 0.0, -0.5]
         .into_iter()
         .flat_map(|slope| activation::cases(LeakyRelu { slope }, &format!("slope{slope}_"), Fill::AwayFromZero(0.05)))

@@ -59,7 +59,7 @@ impl Activation for Logit {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let logit = Logit { eps: 1e-3 };
     let mut cases = activation::cases(logit, "", Fill::Uniform(0.01, 0.99));
     cases.extend(activation::cases(logit, "outside_", Fill::Uniform(1.01, 3.0)));

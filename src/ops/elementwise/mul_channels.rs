@@ -157,7 +157,7 @@ impl MulChannelsGradScale {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |shape: &[usize]| {
         let descs = [TensorDesc::f32(shape), TensorDesc::f32([shape[0], shape[1]])];
         Case::new(shape_name(shape), MulChannels, descs).reduction(shape[2..].iter().product())

@@ -55,7 +55,7 @@ impl Activation for Pow {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for exponent in [2.0, 3.0, 1.0, 0.0, -1.0, -2.0] {
         let fill = if exponent < 0.0 { Fill::AwayFromZero(0.5) } else { Fill::Normal };

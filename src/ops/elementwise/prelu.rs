@@ -199,7 +199,7 @@ impl PreluGradWeight {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |prefix: &str, weights: usize, shape: &[usize]| {
         let descs = [TensorDesc::f32(shape), TensorDesc::f32([weights])];
         let terms = shape.iter().product::<usize>() / weights;

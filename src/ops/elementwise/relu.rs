@@ -43,7 +43,7 @@ impl Activation for Relu {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(Relu, "", Fill::AwayFromZero(0.05));
     // A loss that went wrong must show, so NaN passes; the gradient at 0 is 0.
     for (name, value) in [("nan", f32::NAN), ("zero", 0.0)] {

@@ -59,7 +59,7 @@ impl Scale {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [1, 7, 257]
         .into_iter()
         .map(|n| Case::new(format!("{n}"), Scale { factor: -0.75 }, [TensorDesc::f32([n])]))

@@ -46,7 +46,7 @@ impl Activation for Sigmoid {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(Sigmoid, "", Fill::Normal);
     cases.push(activation::extreme(Sigmoid, ""));
     cases

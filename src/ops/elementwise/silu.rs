@@ -41,7 +41,7 @@ impl Activation for Silu {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(Silu, "", Fill::Normal);
     cases.push(activation::extreme(Silu, ""));
     cases

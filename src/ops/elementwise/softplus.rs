@@ -68,7 +68,7 @@ impl Activation for Softplus {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (prefix, op) in
         [("", Softplus::default()), ("beta0.5_threshold0.75_", Softplus { beta: 0.5, threshold: 0.75 })]

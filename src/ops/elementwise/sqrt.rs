@@ -40,7 +40,7 @@ impl Activation for Sqrt {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(Sqrt, "", Fill::Uniform(0.1, 5.0));
     for (case, x) in [("zeros_5", 0.0), ("negative_5", -2.0)] {
         cases.push(Case::new(case, Sqrt, [TensorDesc::f32([5])]).fill(0, Fill::Constant(x)).large());

@@ -39,7 +39,7 @@ impl Activation for Tanh {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(Tanh, "", Fill::Normal);
     cases.push(activation::extreme(Tanh, ""));
     cases

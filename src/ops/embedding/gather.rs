@@ -178,7 +178,7 @@ impl Op for GatherGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, axis: usize, shape: &[usize], length: usize| {
         let mut index = shape.to_vec();
         index[axis] = length;

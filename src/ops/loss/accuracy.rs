@@ -102,7 +102,7 @@ impl Accuracy {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, ignore_index: Option<u32>, shape: &[usize]| {
         let inputs = [TensorDesc::f32(shape), TensorDesc::u32(label_shape(&shape.into()))];
         Case::new(name, Accuracy { ignore_index }, inputs).fill(1, Fill::Labels(shape[1] as u32)).forward_only()

@@ -54,7 +54,7 @@ fn factor<T: Real>(t: T, weight: T) -> T {
 elementwise_loss!(BceWithLogits);
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let shares = Fill::Uniform(0.0, 1.0);
     let plain = BceWithLogits { weighted: false };
     let mut cases = elementwise_loss::cases(plain, "", shares);

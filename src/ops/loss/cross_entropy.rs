@@ -109,7 +109,7 @@ impl ClassLoss for CrossEntropy {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, op: CrossEntropy, shape: &[usize]| {
         let labels = TensorDesc::u32(class_loss::label_shape(&shape.into()));
         let positions = labels.numel();

@@ -330,7 +330,7 @@ impl GradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let softmax = Dice { probabilities: Probabilities::Softmax, smooth: 1.0, ignore_index: None };
     let sigmoid = Dice { probabilities: Probabilities::Sigmoid, ..softmax };
     let ignoring = Dice { ignore_index: Some(1), ..softmax };

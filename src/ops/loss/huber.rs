@@ -58,7 +58,7 @@ impl ElementwiseLoss for Huber {
 elementwise_loss!(Huber);
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = elementwise_loss::cases(Huber { delta: 1.0 }, "delta1_", Fill::Normal);
     cases.extend(elementwise_loss::cases(Huber { delta: 0.25 }, "delta0.25_", Fill::Normal));
     cases

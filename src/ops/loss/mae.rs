@@ -50,7 +50,7 @@ pub(in crate::ops) fn sign<T: Real>(x: T) -> T {
 elementwise_loss!(Mae);
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = elementwise_loss::cases(Mae, "", Fill::Normal);
     let equal = elementwise_loss::case(Mae, "equal", &[5], Fill::Constant(0.5));
     cases.push(equal.fill(0, Fill::Constant(0.5)).large());

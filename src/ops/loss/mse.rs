@@ -38,6 +38,6 @@ impl ElementwiseLoss for Mse {
 elementwise_loss!(Mse);
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     elementwise_loss::cases(Mse, "", Fill::Normal)
 }

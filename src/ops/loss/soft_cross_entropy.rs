@@ -88,7 +88,7 @@ impl ClassLoss for SoftCrossEntropy {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, op: SoftCrossEntropy, shape: &[usize]| {
         let desc = TensorDesc::f32(shape);
         let positions = desc.numel() / shape[1];

@@ -173,7 +173,7 @@ impl Op for MatMul {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: String, trans_a: bool, trans_b: bool, batch: Option<usize>, [m, k, n]: [usize; 3]| {
         let shape = |rows, columns, transposed| {
             let matrix = if transposed { [columns, rows] } else { [rows, columns] };

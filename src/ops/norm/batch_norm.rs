@@ -74,7 +74,7 @@ normalization_op!(BatchNorm, {
 });
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |prefix: &str, affine: Affine, relu: bool, shape: &[usize]| {
         let mut inputs = vec![TensorDesc::f32(shape)];
         inputs.extend(vec![TensorDesc::f32([shape[1]]); affine.tensors()]);

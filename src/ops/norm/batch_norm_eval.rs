@@ -62,7 +62,7 @@ normalization_op!(BatchNormEval, {
 });
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |prefix: &str, affine: Affine, relu: bool, shape: &[usize]| {
         let channel = TensorDesc::f32([shape[1]]);
         let mut inputs = vec![TensorDesc::f32(shape), channel.clone(), channel.clone()];

@@ -58,7 +58,7 @@ impl GroupNorm {
 normalization_op!(GroupNorm);
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |affine: Affine, groups: usize, shape: &[usize]| {
         let mut inputs = vec![TensorDesc::f32(shape)];
         inputs.extend(vec![TensorDesc::f32([shape[1]]); affine.tensors()]);

@@ -56,7 +56,7 @@ impl LayerNorm {
 normalization_op!(LayerNorm);
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     use RowCases::{Few, Large, Small};
     let cases = |affine: Affine, kinds: &[RowCases]| row_cases(affine, kinds, |dims, eps, affine| LayerNorm { dims, eps, affine });
     [cases(Affine::Full, &[Few, Small, Large]), cases(Affine::None, &[Few, Small]), cases(Affine::Weight, &[Few])].concat()

@@ -54,7 +54,7 @@ impl RmsNorm {
 normalization_op!(RmsNorm);
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     use RowCases::{Few, Large, Small};
     let cases = |affine: Affine, kinds: &[RowCases]| row_cases(affine, kinds, |dims, eps, affine| RmsNorm { dims, eps, affine });
     [cases(Affine::Weight, &[Few, Small, Large]), cases(Affine::None, &[Few, Small]), cases(Affine::Full, &[Few])].concat()

@@ -58,7 +58,7 @@ impl Accumulate {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [1, 7, 257]
         .into_iter()
         .map(|n| Case::new(format!("{n}"), Accumulate, [TensorDesc::f32([n]), TensorDesc::f32([n])]).forward_only())

@@ -319,7 +319,7 @@ impl Step {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let rule = Adafactor { lr: 0.01, beta2_decay: -0.8, eps: (1e-7, 1e-3), d: 1.0, weight_decay: 0.1 };
     let shapes: &[&[usize]] = &[&[1], &[257], &[1, 1], &[5, 3], &[2, 3, 5, 7], &[67, 1031], &[1031, 2], &[3, 131, 1], &[7, 5]];
     let mut cases = update::cases("adafactor", &rule, shapes);

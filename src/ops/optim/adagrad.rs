@@ -84,7 +84,7 @@ impl ElementwiseUpdate for Step {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let plain = Adagrad { lr: 0.01, lr_decay: 0.0, weight_decay: 0.0, initial_accumulator_value: 0.0, eps: 1e-10 };
     let all = Adagrad { lr_decay: 0.1, weight_decay: 0.1, initial_accumulator_value: 0.5, ..plain };
     let mut cases = update::cases("plain", &plain, update::SHAPES);

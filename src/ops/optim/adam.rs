@@ -109,7 +109,7 @@ impl ElementwiseUpdate for Step {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let adam = Adam { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.1, decoupled: false };
     let mut cases = update::cases("l2", &adam, update::SHAPES);
     cases.extend(update::cases("decoupled", &Adam { decoupled: true, ..adam }, update::SHAPES));

@@ -162,7 +162,7 @@ impl ClipApply {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for n in [1, 7, 257, 8195] {
         let desc = TensorDesc::f32([n]);

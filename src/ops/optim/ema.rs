@@ -110,7 +110,7 @@ impl Ema {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, n: usize, momentum: f32, factor: f32, guard: f32| {
         let desc = TensorDesc::f32([n]);
         Case::new(name, Ema { momentum, factor }, [desc.clone(), desc, TensorDesc::f32([1])])

@@ -160,7 +160,7 @@ impl Step {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let lamb = Lamb { lr: 0.01, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.1 };
     let shapes: &[&[usize]] = &[&[1], &[257], &[3, 5, 7], &[1031, 67], &[7]];
     let mut cases = update::cases("lamb", &lamb, shapes);

@@ -74,6 +74,6 @@ impl ElementwiseUpdate for Step {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     update::cases("lion", &Lion { lr: 1e-3, betas: (0.9, 0.99), weight_decay: 0.1 }, update::SHAPES)
 }

@@ -120,7 +120,7 @@ impl ElementwiseUpdate for Step {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let plain = RmsProp { lr: 0.01, alpha: 0.99, eps: 1e-8, weight_decay: 0.1, momentum: 0.0, centered: false };
     let mut cases = update::cases("plain", &plain, update::SHAPES);
     cases.extend(update::cases("momentum", &RmsProp { momentum: 0.9, ..plain }, update::SHAPES));

@@ -88,7 +88,7 @@ impl ElementwiseUpdate for Step {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let plain = Sgd { lr: 0.1, momentum: 0.0, nesterov: false, weight_decay: 0.01 };
     let mut cases = update::cases("plain", &plain, update::SHAPES);
     cases.extend(update::cases("momentum", &Sgd { momentum: 0.9, ..plain }, update::SHAPES));

@@ -197,7 +197,7 @@ impl AdaptiveAvgPool2dGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, output: [usize; 2], shape: [usize; 4]| {
         let terms = largest_bin(shape[2], output[0]) * largest_bin(shape[3], output[1]);
         let terms = terms.max(largest_bin(output[0], shape[2]) * largest_bin(output[1], shape[3]));

@@ -119,6 +119,6 @@ impl AvgPool2dGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     windows::cases(Fill::Normal, |Windows { kernel, stride, padding }| AvgPool2d { kernel, stride, padding })
 }

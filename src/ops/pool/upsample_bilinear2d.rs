@@ -239,7 +239,7 @@ impl UpsampleBilinear2dGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [false, true]
         .into_iter()
         .flat_map(|align_corners| {

@@ -137,7 +137,7 @@ impl UpsampleNearest2dGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, scale: [usize; 2], shape: [usize; 4]| {
         Case::new(name, UpsampleNearest2d { scale }, [TensorDesc::f32(shape)]).reduction(scale[0] * scale[1])
     };

@@ -142,7 +142,7 @@ impl Op for Dropout {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, p: f32, stream: u32, block: usize, shape: &[usize]| {
         Case::new(name, Dropout { p, stream, block }, [TensorDesc::f32(shape), TensorDesc::u32([4])])
     };

@@ -67,6 +67,6 @@ impl Cell for GruCell {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     all_cases::<GruCell>()
 }

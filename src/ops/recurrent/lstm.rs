@@ -72,7 +72,7 @@ impl Cell for LstmCell {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = all_cases::<LstmCell>();
     cases.push(case("cell", Lstm::new(4), 2, 3, 3));
     cases

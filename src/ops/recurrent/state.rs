@@ -148,7 +148,7 @@ impl WriteRows {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     // All words of `run` are drawn from 0 to this.
     let from = |first: u32| Fill::Labels(first + 1);
     let read = |name: &str, rows: usize, state: &[usize], first: u32| {

@@ -113,6 +113,6 @@ impl LogSoftmaxGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     softmax_rows::cases(|axis| LogSoftmax { axis })
 }

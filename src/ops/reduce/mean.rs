@@ -81,6 +81,6 @@ impl Op for Mean {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     sum::axis_cases(|axes, keepdim| Mean { axes, keepdim })
 }

@@ -132,7 +132,7 @@ impl SoftmaxGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = softmax_rows::cases(|axis| Softmax { axis, causal: false });
     let shapes: [&[usize]; 6] =
         [&[1, 1, 1], &[2, 5, 5], &[2, 3, 7], &[3, 2, 4, 9], &[2, 131, 131], &[1, 3, 5, 515]];

@@ -170,6 +170,6 @@ pub(in crate::ops) fn axis_cases<O: Op>(op: impl Fn(Vec<usize>, bool) -> O) -> V
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     axis_cases(|axes, keepdim| Sum { axes, keepdim })
 }

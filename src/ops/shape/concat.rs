@@ -89,7 +89,7 @@ impl Op for Concat {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, axis: usize, a: &[usize], b: &[usize]| {
         Case::new(name, Concat { axis }, [TensorDesc::f32(a), TensorDesc::f32(b)])
     };

@@ -50,6 +50,6 @@ impl Copy {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [1, 7, 257].into_iter().map(|n| Case::new(format!("{n}"), Copy, [TensorDesc::f32([n])])).collect()
 }

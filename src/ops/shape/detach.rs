@@ -63,7 +63,7 @@ impl Detach {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [vec![1], vec![7], vec![3, 5]]
         .into_iter()
         .map(|shape| Case::new(format!("{}d_{}", shape.len(), shape[0]), Detach, [TensorDesc::f32(shape)]).forward_only())

@@ -48,6 +48,6 @@ impl Fill {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     [1, 7, 257].into_iter().map(|n| Case::new(format!("{n}"), Fill { value: 0.375, shape: [n].into() }, [])).collect()
 }

@@ -116,7 +116,7 @@ impl Flip {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let all = |name: &str, axis: usize, shape: &[usize]| {
         Case::new(name, Flip { axis, has_lengths: false }, [TensorDesc::f32(shape)])
     };

@@ -201,7 +201,7 @@ impl Op for PadGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, pads: &[(usize, usize)], value: f32, shape: &[usize]| {
         Case::new(name, Pad { pads: pads.to_vec(), value }, [TensorDesc::f32(shape)])
     };

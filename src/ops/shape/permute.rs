@@ -92,7 +92,7 @@ impl Op for Permute {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, axes: &[usize], shape: &[usize]| {
         Case::new(name, Permute { axes: axes.to_vec() }, [TensorDesc::f32(shape)])
     };

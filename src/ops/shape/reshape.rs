@@ -72,7 +72,7 @@ impl Reshape {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, from: &[usize], to: &[usize]| {
         Case::new(name, Reshape { shape: to.into() }, [TensorDesc::f32(from)])
     };

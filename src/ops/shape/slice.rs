@@ -171,7 +171,7 @@ impl Op for SliceGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, axis: usize, start: usize, length: usize, shape: &[usize]| {
         Case::new(name, Slice { axis, start, length }, [TensorDesc::f32(shape)])
     };

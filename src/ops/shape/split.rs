@@ -113,7 +113,7 @@ impl Op for Split {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, axis: usize, lengths: &[usize], shape: &[usize]| {
         Case::new(name, Split { axis, lengths: lengths.to_vec() }, [TensorDesc::f32(shape)])
     };

@@ -221,7 +221,7 @@ impl Op for Conv2d {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let plain = Conv2d { bias: false, ..Conv2d::default() };
     let case = |name: &str, conv: Conv2d, input: [usize; 4], weight: [usize; 4]| {
         let mut inputs = vec![TensorDesc::f32(input), TensorDesc::f32(weight)];

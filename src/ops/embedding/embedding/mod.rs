@@ -121,7 +121,7 @@ impl Op for Embedding {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, shape: &[usize], rows: usize, width: usize| {
         let descs = [TensorDesc::u32(shape), TensorDesc::f32([rows, width])];
         Case::new(name, Embedding::default(), descs).fill(0, Fill::Labels(rows as u32)).reduction(shape.iter().product())

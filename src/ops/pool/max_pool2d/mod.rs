@@ -168,7 +168,7 @@ impl MaxPool2dGradInput {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases =
         windows::cases(Fill::Distinct(0.01), |Windows { kernel, stride, padding }| MaxPool2d { kernel, stride, padding });
     // Which of equals counts, that padding never wins, and that NaN does.

@@ -1,0 +1,16 @@
+//! What the command `tightfit` needs of the library and nobody else should call: it may change at any time.
+
+pub use crate::device::process::{peak_resident_bytes, resident_bytes};
+pub use crate::words::{nearest, plural, unknown};
+
+/// Reading and writing files of users.
+pub mod files {
+    pub use crate::files::{check_writable, elsewhere, is_there, read, write_whole};
+}
+
+/// The planner on published instances.
+pub mod bench {
+    pub use crate::plan::bench::{
+        CheckmateInstance, Comparison, DeviceCosts, Outcome, Packed, PoetInstance, devices, place,
+    };
+}
