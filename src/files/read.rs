@@ -50,7 +50,7 @@ pub(crate) fn open_regular(path: &Path, hint: &str) -> Result<(File, u64), DataE
 /// The contents of a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`open`]; [`DataError::Corrupt`] where it is longer, [`DataError::Io`] where memory is short.
+/// Where it cannot be opened; [`DataError::Corrupt`] where it is longer, [`DataError::Io`] where memory is short.
 pub fn read(path: &Path, most: u64, hint: &str) -> Result<Vec<u8>, DataError> {
     let (file, length) = open(path, hint)?;
     let too_long = |length: u64| DataError::Corrupt {

@@ -10,7 +10,8 @@ use crate::plan::{self, Largest, Plan, Request};
 /// Batches and sequences beyond this are not tried.
 pub const MOST_SAMPLES: usize = 1 << 16;
 
-/// Plans at budgets from the smallest that works to what is needed without one; see [`plan::sweep`].
+/// Plans at budgets from the smallest that works to what is needed without one, in `points` equal steps and without those that take
+/// longer than another with less memory. Smallest first; the budget of `config` does not matter.
 ///
 /// # Errors
 /// As [`plan`](super::plan()).

@@ -70,6 +70,7 @@ fn planning_is_deterministic() {
 }
 
 /// What a command line prints in the folder of the sources, without spaces at the ends of lines.
+#[cfg(all(unix, feature = "cli"))]
 fn printed(command: &str) -> String {
     let binary = Path::new(env!("CARGO_BIN_EXE_tightfit")).parent().expect("a folder");
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a search path"));
@@ -80,7 +81,7 @@ fn printed(command: &str) -> String {
 }
 
 /// README shows what its commands print. With `TIGHTFIT_README=write`, what they print goes into it.
-#[cfg(unix)]
+#[cfg(all(unix, feature = "cli"))]
 #[test]
 fn outputs_in_the_readme_are_those_of_their_commands() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
