@@ -1,9 +1,8 @@
 //! Evidence link 4: plans of the built-in models as text, at no budget, 75% and 50% of the need, and the minimum; and those that
 //! README shows.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+#[cfg(all(unix, feature = "cli"))]
+use std::{fs, path::Path, process::Command};
 
 use tightfit::error::{PlanError, TrainError};
 use tightfit::models;
