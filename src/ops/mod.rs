@@ -16,7 +16,7 @@
 //!   [`dispatches`](Op::dispatches), which returns a [`Dispatch`] for each launch, with its [`Slot`]s and the parameters that
 //!   [`params!`](crate::params!) declares. The header of a file in `shaders/shared/` says what it offers to those who import it.
 //! - [`check_launches`] compiles its kernels in every variant without a device and compares them with what the op launches; every
-//!   launch on a device is compared again. [`run_op`](crate::exec::run_op) runs it alone, to compare it with the twin.
+//!   launch on a device is compared again. `testing::run_op` (feature `testing`) runs it alone, to compare it with the twin.
 
 #[macro_use]
 mod params;
