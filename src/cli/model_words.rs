@@ -1,7 +1,9 @@
 //! What is wrong with a model file, in the words of model files: names that other frameworks use are known too.
 
 use tightfit::command::unknown;
+use tightfit::nn::Layer;
 use tightfit::tensor::format_number;
+use tightfit::train::Loss;
 
 /// What a name of another framework is here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,35 +24,14 @@ const LAYER: Meaning =
 const OPTION: Meaning = AtTop("it is no part of a model: see the options of `tightfit train --help`");
 const PLANNED: Meaning = Advice("leave it out, the planner decides that");
 
-/// Names of Keras, PyTorch and others for kinds, keys and values, in lower case and with letters and digits alone. Those that are
-/// like ours are found without being here.
+/// Names of Keras, PyTorch and others for keys and values, in lower case and with letters and digits alone. Those that are
+/// like ours are found without being here, and those of layers and losses stand in their registries.
 #[rustfmt::skip]
 const KNOWN_ELSEWHERE: &[(&[&str], Meaning)] = &[
-    // Kinds of layers.
-    (&["dense", "fullyconnected", "fc", "affine", "timedistributed"], Name(&["linear"])),
-    (&["convolution2d", "conv"], Name(&["conv2d"])),
-    (&["convolution1d"], Name(&["conv1d"])),
-    (&["conv2dtranspose", "deconv", "deconv2d", "deconvolution"], Name(&["conv_transpose2d"])),
+    // Kinds of layers that are something else here; the registry of layers has the names of the others.
     (&["depthwiseconv2d", "depthwise"], Advice("it is a conv2d with as many groups as channels")),
     (&["separableconv2d"], Advice("it is two layers: a conv2d with as many groups as channels, then one of kernel 1")),
-    (&["maxpool", "maxpooling", "maxpooling2d"], Name(&["max_pool2d"])),
-    (&["avgpool", "averagepooling2d", "averagepool"], Name(&["avg_pool2d"])),
-    (&["globalaveragepooling2d", "globalaveragepooling1d", "gap"], Name(&["global_avg_pool"])),
-    (&["batchnormalization", "bn"], Name(&["batch_norm"])),
-    (&["layernormalization", "ln"], Name(&["layer_norm"])),
-    (&["groupnormalization"], Name(&["group_norm"])),
-    (&["swish"], Name(&["silu"])),
     (&["activation"], LAYER),
-    (&["simplernn", "rnn"], Name(&["gru", "lstm"])),
-    (&["attention", "mha", "selfattention"], Name(&["multihead_attention"])),
-    (&["zeropadding2d", "zeropad2d"], Name(&["pad"])),
-    (&["upsampling2d", "interpolate", "resize"], Name(&["upsample"])),
-    (&["spatialdropout2d"], Name(&["dropout2d"])),
-    (&["droppath", "dropconnect"], Name(&["stochastic_depth"])),
-    (&["concatenate", "cat"], Name(&["concat"])),
-    (&["residual", "shortcut"], Name(&["skip", "add"])),
-    (&["view"], Name(&["reshape", "flatten"])),
-    (&["transpose"], Name(&["permute"])),
     (&["input", "inputlayer"], Advice("the input is no layer: write input = […] above the layers")),
     // Keys of layers.
     (&["type", "layertype", "class", "classname", "op"], Name(&["kind"])),
@@ -90,13 +71,7 @@ const KNOWN_ELSEWHERE: &[(&[&str], Meaning)] = &[
     (&["paramgroups", "parametergroups"], Name(&["groups"])),
     (&["batch", "batchsize", "epochs", "steps", "seed", "budget", "device", "data", "microbatches"], OPTION),
     (&["lr", "learningrate", "momentum", "weightdecay", "betas"], AtTop("it belongs to the optimizer: write it below [optimizer]")),
-    // Losses.
-    (&["categoricalcrossentropy", "sparsecategoricalcrossentropy", "nll", "nllloss", "ce", "crossentropyloss"],
-        Name(&["cross-entropy"])),
-    (&["binarycrossentropy", "bceloss"], Name(&["bce", "bce-with-logits"])),
-    (&["meansquarederror", "mseloss", "l2", "l2loss"], Name(&["mse"])),
-    (&["meanabsoluteerror", "l1", "l1loss"], Name(&["mae"])),
-    (&["smoothl1", "smoothl1loss"], Name(&["huber"])),
+    // Of losses.
     (&["reduction"], Advice("leave it out, a loss is a mean")),
     (&["weight", "weights"], Name(&["class_weights"])),
 ];
@@ -105,11 +80,15 @@ const KNOWN_ELSEWHERE: &[(&[&str], Meaning)] = &[
 fn unknown_name(what: &str, name: &str, known: Vec<&str>) -> String {
     let plain: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     let meanings = || KNOWN_ELSEWHERE.iter().filter(|(names, _)| names.contains(&&*plain)).map(|(_, meaning)| *meaning);
+    let layers = Layer::KINDS.iter().map(|layer| (layer.kind, layer.elsewhere));
+    let kinds = layers.chain(Loss::KINDS.iter().map(|loss| (loss.kind, loss.elsewhere)));
     let here: Vec<_> = meanings()
         .flat_map(|meaning| match meaning {
             Name(names) => names,
             Advice(_) | AtTop(_) => &[],
         })
+        .copied()
+        .chain(kinds.filter(|(_, elsewhere)| elsewhere.contains(&&*plain)).map(|(kind, _)| kind))
         .filter(|name| known.contains(name))
         .map(|name| format!("`{name}`"))
         .collect();
@@ -215,9 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_written_as_it_is_read() {
-        for (names, _) in KNOWN_ELSEWHERE {
-            for name in *names {
+    fn the_tables_are_written_as_they_are_read() {
+        let layers = Layer::KINDS.iter().map(|layer| layer.elsewhere);
+        let losses = Loss::KINDS.iter().map(|loss| loss.elsewhere);
+        for names in KNOWN_ELSEWHERE.iter().map(|(names, _)| *names).chain(layers).chain(losses) {
+            for name in names {
                 assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()), "{name}");
             }
         }

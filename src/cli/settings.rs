@@ -5,7 +5,7 @@ use std::mem::discriminant;
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 
-use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use tightfit::error::GraphError;
 use tightfit::models;
@@ -52,8 +52,8 @@ pub(crate) struct TrainingArgs {
     model: ModelArgs,
 
     /// How parameters follow their gradients [default: the model file's, or adam]
-    #[arg(long, value_name = "NAME", ignore_case = true)]
-    optimizer: Option<OptimizerName>,
+    #[arg(long, value_name = "NAME", ignore_case = true, value_parser = optimizer_kind())]
+    optimizer: Option<Optimizer>,
 
     /// Learning rate [default: the model file's, or the optimizer's usual one: 0.001 for adam, 0.01 for sgd]
     #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
@@ -113,32 +113,13 @@ impl From<ClassName> for DeviceClass {
     }
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum OptimizerName {
-    Sgd,
-    Adam,
-    Adamw,
-    Rmsprop,
-    Adagrad,
-    Lion,
-    Lamb,
-    Adafactor,
-}
-
-impl OptimizerName {
-    /// With its defaults.
-    fn optimizer(self) -> Optimizer {
-        match self {
-            OptimizerName::Sgd => Optimizer::sgd(1e-2),
-            OptimizerName::Adam => Optimizer::adam(1e-3),
-            OptimizerName::Adamw => Optimizer::adamw(1e-3),
-            OptimizerName::Rmsprop => Optimizer::rmsprop(1e-2),
-            OptimizerName::Adagrad => Optimizer::adagrad(1e-2),
-            OptimizerName::Lion => Optimizer::lion(1e-4),
-            OptimizerName::Lamb => Optimizer::lamb(1e-3),
-            OptimizerName::Adafactor => Optimizer::adafactor(1e-2),
-        }
-    }
+/// The kinds of the registry, with their usual settings.
+fn optimizer_kind() -> impl TypedValueParser<Value = Optimizer> {
+    let kinds = Optimizer::KINDS.iter().map(|kind| kind.kind);
+    PossibleValuesParser::new(kinds).map(|name| {
+        let kind = Optimizer::KINDS.iter().find(|kind| kind.kind.eq_ignore_ascii_case(&name));
+        (kind.expect("bug: a kind that is not listed").usual)()
+    })
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +260,7 @@ impl TrainingArgs {
 
     fn optimizer(&self, from_file: Option<Optimizer>) -> Result<Optimizer, Failure> {
         let from_file = from_file.unwrap_or_default();
-        let mut optimizer = match self.optimizer.map(OptimizerName::optimizer) {
+        let mut optimizer = match self.optimizer {
             // The same kind keeps the file's other settings.
             Some(named) if discriminant(&named) != discriminant(&from_file) => named,
             _ => from_file,

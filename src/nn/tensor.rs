@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops;
 
-use super::layers::{self, Module, Pair};
+use super::layers::{self, Module};
 use super::model::Input;
 use super::scope::{Building, Scope};
 use crate::error::GraphError;
@@ -228,43 +228,6 @@ pub fn scaled_dot_product_attention<'a>(
     dropout: f32,
 ) -> Tensor<'a> {
     query.with_ops("attention", |scope, query| layers::attention(scope, query, key.value, value.value, causal, dropout))
-}
-
-macro_rules! layers {
-    ($($name:ident($($arg:ident: $ty:ty),*) => $layer:expr;)*) => {
-        impl<'a> Tensor<'a> {
-            $(
-                #[doc = concat!("Applies `", stringify!($layer), "`.")]
-                #[must_use]
-                pub fn $name(self, $($arg: $ty),*) -> Tensor<'a> {
-                    self.apply($layer)
-                }
-            )*
-        }
-    };
-}
-
-layers! {
-    relu() => layers::Relu;
-    relu6() => layers::Relu6;
-    hard_sigmoid() => layers::HardSigmoid;
-    sigmoid() => layers::Sigmoid;
-    tanh() => layers::Tanh;
-    silu() => layers::Silu;
-    gelu() => layers::Gelu::new();
-    hard_swish() => layers::HardSwish;
-    flatten() => layers::Flatten;
-    reshape(shape: impl Into<Shape>) => layers::Reshape::new(shape);
-    permute(axes: impl Into<Vec<usize>>) => layers::Permute::new(axes);
-    dropout(p: f32) => layers::Dropout::new(p);
-    dropout2d(p: f32) => layers::Dropout2d::new(p);
-    stochastic_depth(p: f32) => layers::StochasticDepth::new(p);
-    max_pool2d(kernel: impl Into<Pair>) => layers::MaxPool2d::new(kernel);
-    avg_pool2d(kernel: impl Into<Pair>) => layers::AvgPool2d::new(kernel);
-    adaptive_avg_pool2d(size: impl Into<Pair>) => layers::AdaptiveAvgPool2d::new(size);
-    global_avg_pool() => layers::GlobalAvgPool;
-    pad(pads: impl Into<Vec<(usize, usize)>>) => layers::Pad::new(pads);
-    upsample(scale: impl Into<Pair>) => layers::Upsample::new(scale);
 }
 
 /// Element by element; both have one shape.

@@ -188,19 +188,54 @@ mod default {
     }
 }
 
+/// A kind of optimizer, as users see it.
+#[derive(Clone, Copy, Debug)]
+pub struct OptimizerKind {
+    /// What model files and the command line write.
+    pub kind: &'static str,
+    /// The keys of its table besides `lr` and `weight_decay`, with their defaults.
+    pub settings: &'static str,
+    /// How many numbers it keeps for each parameter.
+    pub state: &'static str,
+    /// It with its usual learning rate and defaults.
+    pub usual: fn() -> Optimizer,
+}
+
+/// The registry of optimizers: one entry each, from which follow what the command line takes and the table of the
+/// documentation.
+macro_rules! registry {
+    ($($variant:ident = $kind:literal, settings $settings:literal, state $state:literal, usual $usual:expr;)*) => {
+        impl Optimizer {
+            /// All kinds.
+            pub const KINDS: &[OptimizerKind] =
+                &[$(OptimizerKind { kind: $kind, settings: $settings, state: $state, usual: || $usual }),*];
+
+            /// Its kind as a model file writes it.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Optimizer::$variant { .. } => $kind,)* }
+            }
+        }
+    };
+}
+
+registry! {
+    Sgd = "sgd", settings "`momentum` (0), `nesterov` (false)", state "none; 1 with momentum", usual Optimizer::sgd(1e-2);
+    Adam = "adam", settings "`betas` ([0.9, 0.999]), `eps` (1e-8)", state "2", usual Optimizer::adam(1e-3);
+    Adamw = "adamw", settings "`betas` ([0.9, 0.999]), `eps` (1e-8)", state "2", usual Optimizer::adamw(1e-3);
+    Rmsprop = "rmsprop", settings "`alpha` (0.99), `eps` (1e-8), `momentum` (0), `centered` (false)", state "1 to 3",
+        usual Optimizer::rmsprop(1e-2);
+    Adagrad = "adagrad", settings "`lr_decay` (0), `initial_accumulator_value` (0), `eps` (1e-10)", state "1",
+        usual Optimizer::adagrad(1e-2);
+    Lion = "lion", settings "`betas` ([0.9, 0.99])", state "1", usual Optimizer::lion(1e-4);
+    Lamb = "lamb", settings "`betas` ([0.9, 0.999]), `eps` (1e-6)", state "2", usual Optimizer::lamb(1e-3);
+    Adafactor = "adafactor", settings "`beta2_decay` (-0.8), `eps` ([1.2e-7, 0.001]), `d` (1)",
+        state "a row and a column of a matrix", usual Optimizer::adafactor(1e-2);
+}
+
 /// As model files write it, without its settings.
 impl fmt::Display for Optimizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Optimizer::Sgd { .. } => "sgd",
-            Optimizer::Adam { .. } => "adam",
-            Optimizer::Adamw { .. } => "adamw",
-            Optimizer::Rmsprop { .. } => "rmsprop",
-            Optimizer::Adagrad { .. } => "adagrad",
-            Optimizer::Lion { .. } => "lion",
-            Optimizer::Lamb { .. } => "lamb",
-            Optimizer::Adafactor { .. } => "adafactor",
-        })
+        f.write_str(self.kind())
     }
 }
 

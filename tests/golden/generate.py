@@ -26,7 +26,7 @@ from cases import CASES
 from common import check_version, draw, generator, numbers, tensor, tensors
 
 FOLDER = Path(__file__).parent
-OPS = FOLDER.parent.parent / "src" / "ops"
+SOURCES = FOLDER.parent.parent / "src" / "ops"
 # Files that are not named as the op that makes the values.
 SAME = {"adamw": "adam"}
 
@@ -34,7 +34,7 @@ SAME = {"adamw": "adam"}
 def folder_of(op):
     """The folder of the op's family: that of its source."""
     name = SAME.get(op, op)
-    source = next(path for path in OPS.glob(f"*/{name}*") if path.stem == name)
+    source = next(path for path in SOURCES.glob(f"*/{name}*") if path.stem == name)
     return FOLDER / source.parent.name
 
 

@@ -1,119 +1,12 @@
 use serde::{Deserialize, Serialize};
 
-use super::pool::GlobalAvgPool;
-use super::shape::Flatten;
 use super::{Init, Module, Scope};
 use crate::error::GraphError;
 use crate::ops;
 use crate::ops::elementwise::gelu::GeluForm;
 use crate::ops::reduce::log_softmax::LogSoftmax as LogSoftmaxOp;
 use crate::ops::reduce::softmax::Softmax as SoftmaxOp;
-use crate::tensor::{ValueId, format_number};
-
-/// What a layer without settings looks like in a file: nothing but its kind.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoSettings {}
-
-macro_rules! plain {
-    ($($(#[$meta:meta])* $name:ident => $op:expr;)*) => {$(
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-        #[serde(from = "NoSettings", into = "NoSettings")]
-        pub struct $name;
-
-        impl Module for $name {
-            fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
-                scope.apply($op, &[input])
-            }
-        }
-    )*
-        no_settings!($($name,)* Flatten, GlobalAvgPool,);
-    };
-}
-
-macro_rules! no_settings {
-    ($($name:ident,)*) => {$(
-        impl From<NoSettings> for $name {
-            fn from(_: NoSettings) -> Self {
-                $name
-            }
-        }
-        impl From<$name> for NoSettings {
-            fn from(_: $name) -> Self {
-                NoSettings {}
-            }
-        }
-    )*};
-}
-
-plain! {
-    /// `max(x, 0)`
-    Relu => ops::elementwise::relu::Relu;
-    /// `1 / (1 + exp(-x))`
-    Sigmoid => ops::elementwise::sigmoid::Sigmoid;
-    /// `min(max(x, 0), 6)`
-    Relu6 => ops::elementwise::clamp::Clamp::RELU6;
-    /// `min(max(x + 3, 0), 6) / 6`
-    HardSigmoid => ops::elementwise::hard_sigmoid::HardSigmoid;
-    /// `tanh(x)`
-    Tanh => ops::elementwise::tanh::Tanh;
-    /// `x · sigmoid(x)`
-    Silu => ops::elementwise::silu::Silu;
-    /// `x · min(max(x + 3, 0), 6) / 6`
-    HardSwish => ops::elementwise::hard_swish::HardSwish;
-}
-
-macro_rules! with_numbers {
-    ($(
-        $(#[$meta:meta])*
-        $name:ident { $($(#[$field_meta:meta])* $field:ident = $default:literal),* } => $op:expr;
-    )*) => {$(
-        $(#[$meta])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields, default)]
-        pub struct $name {
-            $($field: f32,)*
-        }
-
-        impl Default for $name {
-            #[doc = concat!($("`", stringify!($field), " = ", stringify!($default), "` ",)*)]
-            fn default() -> Self {
-                $name { $($field: $default,)* }
-            }
-        }
-
-        impl $name {
-            /// With these settings.
-            pub fn new($($field: f32),*) -> Self {
-                $name { $($field,)* }
-            }
-        }
-
-        impl Module for $name {
-            fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
-                $(if !self.$field.is_finite() {
-                    let found = format_number(self.$field);
-                    return Err(scope.error(format!("{} must be a number, found {found}", stringify!($field))));
-                })*
-                let op: fn(&$name) -> _ = $op;
-                scope.apply(op(self), &[input])
-            }
-        }
-    )*};
-}
-
-with_numbers! {
-    /// `x` where positive, else `slope · x`.
-    LeakyRelu { slope = 0.01 } => |layer| ops::elementwise::leaky_relu::LeakyRelu { slope: layer.slope };
-    /// `x` where positive, else `alpha · (eˣ − 1)`.
-    Elu { alpha = 1.0 } => |layer| ops::elementwise::elu::Elu { alpha: layer.alpha };
-    /// `ln(1 + exp(beta · x)) / beta`, or `x` where `beta · x` is above the threshold.
-    Softplus { beta = 1.0, threshold = 20.0 } =>
-        |layer| ops::elementwise::softplus::Softplus { beta: layer.beta, threshold: layer.threshold };
-    /// `min(max(x, min), max)`: PyTorch's `Hardtanh`.
-    Hardtanh { min = -1.0, max = 1.0 } => |layer| ops::elementwise::clamp::Clamp { min: layer.min, max: layer.max };
-}
+use crate::tensor::ValueId;
 
 /// `x` where positive, else `weight · x` with a trained weight, which starts as 0.25.
 ///

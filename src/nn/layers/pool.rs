@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use super::activation::NoSettings;
 use super::conv::zero;
+use super::settings::{NoSettings, no_settings};
 use super::{Module, Pair, Scope};
 use crate::error::GraphError;
 use crate::ops::pool::adaptive_avg_pool2d::AdaptiveAvgPool2d as AdaptiveAvgPool2dOp;
@@ -91,6 +91,8 @@ impl Module for AdaptiveAvgPool2d {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "NoSettings", into = "NoSettings")]
 pub struct GlobalAvgPool;
+
+no_settings!(GlobalAvgPool);
 
 impl Module for GlobalAvgPool {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::activation::NoSettings;
+use super::settings::{NoSettings, no_settings};
 use super::{Module, Scope};
 use crate::error::GraphError;
 use crate::ops::shape::{pad, permute, reshape};
@@ -10,6 +10,8 @@ use crate::tensor::{Shape, ValueId, plural};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "NoSettings", into = "NoSettings")]
 pub struct Flatten;
+
+no_settings!(Flatten);
 
 impl Module for Flatten {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
