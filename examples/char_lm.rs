@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let text = match args.next() {
         Some(path) => fs::read_to_string(path)?,
-        None => ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"]
+        None => ["docs/models.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
             .map(fs::read_to_string)
             .into_iter()
             .collect::<Result<_, _>>()?,

@@ -1,4 +1,4 @@
-//! Autodiff: a forward graph becomes the joint graph of forward, backward and update.
+//! Reverse-mode automatic differentiation: a forward graph becomes the joint graph of forward, backward and the optimizer's update.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

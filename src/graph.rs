@@ -1,4 +1,5 @@
-//! The graph: values and the nodes that make them, in an order in which they can run. Shapes are checked while building.
+//! The computation graph: values, and the nodes that compute them with an op, in an order in which they can run. Shapes are checked
+//! while it is built.
 
 mod fusion;
 

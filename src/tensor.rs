@@ -1,4 +1,4 @@
-//! Shapes, element types and byte sizes: the vocabulary that every stage shares.
+//! Shapes, element types, byte sizes and ids of tensors, which all other modules use. The values themselves are in buffers.
 
 use std::fmt;
 use std::ops::Deref;

@@ -310,6 +310,44 @@ mod tests {
     }
 
     #[test]
+    fn documented_commands_and_options_exist() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let docs = std::fs::read_dir(root.join("docs")).expect("a folder").map(|entry| entry.expect("readable").path());
+        let documents = ["README.md", "CONTRIBUTING.md"].map(|name| root.join(name)).into_iter().chain(docs);
+        let is_markdown = |path: &std::path::PathBuf| path.extension() == Some(OsStr::new("md"));
+        let mut commands = 0;
+        for path in documents.filter(is_markdown) {
+            let text = std::fs::read_to_string(&path).expect("readable");
+            for block in text.split("```sh\n").skip(1) {
+                let block = block.split("```").next().expect("its end");
+                for line in block.lines().filter(|line| line.starts_with("tightfit ")) {
+                    let words = line.split('#').next().expect("a command").split_whitespace();
+                    assert!(Cli::try_parse_from(words).is_ok(), "{}: {line}", path.display());
+                    commands += 1;
+                }
+            }
+        }
+        assert!(commands >= 10, "only {commands} commands");
+
+        // Rows of tables: | `--batch N` | or | `train --epochs N`, `train --steps N` |
+        let mut options = 0;
+        let rows = include_str!("../../docs/command-line.md").lines().filter_map(|line| line.strip_prefix("| `"));
+        for cell in rows.map(|row| row.split(" |").next().expect("a cell")).filter(|cell| cell.contains("--")) {
+            for option in cell.split("`, `").map(|option| option.trim_matches('`')) {
+                let (command, option) = option.split_once("--").expect("an option");
+                let name = option.split(' ').next().expect("its name");
+                let of = if command.is_empty() { "train" } else { command.trim() };
+                let cli = Cli::command();
+                let of = cli.find_subcommand(of).unwrap_or_else(|| panic!("{of} of {cell}"));
+                let mut arguments = of.get_arguments().chain(cli.get_arguments());
+                assert!(arguments.any(|argument| argument.get_long() == Some(name)), "there is no --{name}: {cell}");
+                options += 1;
+            }
+        }
+        assert!(options > 20, "only {options} options");
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }

@@ -342,12 +342,31 @@ out_features = 10
     }
 
     #[test]
-    fn the_examples_of_the_readme_are_right() {
-        let readme = include_str!("../../README.md");
-        let blocks = readme.split("```toml\n").skip(1).map(|block| block.split("```").next().expect("its end"));
+    fn the_documented_examples_are_right() {
+        let documentation = include_str!("../../docs/model-files.md");
+        let blocks = documentation.split("```toml\n").skip(1).map(|block| block.split("```").next().expect("its end"));
         let shapes: Vec<_> =
-            blocks.map(|block| parse(block).expect("parses").model.output_shape().expect("builds").to_vec()).collect();
-        assert_eq!(shapes, [vec![10], vec![32, 1000]]);
+            blocks.map(|block| parse(block).expect(block).model.output_shape().expect("builds").to_vec()).collect();
+        assert_eq!(shapes, [vec![10], vec![32, 1000], vec![10]]);
+    }
+
+    /// All kinds, as serde lists them where one is unknown.
+    fn kinds<T: DeserializeOwned + fmt::Debug>() -> Vec<String> {
+        let error = toml::from_str::<T>("kind = \"?\"").expect_err("there is no such kind");
+        error.message().split('`').skip(3).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_layer_loss_optimizer_and_model_is_documented() {
+        let (files, zoo) = (include_str!("../../docs/model-files.md"), include_str!("../../docs/models.md"));
+        let kinds = [kinds::<Layer>(), kinds::<Loss>(), kinds::<Optimizer>()];
+        assert!(kinds.iter().all(|kinds| kinds.len() >= 8), "{kinds:?}");
+        for kind in kinds.iter().flatten() {
+            assert!(files.contains(&format!("`{kind}`")), "{kind} is not in docs/model-files.md");
+        }
+        for name in models::NAMES {
+            assert!(zoo.contains(&format!("`{name}`")), "{name} is not in docs/models.md");
+        }
     }
 
     #[test]

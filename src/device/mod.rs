@@ -1,4 +1,5 @@
-//! The device: choosing and opening it, its memory, its compiled kernels, and waiting for it.
+//! GPUs through wgpu: listing and opening a [`Device`], its buffers with a count of every byte, its compiled kernels, and waiting for
+//! it.
 
 mod adapter;
 mod buffer;

@@ -1,4 +1,5 @@
-//! Executors: they interpret a [`Plan`](crate::plan::Plan) and decide nothing.
+//! Executors run a [`Plan`](crate::plan::Plan), command by command: [`GpuExecutor`] on a device, [`CpuExecutor`] in plain Rust. They
+//! decide nothing.
 
 mod cpu;
 #[cfg(test)]

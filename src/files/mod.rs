@@ -1,4 +1,4 @@
-//! Files of users: reading that ends, and writing that leaves a whole file or none.
+//! Reading and writing files: only regular files are read, up to a limit, and a file that is written appears whole or not at all.
 
 mod access;
 #[cfg(any(test, feature = "cli"))]

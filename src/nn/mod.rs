@@ -1,4 +1,5 @@
-//! Models: layers one after the other, with their parameters, as calls to ops.
+//! Models and layers: [`Sequential`] is a chain of layers, [`Model`] any function of tensors. A layer creates its parameters and
+//! calls ops.
 //!
 //! ```
 //! use tightfit::nn::{Conv2d, Sequential};

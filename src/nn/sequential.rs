@@ -13,6 +13,19 @@ use crate::tensor::Shape;
 ///
 /// Layers are named by kind and ordinal, as in `conv1`, `conv2`, `linear1`, and parameters by layer as PyTorch writes
 /// them, as in `conv1.weight`. Shapes never include the batch axis.
+///
+/// ```
+/// use tightfit::nn::{Conv2d, Sequential};
+///
+/// let model = Sequential::new("my-cnn", [1, 28, 28])
+///     .conv2d(32, 3).relu()
+///     // A layer with settings of its own.
+///     .push(Conv2d::new(64, 3).stride(2).bias(false)).relu()
+///     .flatten().linear(10);
+/// assert_eq!(model.output_shape()?[..], [10]);
+/// assert_eq!(model.parameter_count()?, 32 * 9 + 32 + 64 * 32 * 9 + 12 * 12 * 64 * 10 + 10);
+/// # Ok::<(), tightfit::error::GraphError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sequential {

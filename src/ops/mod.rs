@@ -1,4 +1,5 @@
-//! Ops: shape rule, cost, what backward needs, kernels, CPU twin and test cases, one file each.
+//! Ops, the operations that a graph is made of, in folders by family: each has its shape rule, cost, gradient, kernels, CPU twin (the
+//! same in plain Rust, the reference) and test cases in one file.
 //!
 //! An op is a trait object; no stage of the engine matches on which op it is. Ops lie in folders by family. Adding one touches
 //! three files: `ops/<family>/foo.rs`, `shaders/<family>/foo.wgsl` and one line in the list of `ops/<family>/mod.rs`.

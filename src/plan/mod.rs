@@ -1,4 +1,5 @@
-//! The planner: from graphs and a budget to a [`Plan`], inert data that says what runs when and where every byte lives.
+//! The planner: from graphs and a memory budget to a [`Plan`], inert data that says what runs when and at which offset every value
+//! lies. [`Display`](std::fmt::Display) prints it; [`check()`] replays it.
 //!
 //! A `Candidate` is a number of micro-batches and a form of the graphs. A `Schedule` of it says what runs, is recomputed and
 //! is fetched in which order, a `Layout` of that where every byte lies, and a [`Plan`] is a layout written as commands.

@@ -1,4 +1,5 @@
-//! WGSL: the files of `shaders/` become checked modules, one per kernel and variant. Needs no device.
+//! Compute shaders in WGSL: the preprocessor, the variants of a kernel, and what naga says of their bindings and parameters. Needs
+//! no device.
 
 mod fused;
 mod preprocess;

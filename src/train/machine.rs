@@ -36,6 +36,16 @@ impl CostSource {
 }
 
 /// What a plan is made for: limits and costs.
+///
+/// ```
+/// use tightfit::plan::{DeviceClass, Limits};
+/// use tightfit::train::{CostSource, Machine};
+///
+/// // A discrete GPU that binds at most 128 MiB for a tensor.
+/// let limits = Limits { max_binding_bytes: 128 << 20, ..Limits::any_device() };
+/// let machine = Machine::with_limits(limits, DeviceClass::Discrete);
+/// assert_eq!(machine.source, CostSource::Class(DeviceClass::Discrete));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     /// What it allows.

@@ -1,4 +1,5 @@
-//! Training: settings, the trainer, weights in files.
+//! Training: the [`Trainer`] with its settings ([`Config`]), losses and optimizers; planning without training ([`plan_for`],
+//! [`sweep`], [`max_batch`]); weights and plans in files; and measuring a device ([`calibrate()`]).
 
 mod advice;
 mod calibrate;

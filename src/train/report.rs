@@ -65,6 +65,23 @@ impl fmt::Display for Evaluation {
 }
 
 /// How long to fit, and who is told.
+///
+/// ```
+/// use tightfit::data::{Dataset, Samples, Targets};
+/// use tightfit::nn::Sequential;
+/// use tightfit::train::{Config, FitOptions, StepReport, Trainer};
+///
+/// # let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
+/// # let model = Sequential::new("two-classes", [1]).linear(2);
+/// # let mut trainer = Trainer::new(model, Config::default().batch(2), Some("cpu"))?;
+/// // Three times over the data, but at most five steps.
+/// let mut losses = Vec::new();
+/// let mut on_step = |step: &StepReport| losses.push(step.loss);
+/// let options = FitOptions { max_steps: Some(5), on_step: Some(&mut on_step), ..FitOptions::epochs(3) };
+/// let report = trainer.fit(&data, options)?;
+/// assert_eq!((report.steps, losses.len()), (5, 5));
+/// # Ok::<(), tightfit::error::TrainError>(())
+/// ```
 #[derive(Default)]
 pub struct FitOptions<'a> {
     /// Passes over the dataset.

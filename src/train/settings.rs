@@ -6,7 +6,21 @@ use super::optimizer::Optimizer;
 use crate::nn::Statistics;
 use crate::plan::Levers;
 
-/// Settings of a training.
+/// Settings of a training. Each has a default: cross-entropy, Adam, batches of 64, no budget.
+///
+/// ```
+/// use tightfit::train::{Config, Optimizer};
+///
+/// let config = Config::default()
+///     .batch(256)
+///     .budget_bytes(64 << 20)
+///     .optimizer(Optimizer::adamw(0.001))
+///     .decay_matrices_only()
+///     .clip_norm(1.0)
+///     .seed(1);
+/// // The planner chooses how many.
+/// assert_eq!(config.micro_batches, None);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// What is minimised.

@@ -95,6 +95,21 @@ pub fn plan(model: impl Into<Model>, config: &Config, limits: &Limits) -> Result
 
 /// Plans the training of `model` for a machine, which need not be here.
 ///
+/// ```
+/// use tightfit::nn::Sequential;
+/// use tightfit::plan::DeviceClass;
+/// use tightfit::train::{Config, Machine, plan_for};
+///
+/// let model = || Sequential::new("digits", [1, 28, 28]).conv2d(8, 3).relu().flatten().linear(10);
+/// let machine = Machine::of_class(DeviceClass::Integrated);
+/// let free = plan_for(model(), &Config::default(), &machine)?.plan;
+/// let budget = free.minimum_budget_bytes;
+/// let tight = plan_for(model(), &Config::default().budget_bytes(budget), &machine)?.plan;
+/// assert!(tight.peak_bytes <= budget && budget < free.peak_bytes);
+/// assert!(tight.predicted_step_ns >= free.predicted_step_ns);
+/// # Ok::<(), tightfit::error::TrainError>(())
+/// ```
+///
 /// # Errors
 /// Where a setting makes no sense, the model does not fit together, or no plan meets the budget.
 pub fn plan_for(model: impl Into<Model>, config: &Config, machine: &Machine) -> Result<Planned, TrainError> {

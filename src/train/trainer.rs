@@ -34,6 +34,25 @@ use crate::tensor::copied;
 pub(super) type Launch<'a> = dyn FnMut(&mut dyn Executor, usize, &[&str]) -> Result<(), DeviceError> + 'a;
 
 /// Trains one model under one plan.
+///
+/// ```
+/// use tightfit::data::{Dataset, Samples, Targets};
+/// use tightfit::nn::Sequential;
+/// use tightfit::train::{Config, FitOptions, Loss, Optimizer, Trainer};
+///
+/// // Four samples of a line: y = 2 x.
+/// let y = Targets::Values { values: vec![0.0, 2.0, 4.0, 6.0], shape: [1].into() };
+/// let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], y)?;
+/// let model = Sequential::new("line", [1]).linear(1);
+/// let config = Config::default().batch(4).loss(Loss::Mse).optimizer(Optimizer::sgd(0.1));
+/// // On the interpreter; `None` takes the best GPU.
+/// let mut trainer = Trainer::new(model, config, Some("cpu"))?;
+/// println!("{}", trainer.plan());
+/// trainer.fit(&data, FitOptions::epochs(200))?;
+/// assert!(trainer.evaluate(&data)?.loss < 0.01);
+/// assert_eq!(trainer.measured_peak_bytes(), trainer.plan().peak_bytes);
+/// # Ok::<(), tightfit::error::TrainError>(())
+/// ```
 pub struct Trainer {
     pub(super) model: Model,
     pub(super) config: Config,

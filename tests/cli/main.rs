@@ -8,4 +8,5 @@ mod bench;
 mod calibrate;
 mod command;
 mod commands;
+mod documents;
 mod lost_work;

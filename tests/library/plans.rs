@@ -1,8 +1,4 @@
-//! Evidence link 4: plans of the built-in models as text, at no budget, 75% and 50% of the need, and the minimum; and those that
-//! README shows.
-
-#[cfg(all(unix, feature = "cli"))]
-use std::{fs, path::Path, process::Command};
+//! Evidence link 4: plans of the built-in models as text, at no budget, 75% and 50% of the need, and the minimum.
 
 use tightfit::error::{PlanError, TrainError};
 use tightfit::models;
@@ -66,48 +62,6 @@ fn planning_is_deterministic() {
     let config = Config::default().budget_bytes(4 << 20);
     let first = plan(&model, &config, &Limits::default()).expect("plan");
     assert_eq!(first.plan, plan(&model, &config, &Limits::default()).expect("plan").plan);
-}
-
-/// What a command line prints in the folder of the sources, without spaces at the ends of lines.
-#[cfg(all(unix, feature = "cli"))]
-fn printed(command: &str) -> String {
-    let binary = Path::new(env!("CARGO_BIN_EXE_tightfit")).parent().expect("a folder");
-    let path = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a search path"));
-    let mut shell = Command::new("sh");
-    shell.args(["-c", command]).env("PATH", path).current_dir(env!("CARGO_MANIFEST_DIR"));
-    let output = shell.env_remove("RUST_LOG").output().expect("sh runs");
-    String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
-/// README shows what its commands print. With `TIGHTFIT_README=write`, what they print goes into it.
-#[cfg(all(unix, feature = "cli"))]
-#[test]
-fn outputs_in_the_readme_are_those_of_their_commands() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let text = fs::read_to_string(&path).expect("readable");
-    let (mut fresh, mut plans, mut rest) = (String::new(), 0, text.as_str());
-    while let Some((before, block)) = rest.split_once("```console\n") {
-        let (block, after) = block.split_once("```\n").expect("a block ends");
-        let (command, output) = block.split_once('\n').expect("a command and its output");
-        let command = command.strip_prefix("$ ").unwrap_or_else(|| panic!("an output without its command: {command}"));
-        // Others take a device, or print times.
-        let is_plan = command.starts_with("tightfit plan ");
-        plans += usize::from(is_plan);
-        let output = if is_plan { printed(command) } else { output.to_owned() };
-        fresh += &format!("{before}```console\n$ {command}\n{output}```\n");
-        rest = after;
-    }
-    fresh += rest;
-    assert!(plans >= 5, "only {plans} plans");
-    // The picture of the stages is no output.
-    assert_eq!(fresh.matches("```text\n").count(), 1, "outputs stand in blocks that begin with ```console");
-    if std::env::var_os("TIGHTFIT_README").is_some_and(|value| value == "write") {
-        return fs::write(&path, &fresh).expect("writable");
-    }
-    for (shown, printed) in text.lines().zip(fresh.lines()) {
-        assert_eq!(shown, printed, "run this test with TIGHTFIT_README=write");
-    }
-    assert_eq!(text.lines().count(), fresh.lines().count(), "run this test with TIGHTFIT_README=write");
 }
 
 /// Requests that differ in the model, the batch, what the planner may do, how batch norm sees the batch, and whether device

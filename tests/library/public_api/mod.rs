@@ -314,7 +314,9 @@ impl Library {
 fn load(file: &Path, place: Place, modules: &mut BTreeMap<Place, Vec<Item>>) {
     let text = fs::read_to_string(file).expect("a source");
     let mut items = syn::parse_file(&text).expect("parses").items;
-    items.retain(|item| !attributes(item).iter().any(|of| is(of, "cfg", "test")));
+    // Neither tests nor pages of the documentation are there for who calls the library.
+    let elsewhere = ["test", "any (doc , doctest)"];
+    items.retain(|item| !attributes(item).iter().any(|of| elsewhere.iter().any(|when| is(of, "cfg", when))));
     let stem = file.file_stem().expect("a name");
     let folder = file.parent().expect("a folder");
     let folder = if stem == "mod" || stem == "lib" { folder.to_owned() } else { folder.join(stem) };
