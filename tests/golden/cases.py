@@ -218,7 +218,7 @@ for shape in ((1,), (7,), (2, 3, 5), (257,), (4, 64)):
 for slope in (0.01, 0.2):
     for shape in ((7,), (2, 3, 5), (257,)):
         add("leaky_relu", f"slope{slope}_{dims(shape)}", {"input": shape}, {"slope": slope}, fill={"input": ("away", 0.05)})
-for op in ("sigmoid", "tanh", "silu", "hard_swish"):
+for op in ("sigmoid", "tanh", "silu", "hard_swish", "mish"):
     for shape in ((1,), (7,), (2, 3, 5), (257,)):
         add(op, dims(shape), {"input": shape})
     add(op, "extreme", {"input": (13,)}, fill={"input": ("uniform", -100.0, 100.0)})

@@ -257,6 +257,7 @@ OPS = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "silu": F.silu,
+    "mish": F.mish,
     "hard_swish": F.hardswish,
     "gelu": F.gelu,
     "abs": torch.abs,

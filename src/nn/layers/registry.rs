@@ -8,7 +8,9 @@ use super::settings::{NoSettings, no_settings};
 use super::*;
 use crate::nn::sequential::Sequential;
 use crate::nn::tensor::Tensor;
-use crate::ops::elementwise::{clamp, elu, hard_sigmoid, hard_swish, leaky_relu, relu, sigmoid, silu, softplus, tanh};
+use crate::ops::elementwise::{
+    clamp, elu, hard_sigmoid, hard_swish, leaky_relu, mish, relu, sigmoid, silu, softplus, tanh,
+};
 use crate::tensor::{Shape, format_number};
 
 /// A kind of layer, as users see it.
@@ -254,6 +256,9 @@ registry! {
         /// `x · sigmoid(x)`
         Silu = "silu" ["swish"], method silu() => Silu;
         silu::Silu;
+        /// `x · tanh(ln(1 + eˣ))`
+        Mish = "mish", method mish() => Mish;
+        mish::Mish;
         /// `x · min(max(x + 3, 0), 6) / 6`
         HardSwish = "hard_swish" ["hardsilu"], method hard_swish() => HardSwish;
         hard_swish::HardSwish;

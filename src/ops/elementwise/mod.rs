@@ -18,6 +18,7 @@ ops! {
     leaky_relu,
     log,
     logit,
+    mish,
     mul,
     mul_channels,
     pow,
