@@ -1,7 +1,7 @@
 //! A device that is used for the first time is measured for a few seconds, once, so that plans for it count on its own costs.
 
 use tightfit::device::Device;
-use tightfit::train::calibrate_once;
+use tightfit::train::{Profile, calibrate_once};
 
 use super::output::Output;
 use super::progress::measuring;
@@ -24,9 +24,10 @@ impl DeviceArgs {
 
 /// Measures a device, if that was not done. Where it fails, plans count on what is typical of its class.
 pub(crate) fn calibrate(device: &Device, skip: bool, output: &Output) {
-    if skip || is_off() {
+    if skip || is_off() || Profile::path_for_new(device.info()).is_none() {
         return;
     }
+    output.text(format_args!("measuring {} for a few seconds, once; --no-calibrate skips it", device.info().name));
     if let Err(error) = measuring(output, || calibrate_once(device)) {
         log::warn!("{} was not measured ({error}): costs that are typical of its class are used", device.info().name);
     }

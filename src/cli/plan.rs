@@ -90,13 +90,6 @@ impl PlanArgs {
 
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = args.model.resolve()?;
-    let target = args.target(output)?;
-    if args.sweep {
-        return explore::sweep(&model, &config, &target, output);
-    }
-    if args.max_batch {
-        return explore::max_batch(&model, &config, &target, output);
-    }
     let outputs = [("--svg", args.svg.as_deref(), Kind::Picture), ("--output", args.output.as_deref(), Kind::Plan)];
     let inputs = [overwrite::model(args.model()), ("--device", args.device.as_deref().map(Path::new))];
     overwrite::refuse(&outputs.map(|(option, path, _)| (option, path)), &inputs, None)?;
@@ -105,6 +98,13 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
             files::check_writable(path, 1).map_err(|error| Failure::bad_input(format!("{option} {error}")))?;
             kind.check(option, path)?;
         }
+    }
+    let target = args.target(output)?;
+    if args.sweep {
+        return explore::sweep(&model, &config, &target, output);
+    }
+    if args.max_batch {
+        return explore::max_batch(&model, &config, &target, output);
     }
     let planned = planning(output, || train::plan_for(&model, &config, &target.machine))?;
     output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
@@ -169,13 +169,13 @@ fn device_lines(device: Option<&str>, source: Option<&CostSource>) -> String {
     let costs = match source {
         Some(CostSource::Profile { path, effort: Effort::Full }) => format!("measured, from {}", path.display()),
         Some(CostSource::Profile { path, effort: Effort::Quick }) => {
-            format!("measured in seconds, from {}; `tightfit calibrate` takes minutes", path.display())
+            format!("measured for a few seconds, from {}; `tightfit calibrate` measures every op", path.display())
         }
         Some(CostSource::Class(class)) if device == Some(INTERPRETER) => {
             format!("those of {}: the interpreter is for checking and is not measured", class.article())
         }
         Some(CostSource::Class(class)) if device.is_some() => {
-            format!("typical of {}, not measured on this device; `tightfit calibrate` does", class.article())
+            format!("typical of {}, not measured on this device: `tightfit calibrate` measures it", class.article())
         }
         Some(CostSource::Class(class)) => {
             format!("typical of {}; --device or --device-class names another", class.article())
@@ -221,11 +221,21 @@ pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, o
     let (model, device) = (trainer.model(), trainer.device_name());
     let table = trainer.plan().table().unified_memory(trainer.unified_memory());
     let source = source_of(trainer, kept);
-    let mut device_lines = device_lines(Some(device), source);
-    if let Some(Kept { path, .. }) = kept {
-        let again = if trainer.cost_source() == source { "" } else { ", not this device's: plan again for these" };
-        device_lines += &format!("\n{:<20} those of the plan {}{again}", "", path.display());
-    }
+    let device_lines = match kept {
+        None => device_lines(Some(device), source),
+        Some(Kept { path, .. }) if trainer.cost_source() == source => {
+            format!("{}\n{:<20} as in the plan {}", device_lines(Some(device), source), "", path.display())
+        }
+        Some(Kept { path, .. }) => {
+            let made = match source {
+                Some(CostSource::Class(class)) => format!("are typical of {}", class.article()),
+                Some(CostSource::Profile { path, .. }) => format!("are those of {}", path.display()),
+                None => "are not known".to_owned(),
+            };
+            let (plan, again) = (path.display(), "plan again with --device for those of this device");
+            format!("{:<20} {device}\n{:<20} of the plan {plan} {made}; {again}", "device", "costs")
+        }
+    };
     output.text(trainer.summary()?.at_most(MOST_LAYERS).width(output.width()));
     output.text(format_args!("{table}\n{device_lines}\n{:<20} {data}\n", "data"));
     let mut object = describe(trainer.plan(), Some(trainer.unified_memory()));

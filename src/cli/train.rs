@@ -261,7 +261,7 @@ fn summarize(
             "predicted {} a step: measured {:.2} times that{}",
             milliseconds(predicted_ms),
             report.step_ms_median / predicted_ms,
-            if is_measured { "" } else { " (costs not measured on this device)" }
+            if is_measured { "" } else { " (costs that were not measured)" }
         ));
     }
     if let Some(evaluation) = &evaluation {

@@ -14,6 +14,7 @@ use crate::autodiff::{self, Training};
 use crate::device::Device;
 use crate::error::{DataError, GraphError, TrainError};
 use crate::exec::measure::{CopyTime, Stopwatch, Timing};
+use crate::files;
 use crate::graph::{FusionStage, Graph, Pass};
 use crate::models;
 use crate::nn::{
@@ -31,6 +32,9 @@ use crate::ops::shape::copy::Copy;
 use crate::ops::{SavedActivations, Target};
 use crate::plan::{CopyRates, CostModel, DeviceClass, OpRates, Source as _, Work};
 use crate::tensor::{TensorDesc, ValueId};
+
+/// More than a profile takes.
+const PROFILE_BYTES: u64 = 64 << 10;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,15 +156,13 @@ pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainEr
 /// # Errors
 /// Where the device fails, or the profile cannot be kept.
 pub fn calibrate_once(device: &Device) -> Result<Option<Calibration>, TrainError> {
-    let Some(path) = Profile::path_for(device.info()) else { return Ok(None) };
-    // A file that is of no use was written by someone: it is not replaced unasked.
-    if path.exists() || path.is_symlink() {
-        return Ok(None);
-    }
-    let calibration = calibrate(device, Effort::Quick)?;
+    let Some(path) = Profile::path_for_new(device.info()) else { return Ok(None) };
+    // Before all that takes long.
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|source| DataError::Io { path: folder.to_owned(), source })?;
     }
+    files::check_writable(&path, PROFILE_BYTES)?;
+    let calibration = calibrate(device, Effort::Quick)?;
     calibration.profile.save(&path)?;
     Ok(Some(calibration))
 }
@@ -279,6 +281,10 @@ fn assorted() -> Sequential {
         crate::nn::Silu.into(),
         crate::nn::HardSwish.into(),
         crate::nn::Gelu::new().into(),
+        crate::nn::Elu::default().into(),
+        crate::nn::Softplus::default().into(),
+        crate::nn::Mish.into(),
+        crate::nn::Prelu::new().into(),
     ] {
         model = model.push(activation);
     }
@@ -356,6 +362,30 @@ mod tests {
             }
         }
         assert!(missing.is_empty(), "add what models run to the graphs above: {missing:?}");
+    }
+
+    /// Those of layers that need no settings, which are all activations and then some.
+    #[test]
+    fn the_ops_of_plain_layers_are_measured() {
+        let measured: BTreeSet<_> =
+            graphs(Effort::Full).expect("builds").iter().flat_map(Graph::nodes).map(|node| node.op.name()).collect();
+        let mut tried = 0;
+        for kind in Layer::KINDS {
+            let Ok(layer) = serde_json::from_value::<Layer>(serde_json::json!({ "kind": kind.kind })) else { continue };
+            let model = Sequential::new("plain", [4, 8, 8]).conv2d(4, 1).push(layer).flatten().linear(10);
+            if model.output_shape().is_err() {
+                continue;
+            }
+            // One that makes probabilities is not trained with a cross-entropy.
+            let config = Config { loss: Loss::Mse, ..Config::default() };
+            let graph = joint(&model, &config, Pass::Only, 4).expect(kind.kind);
+            for node in graph.nodes() {
+                let op = node.op.name();
+                assert!(node.op.is_view() || measured.contains(op), "add {op} of {} to the graphs above", kind.kind);
+            }
+            tried += 1;
+        }
+        assert!(tried > 15, "{tried}");
     }
 
     #[test]

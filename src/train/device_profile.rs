@@ -112,6 +112,12 @@ impl Profile {
         Some(folder.join(file_name(adapter)))
     }
 
+    /// Where the profile of an adapter that was not measured yet is kept; `None` where there is a file already, or the user has no
+    /// folder. A file that is of no use was written by someone, and is not replaced unasked.
+    pub fn path_for_new(adapter: &AdapterInfo) -> Option<PathBuf> {
+        Profile::path_for(adapter).filter(|path| !path.exists() && !path.is_symlink())
+    }
+
     /// The profile kept for an adapter, with its file; `None` where the adapter was not measured, or where its file is of no use.
     /// Costs that make no sense are replaced by those of the adapter's class. What is wrong is a warning in the log: it makes plans predict
     /// worse, and is no reason to refuse a command.
@@ -161,6 +167,11 @@ impl Profile {
         }
         let mut wrong = Vec::new();
         value["limits"] = to_value(Limits::default());
+        // It says how much to trust the costs, not what they are.
+        if value.get("effort").is_some_and(|effort| serde_json::from_value::<Effort>(effort.clone()).is_err()) {
+            wrong.push(format!("effort = {} is neither full nor quick", value["effort"]));
+            value["effort"] = to_value(Effort::Quick);
+        }
         let usual = CostModel::of_class(DeviceClass::of(&adapter.device_type));
         complete_costs(&mut value["costs"], &usual, &mut wrong);
         let mut profile: Profile = serde_json::from_value(value).map_err(no_profile)?;
@@ -214,6 +225,7 @@ fn complete(name: &str, value: &mut Value, usual: &Value, wrong: &mut Vec<String
             }
         }
         (value, usual) if std::mem::discriminant(&*value) != std::mem::discriminant(usual) => {
+            let name = if name.is_empty() { "costs" } else { name };
             let kind = if usual.is_number() { "a number" } else { "what it should be" };
             wrong.push(format!("{name} = {value} is not {kind}"));
             *value = usual.clone();
@@ -327,6 +339,7 @@ mod tests {
             ("\"relu\":{", "\"relu\":{\"launch_ns\":null},\"relu6\":{", "ops.relu.launch_ns = null is not a number"),
             ("\"relu\":{", "\"relu\":3,\"relu6\":{", "ops.relu = 3"),
             ("\"relu\":{", "\"other\":{\"launch_ns\":-1},\"relu\":{", "ops.other.launch_ns = -1 is not a time"),
+            ("\"effort\":\"quick\"", "\"effort\":3", "effort = 3 is neither full nor quick"),
             ("\"prefetch\":{", "\"prefetch\":[],\"was\":{", "unknown field"),
             ("\"offload\":{\"fixed_ns\":", "\"offload\":{\"fixed_ns\":-1", "offload.fixed_ns = -1"),
             ("{\"Subgroup\":{\"size\":8}}", "{\"Subgroup\":{\"size\":5}}", "is no kind of device"),

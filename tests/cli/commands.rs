@@ -569,7 +569,7 @@ fn a_plan_is_drawn_kept_and_run() {
     assert_eq!(last(&run(&same))["parameters_sha256"], summary["parameters_sha256"]);
 
     let text = stdout(&run(&kept_plan));
-    assert!(text.contains(&format!("those of the plan {kept_text}")), "{text}");
+    assert!(text.contains(&format!("of the plan {kept_text} are typical of a discrete GPU; plan again")), "{text}");
 
     // What was planned with may be said again.
     let decayed = fixture.path("decayed.json");

@@ -1,8 +1,11 @@
 //! Two-dimensional transposed convolution.
 
-use crate::ops::conv::conv2d::{Conv2d, Conv2dGradBias, Conv2dGradWeight, Gather, Geometry, MAX_EXTENT, Operands, cost, expect_operands, expect_short_sums, grad_input_twin};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_shape};
 use crate::error::OpError;
+use crate::ops::conv::conv2d::{
+    Conv2d, Conv2dGradBias, Conv2dGradWeight, Gather, Geometry, MAX_EXTENT, Operands, cost, expect_operands,
+    expect_short_sums, grad_input_twin,
+};
+use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_shape};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -112,7 +115,8 @@ impl Op for ConvTranspose2d {
         let height = extent(2, self.stride.0, self.padding.0, self.output_padding.0, self.dilation.0);
         let width = extent(3, self.stride.1, self.padding.1, self.output_padding.1, self.dilation.1);
         let (Some(height), Some(width)) = (height, width) else {
-            let reason = format!("of {} and weights {} the output must keep 1..={MAX_EXTENT} pixels", inputs[0], inputs[1]);
+            let reason =
+                format!("of {} and weights {} the output must keep 1..={MAX_EXTENT} pixels", inputs[0], inputs[1]);
             return refuse("padding", format!("{:?}", self.padding), reason);
         };
         Ok(vec![TensorDesc::f32([input[0], channels, height, width])])
@@ -189,10 +193,20 @@ pub(crate) fn cases() -> Vec<Case> {
         case("no_bias", plain, [2, 3, 4, 4], [3, 5, 2, 3]),
         case("one_pixel", basic, [3, 2, 1, 1], [2, 2, 1, 1]),
         case("kernel2_stride2", double, [2, 4, 3, 5], [4, 3, 2, 2]),
-        case("kernel1_stride2_output_padding", ConvTranspose2d { output_padding: (1, 0), ..double }, [1, 2, 3, 4], [2, 3, 1, 1]),
+        case(
+            "kernel1_stride2_output_padding",
+            ConvTranspose2d { output_padding: (1, 0), ..double },
+            [1, 2, 3, 4],
+            [2, 3, 1, 1],
+        ),
         case("kernel3_stride2_pad1_output_padding1", padded, [2, 3, 4, 5], [3, 4, 3, 3]),
         case("kernel4_stride2_pad1", ConvTranspose2d { padding: (1, 1), ..double }, [1, 3, 4, 4], [3, 2, 4, 4]),
-        case("dilation2_pad1", ConvTranspose2d { padding: (1, 1), dilation: (2, 2), ..plain }, [1, 2, 5, 4], [2, 3, 3, 3]),
+        case(
+            "dilation2_pad1",
+            ConvTranspose2d { padding: (1, 1), dilation: (2, 2), ..plain },
+            [1, 2, 5, 4],
+            [2, 3, 3, 3],
+        ),
         case("groups2", ConvTranspose2d { groups: 2, ..double }, [2, 4, 3, 4], [4, 3, 2, 3]),
         case("depthwise", ConvTranspose2d { groups: 3, ..padded }, [2, 3, 5, 4], [3, 1, 3, 3]),
         case("all_settings", all, [2, 4, 5, 4], [4, 3, 3, 2]),

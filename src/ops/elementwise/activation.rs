@@ -2,10 +2,13 @@
 
 use std::fmt::Debug;
 
-use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Elementwise, Fill, Op, Probabilities, Real, expect_count, expect_dtype};
 use crate::error::OpError;
-use crate::shader::WgslFile;
 use crate::ops::elementwise::mask::{GradInputMask, Mask};
+use crate::ops::{
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Elementwise, Fill, Op, Probabilities, Real, expect_count,
+    expect_dtype,
+};
+use crate::shader::WgslFile;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// A function of one element. Every activation is an [`Op`] with two functions in its file: `<file>_forward` of an element, and

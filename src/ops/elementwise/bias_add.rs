@@ -1,10 +1,12 @@
 //! One number per channel, added.
 
-use crate::ops::reduce::reduction::{self, AxisSum};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::ops::elementwise::activation;
-use crate::ops::reduce::sum;
 use crate::error::OpError;
+use crate::ops::elementwise::activation;
+use crate::ops::reduce::reduction::{self, AxisSum};
+use crate::ops::reduce::sum;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 

@@ -1,8 +1,8 @@
 //! Numbers held between two limits: clamp, hard tanh and ReLU6.
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::{Case, Fill, Real};
-use crate::error::OpError;
 use crate::tensor::{TensorDesc, format_number};
 
 /// `output = min(max(input, min), max)`

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
+use crate::error::OpError;
+use crate::ops::conv::conv2d::{Conv2d, Conv2dGradInput};
 use crate::ops::elementwise::activation::{GradInput, shape_name};
 use crate::ops::elementwise::add::Add;
-use crate::ops::norm::batch_norm::BatchNorm;
-use crate::ops::norm::batch_norm_eval::BatchNormEval;
 use crate::ops::elementwise::clamp::Clamp;
-use crate::ops::conv::conv2d::{Conv2d, Conv2dGradInput};
 use crate::ops::elementwise::gelu::{Gelu, GeluForm};
-use crate::ops::norm::layer_norm::LayerNorm;
 use crate::ops::elementwise::leaky_relu::LeakyRelu;
 use crate::ops::elementwise::mask::GradInputMask;
-use crate::ops::matmul::matmul::MatMul;
 use crate::ops::elementwise::mul::Mul;
-use crate::ops::norm::normalization::all_gradients;
 use crate::ops::elementwise::relu::Relu;
 use crate::ops::elementwise::scale::Scale;
 use crate::ops::elementwise::silu::Silu;
 use crate::ops::elementwise::tanh::Tanh;
+use crate::ops::matmul::matmul::MatMul;
+use crate::ops::norm::batch_norm::BatchNorm;
+use crate::ops::norm::batch_norm_eval::BatchNormEval;
+use crate::ops::norm::layer_norm::LayerNorm;
+use crate::ops::norm::normalization::all_gradients;
 use crate::ops::{Affine, Call, Case, Cost, Dispatch, Fill, Flags, Input, Op, Real, Slot};
-use crate::error::OpError;
 use crate::shader::{Family, Target};
 use crate::tensor::TensorDesc;
 
@@ -115,22 +115,29 @@ impl Fused {
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let mut outputs: Vec<_> = call.outputs.iter_mut().map(|output| output.again()).collect();
-        T::twin(&*self.head, &mut Call {
-            input_descs: &call.input_descs[..self.head_inputs],
-            output_descs: call.output_descs,
-            inputs: call.inputs[..self.head_inputs].to_vec(),
-            outputs,
-            mutated: Vec::new(),
-        });
+        T::twin(
+            &*self.head,
+            &mut Call {
+                input_descs: &call.input_descs[..self.head_inputs],
+                output_descs: call.output_descs,
+                inputs: call.inputs[..self.head_inputs].to_vec(),
+                outputs,
+                mutated: Vec::new(),
+            },
+        );
         for op in &self.epilogue {
             let value = call.output(0).to_vec();
             let operand = |operand: &Option<usize>| operand.map_or(Input::Real(&value), |i| call.inputs[i]);
             let inputs: Vec<_> = op.operands.iter().map(operand).collect();
-            let desc = |operand: &Option<usize>| operand.map_or(&call.output_descs[0], |i| &call.input_descs[i]).clone();
+            let desc =
+                |operand: &Option<usize>| operand.map_or(&call.output_descs[0], |i| &call.input_descs[i]).clone();
             let input_descs: Vec<_> = op.operands.iter().map(desc).collect();
             outputs = vec![call.outputs[0].again()];
             let output_descs = &call.output_descs[..1];
-            T::twin(&*op.op, &mut Call { input_descs: &input_descs, output_descs, inputs, outputs, mutated: Vec::new() });
+            T::twin(
+                &*op.op,
+                &mut Call { input_descs: &input_descs, output_descs, inputs, outputs, mutated: Vec::new() },
+            );
         }
     }
 }
@@ -208,7 +215,11 @@ pub(crate) fn cases() -> Vec<Case> {
     let sum = || Fused::new(Arc::new(Add), 2);
     let elementwise = [
         ("add_relu", 2, sum().then(Arc::new(Relu), [None])),
-        ("mul_add_tanh", 3, Fused::new(Arc::new(Mul), 2).then(Arc::new(Add), [None, Some(2)]).then(Arc::new(Tanh), [None])),
+        (
+            "mul_add_tanh",
+            3,
+            Fused::new(Arc::new(Mul), 2).then(Arc::new(Add), [None, Some(2)]).then(Arc::new(Tanh), [None]),
+        ),
         (
             "scale_leaky_relu_clamp",
             1,

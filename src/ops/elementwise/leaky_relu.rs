@@ -1,8 +1,8 @@
 //! Leaky rectified linear unit.
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::{Case, Fill, Real, expect_finite};
-use crate::error::OpError;
 
 /// `output = input where input > 0, else slope · input`
 ///

@@ -1,9 +1,9 @@
 //! The score of a probability, the inverse of sigmoid.
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::clamp::hold;
 use crate::ops::{Case, Fill, Real};
-use crate::error::OpError;
 
 /// `output = ln(p / (1 − p))` with `p = min(max(input, eps), 1 − eps)`
 ///
@@ -38,7 +38,8 @@ impl Activation for Logit {
         if self.eps > 0.0 && self.eps < 0.5 && 1.0 - self.eps < 1.0 {
             return Ok(());
         }
-        let (value, reason) = (self.eps.to_string(), "it must be above 0 and below 0.5, in single precision".to_owned());
+        let (value, reason) =
+            (self.eps.to_string(), "it must be above 0 and below 0.5, in single precision".to_owned());
         Err(OpError::Setting { op: "logit", setting: "eps", value, reason })
     }
 

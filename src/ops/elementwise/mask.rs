@@ -1,8 +1,8 @@
 //! Signs in place of numbers: one bit for each element that an activation's backward needs to know the sign of.
 
-use crate::ops::{Activation, Call, Cost, Dispatch, Elementwise, Op, Real, Slot, expect_count, expect_dtype};
-use crate::ops::elementwise::activation;
 use crate::error::OpError;
+use crate::ops::elementwise::activation;
+use crate::ops::{Activation, Call, Cost, Dispatch, Elementwise, Op, Real, Slot, expect_count, expect_dtype};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 

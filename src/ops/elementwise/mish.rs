@@ -54,7 +54,7 @@ impl Activation for Mish {
 }
 
 /// Test cases.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = activation::cases(Mish, "", Fill::Normal);
     cases.push(activation::extreme(Mish, ""));
     cases

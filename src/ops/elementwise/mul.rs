@@ -1,8 +1,8 @@
 //! Elementwise product.
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_shape};
-use crate::error::OpError;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output = a · b`

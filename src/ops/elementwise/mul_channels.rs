@@ -1,10 +1,12 @@
 //! One factor per channel of each sample.
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::reduce::reduction;
 use crate::ops::sums::sum;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::error::OpError;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 

@@ -1,8 +1,8 @@
 //! Power with a constant exponent.
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::{Case, Fill, Real, expect_finite};
-use crate::error::OpError;
 use crate::tensor::TensorDesc;
 
 /// `output = input^exponent`

@@ -1,10 +1,12 @@
 //! Rectified linear unit with trained slopes.
 
-use crate::ops::elementwise::activation::shape_name;
-use crate::ops::sums::Sums;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::ops::reduce::reduction;
 use crate::error::OpError;
+use crate::ops::elementwise::activation::shape_name;
+use crate::ops::reduce::reduction;
+use crate::ops::sums::Sums;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -51,8 +53,7 @@ fn inner(input: &TensorDesc, channels: usize) -> usize {
 
 fn elementwise(entry: &'static str, bindings: &[Slot], input: &TensorDesc, weight: &TensorDesc) -> Vec<Dispatch> {
     let (vectors, channels) = (input.numel().div_ceil(4), weight.numel());
-    let params =
-        Params { vectors: vectors as u32, channels: channels as u32, inner: inner(input, channels) as u32 };
+    let params = Params { vectors: vectors as u32, channels: channels as u32, inner: inner(input, channels) as u32 };
     vec![Dispatch::new("prelu", entry, bindings).params(&params).linear(vectors.div_ceil(64))]
 }
 

@@ -1,7 +1,7 @@
 //! Multiplication by a constant.
 
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
 use crate::error::OpError;
+use crate::ops::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output = factor · input`

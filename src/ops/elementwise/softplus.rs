@@ -1,9 +1,9 @@
 //! A smooth ramp.
 
-use crate::ops::elementwise::activation::{self, Activation};
-use crate::ops::{Case, Fill, Real, expect_finite};
-use crate::ops::elementwise::sigmoid::sigmoid;
 use crate::error::OpError;
+use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::{Case, Fill, Real, expect_finite};
 
 /// `output = ln(1 + e^(beta · input)) / beta`, or the input where `beta · input > threshold`
 ///
@@ -70,8 +70,7 @@ impl Activation for Softplus {
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (prefix, op) in
-        [("", Softplus::default()), ("beta0.5_threshold0.75_", Softplus { beta: 0.5, threshold: 0.75 })]
+    for (prefix, op) in [("", Softplus::default()), ("beta0.5_threshold0.75_", Softplus { beta: 0.5, threshold: 0.75 })]
     {
         cases.extend(activation::cases(op, prefix, Fill::Normal));
         cases.push(activation::extreme(op, prefix));

@@ -1,8 +1,11 @@
 //! Elements by index along an axis.
 
-use crate::ops::sums::Sums;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Flags, Integers, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::sums::Sums;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Flags, Integers, MAX_LOOP_ITERATIONS, Op, Real, Slot,
+    expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -204,7 +207,9 @@ mod tests {
     #[test]
     fn refuses_what_does_not_fit() {
         let outputs = |axis, input: &[usize], index: &[usize]| {
-            Gather { axis }.outputs(&[TensorDesc::f32(input), TensorDesc::u32(index)]).map_err(|error| error.to_string())
+            Gather { axis }
+                .outputs(&[TensorDesc::f32(input), TensorDesc::u32(index)])
+                .map_err(|error| error.to_string())
         };
         assert_eq!(outputs(1, &[2, 3, 4], &[2, 7, 4]), Ok(vec![TensorDesc::f32([2, 7, 4])]));
         assert!(outputs(3, &[2, 3, 4], &[2, 7, 4]).is_err_and(|e| e.contains("axis = 3 is not possible")));

@@ -1,9 +1,9 @@
 //! How many positions a classifier gets right.
 
-use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
-use crate::ops::{Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count};
-use crate::ops::reduce::reduction;
 use crate::error::OpError;
+use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
+use crate::ops::reduce::reduction;
+use crate::ops::{Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 

@@ -1,7 +1,7 @@
 //! Binary cross-entropy of logits.
 
-use crate::ops::loss::elementwise_loss::{self, ElementwiseLoss, elementwise_loss};
 use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::loss::elementwise_loss::{self, ElementwiseLoss, elementwise_loss};
 use crate::ops::{Case, Fill, Real};
 use crate::tensor::TensorDesc;
 

@@ -4,10 +4,10 @@
 
 use std::fmt::Debug;
 
+use crate::error::OpError;
+use crate::ops::reduce::reduction;
 use crate::ops::sums::{self, Sums, sum};
 use crate::ops::{Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, expect_dtype, expect_shape};
-use crate::ops::reduce::reduction;
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -218,7 +218,10 @@ pub(in crate::ops) fn dispatches<L: ClassLoss>(loss: &L, input: &TensorDesc) -> 
     let positions = Positions::of(input);
     let (splits, _) = positions.splits(PASSES[0]);
     let forward = bindings(loss, &[Slot::Input(0), Slot::Input(1), Slot::Workspace(0)], 2);
-    vec![launch(loss, "forward", forward, input), reduction::combine(Slot::Workspace(0), Slot::Output(0), 1, splits, 1.0)]
+    vec![
+        launch(loss, "forward", forward, input),
+        reduction::combine(Slot::Workspace(0), Slot::Output(0), 1, splits, 1.0),
+    ]
 }
 
 /// Flops and bytes of the loss, or of its gradient, which also moves as many bytes as the input has.

@@ -1,8 +1,8 @@
 //! Softmax cross-entropy with integer labels.
 
-use crate::ops::loss::class_loss::{self, ClassLoss, Options, Coordinate, Positions};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, expect_count};
 use crate::error::OpError;
+use crate::ops::loss::class_loss::{self, ClassLoss, Coordinate, Options, Positions};
+use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, expect_count};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 

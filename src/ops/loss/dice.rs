@@ -1,11 +1,14 @@
 //! Dice loss of segmentations.
 
-use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
-use crate::ops::elementwise::sigmoid::sigmoid;
-use crate::ops::sums::{Sums, mean, sum};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::ops::reduce::reduction;
 use crate::error::OpError;
+use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
+use crate::ops::reduce::reduction;
+use crate::ops::sums::{Sums, mean, sum};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype,
+    expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -94,7 +97,8 @@ impl Dice {
         entry: &'static str,
         bindings: Vec<Slot>,
         inputs: &[TensorDesc],
-        (invocations, splits): (usize, usize),
+        invocations: usize,
+        splits: usize,
     ) -> Dispatch {
         let Layout { positions, rows, .. } = Layout::of(&inputs[0]);
         let params = Params {
@@ -189,18 +193,17 @@ impl Op for Dice {
         let mut dispatches = Vec::new();
         let mut bindings = vec![input, target, if splits == 1 { sums } else { partial_sums }];
         if self.is_softmax() {
-            let size = (positions.count, 1);
-            let launch = self.launch("softmax", vec![input, softmax], inputs, size);
+            let launch = self.launch("softmax", vec![input, softmax], inputs, positions.count, 1);
             dispatches.push(launch.loops(2 * positions.classes));
             bindings.push(softmax);
         }
-        let launch = self.launch("sums", bindings, inputs, (rows * splits, splits));
+        let launch = self.launch("sums", bindings, inputs, rows * splits, splits);
         dispatches.push(launch.loops(positions.inner.div_ceil(splits)));
         if splits > 1 {
             dispatches.push(reduction::combine(partial_sums, sums, 2 * rows, splits, 1.0));
         }
         let mean = if mean_splits == 1 { Slot::Output(0) } else { partial_means };
-        let launch = self.launch("loss", vec![sums, mean], inputs, (mean_splits, mean_splits));
+        let launch = self.launch("loss", vec![sums, mean], inputs, mean_splits, mean_splits);
         dispatches.push(launch.loops(rows.div_ceil(mean_splits)));
         if mean_splits > 1 {
             dispatches.push(reduction::combine(partial_means, Slot::Output(0), 1, mean_splits, 1.0));
@@ -292,7 +295,7 @@ impl Op for GradInput {
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let positions = Positions::of(&inputs[0]);
         let bindings = [0, 1, 2, 3].map(Slot::Input).into_iter().chain([Slot::Output(0)]).collect();
-        let launch = self.0.launch("grad_input", bindings, inputs, (positions.count, 1));
+        let launch = self.0.launch("grad_input", bindings, inputs, positions.count, 1);
         vec![launch.loops(3 * positions.classes)]
     }
 

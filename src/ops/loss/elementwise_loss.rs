@@ -2,11 +2,13 @@
 
 use std::fmt::Debug;
 
-use crate::ops::elementwise::activation::shape_name;
-use crate::ops::sums::sum;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::ops::reduce::reduction;
 use crate::error::OpError;
+use crate::ops::elementwise::activation::shape_name;
+use crate::ops::reduce::reduction;
+use crate::ops::sums::sum;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -180,7 +182,8 @@ fn launch<L: ElementwiseLoss>(
     entry: &'static str,
     bindings: Vec<Slot>,
     inputs: &[TensorDesc],
-    (splits, scale): (usize, f32),
+    splits: usize,
+    scale: f32,
 ) -> Dispatch {
     let (inner, channels) = channels(if loss.weighted() { inputs } else { &inputs[..1] });
     let params = Params {
@@ -203,7 +206,7 @@ pub(in crate::ops) fn dispatches<L: ElementwiseLoss>(loss: &L, inputs: &[TensorD
     let partial = |sums: Slot, scale: f32| {
         let mut bindings = vec![Slot::Input(0), Slot::Input(1), sums];
         bindings.extend(loss.weighted().then_some(Slot::Input(2)));
-        launch(loss, "forward", bindings, inputs, (splits, scale)).loops(vectors.div_ceil(splits))
+        launch(loss, "forward", bindings, inputs, splits, scale).loops(vectors.div_ceil(splits))
     };
     if splits == 1 {
         return vec![partial(Slot::Output(0), scale)];
@@ -269,7 +272,7 @@ impl<L: ElementwiseLoss> Op for GradInput<L> {
         let mut bindings = vec![Slot::Input(0), Slot::Input(1), Slot::Input(2), Slot::Output(0)];
         bindings.extend(self.loss.weighted().then_some(Slot::Input(3)));
         let scale = self.sign / numel as f32;
-        vec![launch(&self.loss, "grad_input", bindings, &Self::forward_inputs(inputs), (numel.div_ceil(4), scale))]
+        vec![launch(&self.loss, "grad_input", bindings, &Self::forward_inputs(inputs), numel.div_ceil(4), scale)]
     }
 
     twin!();
@@ -296,7 +299,12 @@ pub(in crate::ops) fn cases<L: ElementwiseLoss>(loss: L, prefix: &str, targets: 
 }
 
 /// One case, without weights.
-pub(in crate::ops) fn case<L: ElementwiseLoss>(loss: L, name: impl Into<String>, shape: &[usize], targets: Fill) -> Case {
+pub(in crate::ops) fn case<L: ElementwiseLoss>(
+    loss: L,
+    name: impl Into<String>,
+    shape: &[usize],
+    targets: Fill,
+) -> Case {
     let desc = TensorDesc::f32(shape);
     let numel = desc.numel();
     let case = Case::new(name, loss, [desc.clone(), desc]).fill(1, targets).reduction(numel);

@@ -1,8 +1,8 @@
 //! Huber loss.
 
+use crate::error::OpError;
 use crate::ops::loss::elementwise_loss::{self, ElementwiseLoss, elementwise_loss};
 use crate::ops::{Case, Fill, Real};
-use crate::error::OpError;
 
 /// `loss = mean(h(input − target))` over all elements, where `h(d)` is `d²/2` up to `|d| = delta` and
 /// `delta (|d| − delta/2)` beyond

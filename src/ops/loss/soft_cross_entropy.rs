@@ -1,8 +1,10 @@
 //! Softmax cross-entropy with probabilities as targets.
 
-use crate::ops::loss::class_loss::{self, ClassLoss, Options, Coordinate, Positions};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::loss::class_loss::{self, ClassLoss, Coordinate, Options, Positions};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 

@@ -1,7 +1,6 @@
 //! Matrix products as ops launch them: the kernels of `shaders/matmul.wgsl`, the choice of tiles and of split sums, and the
 //! product that CPU twins share.
 
-
 use crate::ops::sums::Blocks;
 use crate::ops::{Dispatch, MAX_LOOP_ITERATIONS, Real, Slot};
 use crate::shader::{Family, ProductKind, ProductSize, Target, Tile};
@@ -310,7 +309,14 @@ impl Gemm {
     }
 
     /// The launches, with split sums through the workspace, for a dense `c`.
-    pub(in crate::ops) fn dispatches(&self, target: &Target, a: Matrix, b: Matrix, c: Slot, workspace: Slot) -> Vec<Dispatch> {
+    pub(in crate::ops) fn dispatches(
+        &self,
+        target: &Target,
+        a: Matrix,
+        b: Matrix,
+        c: Slot,
+        workspace: Slot,
+    ) -> Vec<Dispatch> {
         let tiling = self.tiling(target);
         let split = Split::new(tiling.family, self.m, self.n, self.batch, self.steps());
         let dense = Matrix { batch: self.m * self.n, ..Matrix::new(c, self.n) };
@@ -457,7 +463,15 @@ impl<'a, T> View<'a, T> {
 }
 
 /// `c[m, n] += a[m, k] · b[k, n]` on the CPU; rows of `c` are `ldc` apart.
-pub(in crate::ops) fn multiply<T: Real>(m: usize, n: usize, k: usize, a: View<'_, T>, b: View<'_, T>, c: &mut [T], ldc: usize) {
+pub(in crate::ops) fn multiply<T: Real>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: View<'_, T>,
+    b: View<'_, T>,
+    c: &mut [T],
+    ldc: usize,
+) {
     // The innermost loop runs along rows of b and c, so a transposed b is copied once.
     let copied: Vec<T>;
     let (b, ldb) = if b.transposed {

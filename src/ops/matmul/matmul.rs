@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::bias_add::BiasAddGradBias;
-use crate::ops::matmul::gemm::{Gemm, Matrix, View, multiply};
 use crate::ops::elementwise::relu::Relu;
-use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::error::OpError;
+use crate::ops::matmul::gemm::{Gemm, Matrix, View, multiply};
+use crate::ops::{
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype,
+    expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -96,7 +99,8 @@ impl Op for MatMul {
         let inner = rank - if self.trans_b { 1 } else { 2 };
         if b.shape.len() != rank || b.shape[inner] != gemm.k || (rank == 3 && b.shape[0] != a.shape[0]) {
             let (batch, k) = (if rank == 3 { format!("{}, ", a.shape[0]) } else { String::new() }, gemm.k);
-            let expected = if self.trans_b { format!("of shape [{batch}n, {k}]") } else { format!("of shape [{batch}{k}, n]") };
+            let expected =
+                if self.trans_b { format!("of shape [{batch}n, {k}]") } else { format!("of shape [{batch}{k}, n]") };
             return Err(OpError::Input { op: "matmul", input: "b", expected, found: b.clone() });
         }
         let gemm = self.gemm(a, b);
@@ -114,11 +118,8 @@ impl Op for MatMul {
 
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let Some(grad) = forward.grad_outputs[0] else { return Ok(vec![None; forward.inputs.len()]) };
-        let grad = if self.relu {
-            activation::grad_input(Relu, graph, forward, forward.outputs[0], grad)?
-        } else {
-            grad
-        };
+        let grad =
+            if self.relu { activation::grad_input(Relu, graph, forward, forward.outputs[0], grad)? } else { grad };
         let (a, b) = (forward.inputs[0], forward.inputs[1]);
         // op(a)' = grad · op(b)ᵀ and op(b)' = op(a)ᵀ · grad, written in the order in which a and b are stored.
         let grad_a = if !forward.wanted[0] {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::error::OpError;
+use crate::ops::elementwise::activation;
 use crate::ops::norm::normalization::{Grouping, Normalization, normalization_op};
 use crate::ops::{Affine, BuiltInActivation, Call, Case, Dispatch, Fill, Op, Real};
-use crate::ops::elementwise::activation;
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -69,7 +69,9 @@ normalization_op!(BatchNorm, {
     }
 
     fn split_advice(&self) -> Option<&'static str> {
-        Some("let each micro-batch have its own statistics (--batch-norm ghost), or use the running ones (--batch-norm frozen)")
+        Some(
+            "let each micro-batch have its own statistics (--batch-norm ghost), or use the running ones (--batch-norm frozen)",
+        )
     }
 });
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::error::OpError;
+use crate::ops::elementwise::activation;
 use crate::ops::norm::normalization::{Grouping, Normalization, normalization_op};
 use crate::ops::{Affine, BuiltInActivation, Call, Case, Dispatch, Fill, Op, Real};
-use crate::ops::elementwise::activation;
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -68,11 +68,15 @@ pub(crate) fn cases() -> Vec<Case> {
         let mut inputs = vec![TensorDesc::f32(shape), channel.clone(), channel.clone()];
         inputs.extend(vec![channel; affine.tensors()]);
         let terms = shape.iter().product::<usize>() / shape[1];
-        Case::new(format!("{prefix}{}", activation::shape_name(shape)), BatchNormEval { eps: 1e-5, affine, relu }, inputs)
-            .fill(2, Fill::Uniform(0.2, 3.0))
-            .no_grad(1)
-            .no_grad(2)
-            .reduction(terms)
+        Case::new(
+            format!("{prefix}{}", activation::shape_name(shape)),
+            BatchNormEval { eps: 1e-5, affine, relu },
+            inputs,
+        )
+        .fill(2, Fill::Uniform(0.2, 3.0))
+        .no_grad(1)
+        .no_grad(2)
+        .reduction(terms)
     };
     let full = |shape: &[usize]| case("", Affine::Full, false, shape);
     vec![

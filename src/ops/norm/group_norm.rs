@@ -1,9 +1,9 @@
 //! Normalization of each sample over groups of channels.
 
+use crate::error::OpError;
+use crate::ops::elementwise::activation;
 use crate::ops::norm::normalization::{Grouping, Normalization, normalization_op};
 use crate::ops::{Affine, Call, Case, Dispatch, Real};
-use crate::ops::elementwise::activation;
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 

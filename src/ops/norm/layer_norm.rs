@@ -1,8 +1,8 @@
 //! Normalization of each sample over its last axes.
 
+use crate::error::OpError;
 use crate::ops::norm::normalization::{Grouping, Normalization, RowCases, normalization_op, row_cases};
 use crate::ops::{Affine, Call, Case, Dispatch, Real};
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -58,6 +58,9 @@ normalization_op!(LayerNorm);
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
     use RowCases::{Few, Large, Small};
-    let cases = |affine: Affine, kinds: &[RowCases]| row_cases(affine, kinds, |dims, eps, affine| LayerNorm { dims, eps, affine });
-    [cases(Affine::Full, &[Few, Small, Large]), cases(Affine::None, &[Few, Small]), cases(Affine::Weight, &[Few])].concat()
+    let cases = |affine: Affine, kinds: &[RowCases]| {
+        row_cases(affine, kinds, |dims, eps, affine| LayerNorm { dims, eps, affine })
+    };
+    [cases(Affine::Full, &[Few, Small, Large]), cases(Affine::None, &[Few, Small]), cases(Affine::Weight, &[Few])]
+        .concat()
 }

@@ -1,8 +1,8 @@
 //! Normalization of each sample over its last axes by the root of the mean square.
 
+use crate::error::OpError;
 use crate::ops::norm::normalization::{Grouping, Normalization, RowCases, normalization_op, row_cases};
 use crate::ops::{Affine, Call, Case, Dispatch, Real};
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -56,6 +56,9 @@ normalization_op!(RmsNorm);
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
     use RowCases::{Few, Large, Small};
-    let cases = |affine: Affine, kinds: &[RowCases]| row_cases(affine, kinds, |dims, eps, affine| RmsNorm { dims, eps, affine });
-    [cases(Affine::Weight, &[Few, Small, Large]), cases(Affine::None, &[Few, Small]), cases(Affine::Full, &[Few])].concat()
+    let cases = |affine: Affine, kinds: &[RowCases]| {
+        row_cases(affine, kinds, |dims, eps, affine| RmsNorm { dims, eps, affine })
+    };
+    [cases(Affine::Weight, &[Few, Small, Large]), cases(Affine::None, &[Few, Small]), cases(Affine::Full, &[Few])]
+        .concat()
 }

@@ -1,8 +1,8 @@
 //! Sums over the micro-batches of a step.
 
-use crate::ops::{Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::ops::elementwise::function;
 use crate::error::OpError;
+use crate::ops::elementwise::function;
+use crate::ops::{Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 

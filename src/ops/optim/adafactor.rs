@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::ops::sums::mean;
-use crate::ops::optim::update::{self, States};
-use crate::ops::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule};
-use crate::ops::reduce::reduction;
 use crate::error::OpError;
+use crate::ops::optim::update::{self, States};
+use crate::ops::reduce::reduction;
+use crate::ops::sums::mean;
+use crate::ops::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -123,7 +123,8 @@ impl UpdateRule for Adafactor {
 
     fn hyper(&self, step: u64) -> [f32; HYPER_LEN] {
         let t = step as f64;
-        [self.lr.min(1.0 / t.sqrt()), t.powf(self.beta2_decay), 1.0 - self.lr * self.weight_decay, 0.0].map(|x| x as f32)
+        [self.lr.min(1.0 / t.sqrt()), t.powf(self.beta2_decay), 1.0 - self.lr * self.weight_decay, 0.0]
+            .map(|x| x as f32)
     }
 }
 
@@ -321,7 +322,8 @@ impl Step {
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
     let rule = Adafactor { lr: 0.01, beta2_decay: -0.8, eps: (1e-7, 1e-3), d: 1.0, weight_decay: 0.1 };
-    let shapes: &[&[usize]] = &[&[1], &[257], &[1, 1], &[5, 3], &[2, 3, 5, 7], &[67, 1031], &[1031, 2], &[3, 131, 1], &[7, 5]];
+    let shapes: &[&[usize]] =
+        &[&[1], &[257], &[1, 1], &[5, 3], &[2, 3, 5, 7], &[67, 1031], &[1031, 2], &[3, 131, 1], &[7, 5]];
     let mut cases = update::cases("adafactor", &rule, shapes);
     cases.extend(update::cases("clipped", &Adafactor { d: 0.01, ..rule }, &[&[7], &[13, 11]]));
     cases

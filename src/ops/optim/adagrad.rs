@@ -68,11 +68,7 @@ impl ElementwiseUpdate for Step {
     }
 
     fn settings(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("initial", self.initial_accumulator_value),
-            ("eps", self.eps),
-            ("weight_decay", self.weight_decay),
-        ]
+        vec![("initial", self.initial_accumulator_value), ("eps", self.eps), ("weight_decay", self.weight_decay)]
     }
 
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {

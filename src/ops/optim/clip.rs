@@ -3,10 +3,10 @@
 //!
 //! Source: <https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html>
 
+use crate::error::OpError;
+use crate::ops::reduce::reduction;
 use crate::ops::sums::sum;
 use crate::ops::{Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
-use crate::ops::reduce::reduction;
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 

@@ -1,7 +1,7 @@
 //! Running statistics.
 
-use crate::ops::{Call, Case, Cost, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::{Call, Case, Cost, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, format_number};
 

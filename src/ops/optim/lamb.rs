@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::ops::optim::adam::bias_correction;
-use crate::ops::sums::sum;
-use crate::ops::optim::update::{self, States};
-use crate::ops::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule};
-use crate::ops::reduce::reduction;
 use crate::error::OpError;
+use crate::ops::optim::adam::bias_correction;
+use crate::ops::optim::update::{self, States};
+use crate::ops::reduce::reduction;
+use crate::ops::sums::sum;
+use crate::ops::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 

@@ -3,8 +3,11 @@
 
 use std::fmt::Debug;
 
-use crate::ops::{Call, Case, Cost, Dispatch, Fill, Flags, HYPER_LEN, KernelParams, Op, Real, Slot, UpdateRule, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::{
+    Call, Case, Cost, Dispatch, Fill, Flags, HYPER_LEN, KernelParams, Op, Real, Slot, UpdateRule, expect_count,
+    expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 

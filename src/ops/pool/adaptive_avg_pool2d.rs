@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
+use crate::error::OpError;
 use crate::ops::reduce::reduction::{self, AxisSum};
 use crate::ops::sums::{Sums, sum};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, expect_rank};
-use crate::error::OpError;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
+    expect_rank,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -59,8 +62,7 @@ fn largest_bin(input: usize, output: usize) -> usize {
 /// A launch over all elements of `written`: [N, C, H, W] on one side, bins of it on the other.
 fn launch(entry: &'static str, input: &Shape, output: &Shape, written: &Shape) -> Dispatch {
     let pair = |shape: &Shape| [shape[2] as u32, shape[3] as u32];
-    let params =
-        Params { elements: written.numel() as u32, extent: pair(input), output_extent: pair(output) };
+    let params = Params { elements: written.numel() as u32, extent: pair(input), output_extent: pair(output) };
     Dispatch::new("adaptive_avg_pool2d", entry, [Slot::Input(0), Slot::Output(0)]).params(&params)
 }
 

@@ -1,9 +1,9 @@
 //! Mean of each window.
 
+use crate::error::OpError;
 use crate::ops::pool::windows::{self, Windows};
 use crate::ops::sums::{Sums, sum};
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count};
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 

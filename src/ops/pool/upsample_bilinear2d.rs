@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
-use crate::ops::sums::sum;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, expect_rank};
 use crate::error::OpError;
+use crate::ops::sums::sum;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
+    expect_rank,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 

@@ -1,8 +1,11 @@
 //! Planes made larger by repeating their elements.
 
-use crate::ops::sums::Sums;
-use crate::ops::{Backward, Builder, Call, Case, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, expect_rank};
 use crate::error::OpError;
+use crate::ops::sums::Sums;
+use crate::ops::{
+    Backward, Builder, Call, Case, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
+    expect_rank,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -38,11 +41,8 @@ impl UpsampleNearest2d {
     /// A launch over the elements of the smaller tensor, of this shape.
     fn launch(&self, entry: &'static str, input: &Shape) -> Dispatch {
         let elements = input.numel();
-        let params = Params {
-            elements: elements as u32,
-            width: input[3] as u32,
-            scale: self.scale.map(|scale| scale as u32),
-        };
+        let params =
+            Params { elements: elements as u32, width: input[3] as u32, scale: self.scale.map(|scale| scale as u32) };
         Dispatch::new("upsample_nearest2d", entry, [Slot::Input(0), Slot::Output(0)])
             .params(&params)
             .linear(elements.div_ceil(64))

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::ops::{Case, Cost, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Slot, expect_count, expect_dtype, expect_rank};
 use crate::error::OpError;
+use crate::ops::{Case, Cost, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Slot, expect_count, expect_dtype, expect_rank};
 use crate::tensor::{DType, Shape, TensorDesc};
 
 /// Settings of a pooling: (height, width) each.

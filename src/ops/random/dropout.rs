@@ -1,8 +1,10 @@
 //! Random zeros: plain dropout, of whole channels, of whole samples.
 
-use crate::ops::random::philox::philox4x32_10;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::random::philox::philox4x32_10;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 

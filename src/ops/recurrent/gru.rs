@@ -1,7 +1,7 @@
 //! Gated recurrent units over a time axis.
 
-use crate::ops::recurrent::cell::{Cell, Recurrent, cases as all_cases};
 use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::recurrent::cell::{Cell, Recurrent, cases as all_cases};
 use crate::ops::{Case, Real};
 
 /// For each time step t, with `[aₜ bₜ cₜ] = W_ih xₜ + b_ih` and `[pₜ qₜ sₜ] = W_hh hₜ₋₁ + b_hh`:

@@ -1,7 +1,7 @@
 //! Long short-term memory over a time axis.
 
-use crate::ops::recurrent::cell::{Cell, Recurrent, case, cases as all_cases};
 use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::recurrent::cell::{Cell, Recurrent, case, cases as all_cases};
 use crate::ops::{Case, Real};
 
 /// For each time step t, with `[iₜ fₜ gₜ oₜ] = W_ih xₜ + b_ih + W_hh hₜ₋₁ + b_hh`:

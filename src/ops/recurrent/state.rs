@@ -1,7 +1,9 @@
 //! States that outlive a step, of which a run of the graph holds the rows of its samples.
 
-use crate::ops::{Call, Case, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_rank, expect_shape};
 use crate::error::OpError;
+use crate::ops::{
+    Call, Case, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_rank, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc};
 

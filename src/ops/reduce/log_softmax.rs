@@ -1,8 +1,8 @@
 //! Logarithm of the softmax along an axis.
 
+use crate::error::OpError;
 use crate::ops::reduce::softmax_rows::{self, Rows};
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Probabilities, Real, Slot, expect_count};
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -57,7 +57,11 @@ impl Op for LogSoftmax {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        vec![Rows::new(&inputs[0].shape, self.axis).dispatch("log_softmax", "forward", [Slot::Input(0), Slot::Output(0)])]
+        vec![Rows::new(&inputs[0].shape, self.axis).dispatch(
+            "log_softmax",
+            "forward",
+            [Slot::Input(0), Slot::Output(0)],
+        )]
     }
 
     twin!();

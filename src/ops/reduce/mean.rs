@@ -1,9 +1,9 @@
 //! Mean over axes.
 
+use crate::error::OpError;
 use crate::ops::reduce::reduction::{self, AxisSum};
 use crate::ops::reduce::sum::{self, SumGradInput};
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot};
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 

@@ -1,9 +1,9 @@
 //! Deterministic sums on the device: what `sum`, `mean`, the losses and the gradient of a bias share.
 
+use crate::error::OpError;
 use crate::ops::shape::strided::{MAX_RANK, Strided, StridedParams};
 use crate::ops::sums::Sums;
 use crate::ops::{Call, Dispatch, Real, Slot};
-use crate::error::OpError;
 use crate::tensor::{Shape, TensorDesc};
 
 /// Terms that one invocation adds before the sum is worth splitting.

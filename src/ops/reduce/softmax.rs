@@ -1,9 +1,9 @@
 //! Softmax along an axis.
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::reduce::softmax_rows::{self, Rows};
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Probabilities, Real, Slot, expect_count};
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
@@ -48,7 +48,10 @@ impl Op for Softmax {
         let shape = &inputs[0].shape;
         let fits = || self.axis >= 2 && self.axis == shape.len() - 1 && shape[self.axis - 1] <= shape[self.axis];
         if self.causal && !fits() {
-            let reason = format!("it is along the last axis of [batch, …, queries ≤ keys], not axis {} of {}", self.axis, inputs[0]);
+            let reason = format!(
+                "it is along the last axis of [batch, …, queries ≤ keys], not axis {} of {}",
+                self.axis, inputs[0]
+            );
             return Err(OpError::Setting { op: "softmax", setting: "causal", value: "true".to_owned(), reason });
         }
         Ok(outputs)
@@ -134,8 +137,7 @@ impl SoftmaxGradInput {
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = softmax_rows::cases(|axis| Softmax { axis, causal: false });
-    let shapes: [&[usize]; 6] =
-        [&[1, 1, 1], &[2, 5, 5], &[2, 3, 7], &[3, 2, 4, 9], &[2, 131, 131], &[1, 3, 5, 515]];
+    let shapes: [&[usize]; 6] = [&[1, 1, 1], &[2, 5, 5], &[2, 3, 7], &[3, 2, 4, 9], &[2, 131, 131], &[1, 3, 5, 515]];
     cases.extend(shapes.map(|shape| {
         let op = Softmax { axis: shape.len() - 1, causal: true };
         let case = Case::new(format!("causal_{}", shape_name(shape)), op, [TensorDesc::f32(shape)]);

@@ -1,9 +1,9 @@
 //! What softmax and log-softmax share: the rows along an axis, the launches, the loops of the twins.
 
+use crate::error::OpError;
+use crate::ops::reduce::reduction;
 use crate::ops::sums::sum;
 use crate::ops::{Call, Case, Cost, Dispatch, Fill, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype};
-use crate::ops::reduce::reduction;
-use crate::error::OpError;
 use crate::tensor::{DType, Shape, TensorDesc};
 
 /// From so many elements on, a workgroup shares a row: before, one invocation has it to itself.
@@ -33,7 +33,11 @@ params! {
 }
 
 /// The shape rule.
-pub(in crate::ops) fn outputs(op: &'static str, inputs: &[TensorDesc], axis: usize) -> Result<Vec<TensorDesc>, OpError> {
+pub(in crate::ops) fn outputs(
+    op: &'static str,
+    inputs: &[TensorDesc],
+    axis: usize,
+) -> Result<Vec<TensorDesc>, OpError> {
     expect_count(op, inputs, 1)?;
     expect_dtype(op, "input", &inputs[0], DType::F32)?;
     let shape = &inputs[0].shape;
@@ -69,7 +73,12 @@ impl Rows {
     }
 
     /// A launch of one of the kernels of `shared/softmax.wgsl`.
-    pub(in crate::ops) fn dispatch(&self, file: &'static str, entry: &'static str, bindings: impl Into<Vec<Slot>>) -> Dispatch {
+    pub(in crate::ops) fn dispatch(
+        &self,
+        file: &'static str,
+        entry: &'static str,
+        bindings: impl Into<Vec<Slot>>,
+    ) -> Dispatch {
         let lanes = reduction::lanes(self.extent, LONG_ROW);
         let dispatch = Dispatch::new(file, entry, bindings)
             .params(&Params {

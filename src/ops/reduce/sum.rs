@@ -1,8 +1,10 @@
 //! Sum over axes.
 
-use crate::ops::reduce::reduction::{self, AxisSum};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::reduce::reduction::{self, AxisSum};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -107,12 +109,7 @@ impl Op for SumGradInput {
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         expect_count(self.name, inputs, 1)?;
         let keepdim = inputs[0].shape.len() == self.shape.len();
-        expect_shape(
-            self.name,
-            "grad_output",
-            &inputs[0],
-            reduction::output_shape(&self.shape, &self.axes, keepdim),
-        )?;
+        expect_shape(self.name, "grad_output", &inputs[0], reduction::output_shape(&self.shape, &self.axes, keepdim))?;
         Ok(vec![TensorDesc::f32(self.shape.clone())])
     }
 

@@ -1,8 +1,10 @@
 //! Two tensors, one after the other along an axis.
 
-use crate::ops::shape::slice::{self, Slice, run};
-use crate::ops::{Backward, Builder, Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::shape::slice::{self, Slice, run};
+use crate::ops::{
+    Backward, Builder, Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 

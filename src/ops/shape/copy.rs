@@ -1,8 +1,8 @@
 //! A copy.
 
-use crate::ops::{Backward, Builder, Call, Case, Dispatch, Op, Real, Slot, expect_count, expect_dtype};
-use crate::ops::elementwise::function;
 use crate::error::OpError;
+use crate::ops::elementwise::function;
+use crate::ops::{Backward, Builder, Call, Case, Dispatch, Op, Real, Slot, expect_count, expect_dtype};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 

@@ -1,7 +1,7 @@
 //! A value as if it were given: no gradient goes through it.
 
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, expect_count, expect_dtype};
 use crate::error::OpError;
+use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, expect_count, expect_dtype};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -66,7 +66,9 @@ impl Detach {
 pub(crate) fn cases() -> Vec<Case> {
     [vec![1], vec![7], vec![3, 5]]
         .into_iter()
-        .map(|shape| Case::new(format!("{}d_{}", shape.len(), shape[0]), Detach, [TensorDesc::f32(shape)]).forward_only())
+        .map(|shape| {
+            Case::new(format!("{}d_{}", shape.len(), shape[0]), Detach, [TensorDesc::f32(shape)]).forward_only()
+        })
         .collect()
 }
 

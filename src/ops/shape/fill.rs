@@ -1,8 +1,8 @@
 //! A constant.
 
-use crate::ops::{Call, Case, Dispatch, Op, Real, Slot, expect_count};
-use crate::ops::elementwise::function;
 use crate::error::OpError;
+use crate::ops::elementwise::function;
+use crate::ops::{Call, Case, Dispatch, Op, Real, Slot, expect_count};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc};
 

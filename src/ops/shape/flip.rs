@@ -1,7 +1,9 @@
 //! A tensor read backwards along an axis.
 
-use crate::ops::{Backward, Builder, Call, Case, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::{
+    Backward, Builder, Call, Case, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 

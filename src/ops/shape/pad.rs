@@ -1,7 +1,9 @@
 //! A tensor with a border of one value.
 
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Op, Real, Slot, expect_count, expect_dtype};
 use crate::error::OpError;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Op, Real, Slot, expect_count, expect_dtype,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -113,13 +115,15 @@ impl Op for Pad {
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         expect_count("pad", inputs, 1)?;
         expect_dtype("pad", "input", &inputs[0], DType::F32)?;
-        let refuse =
-            |reason: String| Err(OpError::Setting { op: "pad", setting: "pads", value: format!("{:?}", self.pads), reason });
+        let refuse = |reason: String| {
+            Err(OpError::Setting { op: "pad", setting: "pads", value: format!("{:?}", self.pads), reason })
+        };
         let shape = &inputs[0].shape;
         if shape.is_empty() || shape.len() > MAX_RANK || self.pads.len() != shape.len() {
             return refuse(format!("there must be one pair for each axis of {}, 1 to {MAX_RANK}", inputs[0]));
         }
-        let extent = |(&extent, &(before, after)): (&usize, &(usize, usize))| extent.checked_add(before)?.checked_add(after);
+        let extent =
+            |(&extent, &(before, after)): (&usize, &(usize, usize))| extent.checked_add(before)?.checked_add(after);
         let padded: Option<Vec<usize>> = shape.iter().zip(&self.pads).map(extent).collect();
         let numel = |padded: &Vec<usize>| padded.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
         match padded {

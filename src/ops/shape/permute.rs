@@ -1,8 +1,8 @@
 //! Axes in another order.
 
+use crate::error::OpError;
 use crate::ops::shape::strided::{MAX_RANK, Strided};
 use crate::ops::{Backward, Builder, Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype};
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 

@@ -1,7 +1,10 @@
 //! A part of a tensor along an axis.
 
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
 use crate::error::OpError;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Op, Real, Slot, expect_count, expect_dtype,
+    expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -87,8 +90,9 @@ impl Op for Slice {
         expect_count("slice", inputs, 1)?;
         expect_dtype("slice", "input", &inputs[0], DType::F32)?;
         let mut shape = inputs[0].shape.to_vec();
-        let refuse =
-            |setting, value: usize, reason| Err(OpError::Setting { op: "slice", setting, value: value.to_string(), reason });
+        let refuse = |setting, value: usize, reason| {
+            Err(OpError::Setting { op: "slice", setting, value: value.to_string(), reason })
+        };
         let Some(&extent) = shape.get(self.axis) else {
             return refuse("axis", self.axis, format!("the input {} has {} axes", inputs[0], shape.len()));
         };
@@ -96,7 +100,8 @@ impl Op for Slice {
             return refuse("length", 0, "a slice has at least one element".to_owned());
         }
         if self.start.checked_add(self.length).is_none_or(|end| end > extent) {
-            let reason = format!("with start = {} it reaches past the end of axis {} of {}", self.start, self.axis, inputs[0]);
+            let reason =
+                format!("with start = {} it reaches past the end of axis {} of {}", self.start, self.axis, inputs[0]);
             return refuse("length", self.length, reason);
         }
         shape[self.axis] = self.length;

@@ -1,11 +1,11 @@
 //! A tensor in parts along an axis.
 
+use crate::error::OpError;
 use crate::ops::shape::concat::Concat;
 use crate::ops::shape::fill::Fill;
+use crate::ops::shape::slice;
 use crate::ops::shape::slice::Slice;
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype};
-use crate::ops::shape::slice;
-use crate::error::OpError;
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -104,7 +104,14 @@ impl Op for Split {
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let launch = |(i, part): (usize, Slice)| {
             let places = slice::places(&inputs[0], &outputs[i], &part);
-            slice::launch("slice", "forward", [Slot::Input(0), Slot::Output(i)], outputs[i].numel(), slice::PLACES, places)
+            slice::launch(
+                "slice",
+                "forward",
+                [Slot::Input(0), Slot::Output(i)],
+                outputs[i].numel(),
+                slice::PLACES,
+                places,
+            )
         };
         self.parts().enumerate().map(launch).collect()
     }

@@ -172,7 +172,9 @@ impl Table<'_> {
             };
             let parts =
                 [("  recomputing", recompute_ns, ""), ("  transfers", offload_ns, ""), ("  the rest", rest_ns, rest)];
-            for (name, ns, note) in parts.into_iter().filter(|(_, ns, _)| *ns != 0.0) {
+            // The rest is a difference, of which rounding may be all.
+            let is_seen = |note: &str, ns: f64| note.is_empty() || share(ns.abs()) != share(0.0);
+            for (name, ns, note) in parts.into_iter().filter(|&(_, ns, note)| ns != 0.0 && is_seen(note, ns)) {
                 row(name, ns, &format!("{}{note}", share(ns)))?;
             }
         }

@@ -1,10 +1,9 @@
 //! How forward or grad_input of a convolution goes through its samples where what they read, or what they make, lies in
 //! another order for a while: `shaders/conv2d_layout.wgsl`.
 
-
-use crate::ops::{Dispatch, Slot};
 use super::geometry::{Gather, Geometry};
 use super::winograd::Winograd;
+use crate::ops::{Dispatch, Slot};
 
 /// Bytes of a workspace, unless a single sample has more.
 const BATCH_TILE_BYTES: usize = 4 << 20;
@@ -72,7 +71,8 @@ pub(super) struct BatchTiles {
 impl BatchTiles {
     pub(super) fn new(geometry: &Geometry, gather: Gather) -> Self {
         let (packed, stage) = (Packed::new(geometry, gather), Stage::new(geometry, gather));
-        let sample = packed.map_or(0, |packed| packed.sample_bytes()).max(stage.map_or(0, |stage| stage.sample_bytes()));
+        let sample =
+            packed.map_or(0, |packed| packed.sample_bytes()).max(stage.map_or(0, |stage| stage.sample_bytes()));
         let batch_tiles = geometry.samples.div_ceil((BATCH_TILE_BYTES / sample.max(1)).max(1));
         // The same number each time, if possible. Without workspaces all at once.
         let samples = if sample == 0 { geometry.samples } else { geometry.samples.div_ceil(batch_tiles) };
@@ -82,10 +82,7 @@ impl BatchTiles {
     /// Bytes of the workspaces of the image that is gathered, and of what is made.
     pub(super) fn workspaces(&self) -> [Option<u64>; 2] {
         let bytes = |sample: usize| (self.samples * sample) as u64;
-        [
-            self.packed.map(|packed| bytes(packed.sample_bytes())),
-            self.stage.map(|stage| bytes(stage.sample_bytes())),
-        ]
+        [self.packed.map(|packed| bytes(packed.sample_bytes())), self.stage.map(|stage| bytes(stage.sample_bytes()))]
     }
 
     pub(super) fn is_packed(&self) -> bool {

@@ -1,9 +1,8 @@
 //! Launches of `shaders/conv2d_direct.wgsl`, for groups of few channels.
 
-
+use super::geometry::{Gather, Geometry, gcd};
 use crate::ops::matmul::gemm::{Tiling, reduce};
 use crate::ops::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
-use super::geometry::{Gather, Geometry, gcd};
 use crate::shader::Target;
 
 /// Most channels of a block.
@@ -193,7 +192,8 @@ impl Direct {
     /// the second of its pair, in every block, else 0.
     fn pairs(&self, entry: &str) -> Option<usize> {
         let axis = &self.axes[1];
-        let is_dense = axis.source_step == 1 && axis.dest_step == 1 && axis.step <= self.taps[1] && self.pieces()[1] == 1;
+        let is_dense =
+            axis.source_step == 1 && axis.dest_step == 1 && axis.step <= self.taps[1] && self.pieces()[1] == 1;
         let is_gradient = entry == "grad_input";
         let fits = is_dense && axis.source.is_multiple_of(2) && !(is_gradient && axis.stride > 1);
         let first = if is_gradient { axis.padding + self.taps[1] - 1 } else { axis.padding };
@@ -253,7 +253,8 @@ impl Direct {
         let parts = Direct::parts(&self.geometry);
         let terms = (self.geometry.samples * self.all_blocks()).div_ceil(parts);
         let result = if parts > 1 { Slot::Workspace(0) } else { Slot::Output(0) };
-        let blocks = self.geometry.samples * self.geometry.groups * self.dest_channels.div_ceil(self.out) * self.all_blocks();
+        let blocks =
+            self.geometry.samples * self.geometry.groups * self.dest_channels.div_ceil(self.out) * self.all_blocks();
         let first = self
             .dispatch("grad_weight", vec![Slot::Input(1), Slot::Input(0), result], parts, terms)
             .constant("SUMS", (self.out * self.taps[0] * self.taps[1]) as u32)

@@ -1,12 +1,11 @@
 //! Extents of a convolution, and what its kernels share.
 
-
+use super::Conv2d;
+use super::batch_tiles::BatchTiles;
+use super::direct::Direct;
+use super::winograd::Winograd;
 use crate::ops::matmul::gemm::{Product, Split, Tiling, reduce};
 use crate::ops::{Dispatch, Slot};
-use super::Conv2d;
-use super::direct::Direct;
-use super::batch_tiles::BatchTiles;
-use super::winograd::Winograd;
 use crate::shader::{ProductKind, Target};
 
 /// Most channels of a group for which no matrix products are made.
@@ -293,7 +292,8 @@ impl Geometry {
         let tiling = Tiling::new(target, product);
         let mut dispatches = Vec::new();
         let mut workspaces = (0..).map(Slot::Workspace);
-        let mut workspace = |wanted: bool, otherwise| if wanted { workspaces.next() } else { None }.unwrap_or(otherwise);
+        let mut workspace =
+            |wanted: bool, otherwise| if wanted { workspaces.next() } else { None }.unwrap_or(otherwise);
         let batch_tiles = BatchTiles::new(self, gather);
         let [a, b, c] = [bindings[0], bindings[1], bindings[2]];
         bindings[0] = workspace(self.packed_bytes(gather).is_some(), a);

@@ -1,11 +1,10 @@
 //! The gradients of a convolution, as ops.
 
-
-use crate::ops::matmul::gemm::{Tiling, reduce_rows};
-use crate::ops::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot};
 use super::geometry::{Gather, Geometry, Operands};
 use super::{Conv2d, twin};
 use crate::error::OpError;
+use crate::ops::matmul::gemm::{Tiling, reduce_rows};
+use crate::ops::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 

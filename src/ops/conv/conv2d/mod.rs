@@ -1,9 +1,9 @@
 //! Two-dimensional convolution.
 
+mod batch_tiles;
 mod direct;
 mod geometry;
 mod grad;
-mod batch_tiles;
 mod twin;
 mod winograd;
 
@@ -13,10 +13,13 @@ pub(in crate::ops) use twin::grad_input as grad_input_twin;
 
 use std::sync::Arc;
 
+use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::relu::Relu;
-use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype, expect_rank, expect_shape};
-use crate::error::OpError;
+use crate::ops::{
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot,
+    expect_count, expect_dtype, expect_rank, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -231,7 +234,11 @@ pub(crate) fn cases() -> Vec<Case> {
         let [samples, channels, height, width] = input;
         let terms = weight[2] * weight[3] * channels.max(weight[0]);
         let case = Case::new(name, conv, inputs).reduction(terms.max(samples * height * width));
-        if samples * channels * height * width * weight[0] * weight[2] * weight[3] > 40_000 { case.large() } else { case }
+        if samples * channels * height * width * weight[0] * weight[2] * weight[3] > 40_000 {
+            case.large()
+        } else {
+            case
+        }
     };
     let same = Conv2d { padding: (1, 1), ..Conv2d::default() };
     let stride2 = Conv2d { stride: (2, 2), padding: (1, 1), ..Conv2d::default() };
@@ -260,7 +267,12 @@ pub(crate) fn cases() -> Vec<Case> {
         case("groups2", groups(same, 2), [2, 4, 6, 6], [6, 2, 3, 3]),
         case("groups2_stride2_no_bias", groups(stride2_no_bias, 2), [1, 4, 7, 7], [2, 2, 3, 3]),
         case("depthwise", groups(same, 4), [2, 4, 6, 6], [4, 1, 3, 3]),
-        case("depthwise_two_per_channel", groups(Conv2d { stride: (2, 2), ..Conv2d::default() }, 3), [1, 3, 7, 7], [6, 1, 3, 3]),
+        case(
+            "depthwise_two_per_channel",
+            groups(Conv2d { stride: (2, 2), ..Conv2d::default() }, 3),
+            [1, 3, 7, 7],
+            [6, 1, 3, 3],
+        ),
         case("channels9to17", same, [1, 9, 5, 5], [17, 9, 3, 3]),
         // Around the tiles, several tiles, vectors and none.
         case("channels36to65", same, [2, 36, 8, 9], [65, 36, 3, 3]),
@@ -269,7 +281,12 @@ pub(crate) fn cases() -> Vec<Case> {
         // sample, and of weights.
         case("winograd_rows", same, [1, 16, 12, 16], [20, 16, 3, 3]),
         case("winograd_rows_no_padding", plain, [2, 20, 7, 20], [16, 20, 3, 3]),
-        case("winograd_rows_pad2", Conv2d { padding: (2, 2), relu: true, ..Conv2d::default() }, [1, 16, 6, 28], [16, 16, 3, 3]),
+        case(
+            "winograd_rows_pad2",
+            Conv2d { padding: (2, 2), relu: true, ..Conv2d::default() },
+            [1, 16, 6, 28],
+            [16, 16, 3, 3],
+        ),
         case("winograd_pad1x2", Conv2d { padding: (1, 2), ..plain }, [3, 16, 5, 8], [24, 16, 3, 3]),
         case("winograd_tiles", same, [7, 16, 9, 16], [16, 16, 3, 3]),
         case("winograd_tiles_odd", same, [8, 16, 9, 11], [16, 16, 3, 3]),
@@ -299,7 +316,12 @@ pub(crate) fn cases() -> Vec<Case> {
         // Pairs of pixels are read, vectors written: a block begins at the first of a pair, or at the second.
         case("depthwise_vectors", groups(same, 5), [2, 5, 6, 8], [5, 1, 3, 3]),
         case("depthwise_vectors_5x5", groups(Conv2d { padding: (2, 2), ..plain }, 3), [2, 3, 7, 12], [3, 1, 5, 5]),
-        case("depthwise_vectors_stride2", groups(Conv2d { padding: (1, 1), ..stride2 }, 3), [2, 3, 9, 16], [6, 1, 3, 3]),
+        case(
+            "depthwise_vectors_stride2",
+            groups(Conv2d { padding: (1, 1), ..stride2 }, 3),
+            [2, 3, 9, 16],
+            [6, 1, 3, 3],
+        ),
         case("depthwise_one_pixel", groups(same, 2), [1, 2, 1, 1], [2, 1, 3, 3]),
         case("groups3_channels5to3", groups(stride2, 3), [1, 15, 5, 6], [9, 5, 3, 3]),
         case("groups4_channels4", groups(same, 4), [2, 16, 9, 13], [16, 4, 3, 3]),

@@ -2,12 +2,19 @@
 
 use std::ops::Range;
 
+use super::geometry::Geometry;
 use crate::ops::Real;
 use crate::ops::sums::{Blocks, Sums, sum};
-use super::geometry::Geometry;
 
 /// Output positions that meet the input at kernel position `k` along one axis, and the input position of the first.
-fn meeting(k: usize, input: usize, output: usize, stride: usize, padding: usize, dilation: usize) -> (Range<usize>, usize) {
+fn meeting(
+    k: usize,
+    input: usize,
+    output: usize,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+) -> (Range<usize>, usize) {
     let offset = k * dilation;
     // The least position with position * stride + offset >= padding, and the first with … >= padding + input.
     let first = padding.saturating_sub(offset).div_ceil(stride);

@@ -1,10 +1,9 @@
 //! Launches of `conv2d_winograd.wgsl`: convolutions of 3 by 3 with stride 1 by Winograd's method, as a matrix product at each of 36
 //! interpolation points.
 
-
+use super::geometry::{Gather, Geometry, Operands};
 use crate::ops::matmul::gemm::{Gemm, Matrix, Tiling};
 use crate::ops::{Dispatch, Slot};
-use super::geometry::{Gather, Geometry, Operands};
 use crate::shader::Target;
 
 /// Interpolation points of a tile, in both directions together.
@@ -157,7 +156,8 @@ impl Winograd {
         &self,
         entry: &'static str,
         bindings: Vec<Slot>,
-        (chunk, panel): (TileRange, usize),
+        chunk: TileRange,
+        panel: usize,
         channels: Block,
         extent: (usize, usize),
     ) -> Dispatch {
@@ -186,9 +186,9 @@ impl Winograd {
         dispatch.flags([("BY_ELEMENT", entry != "transform_input" && !extent.1.is_multiple_of(4))])
     }
 
-    fn transform_input(&self, source: Slot, chunk: (TileRange, usize)) -> Dispatch {
+    fn transform_input(&self, source: Slot, chunk: TileRange, panel: usize) -> Dispatch {
         let all = Block { first: 0, count: self.channels, all: self.channels };
-        let dispatch = self.image("transform_input", vec![source, Slot::Workspace(1)], chunk, all, self.source);
+        let dispatch = self.image("transform_input", vec![source, Slot::Workspace(1)], chunk, panel, all, self.source);
         let padding = self.padding.1 as u32;
         if self.source.1.is_multiple_of(4) && self.tiles().1.is_multiple_of(4) {
             dispatch.constant("ROW", 1).constant("PADDING_W", padding)
@@ -242,7 +242,7 @@ impl Winograd {
         let mut dispatches = Vec::new();
         let panel = Tiling::panel_width(target);
         for chunk in self.chunks() {
-            dispatches.push(self.transform_input(source, (chunk, panel)));
+            dispatches.push(self.transform_input(source, chunk, panel));
             for block in self.blocks() {
                 // A single block stays for all chunks.
                 if chunk.first == 0 || block.count < block.all {
@@ -253,7 +253,7 @@ impl Winograd {
                 let matrix = |slot, rows, columns| Matrix::in_panels(slot, rows, columns, panel);
                 let (a, b) = (matrix(u, block.count, self.channels), matrix(v, self.channels, tiles));
                 dispatches.push(product.single(target, a, b, matrix(m, block.count, tiles)));
-                let output = self.image("transform_output", bindings.clone(), (chunk, panel), block, self.dest);
+                let output = self.image("transform_output", bindings.clone(), chunk, panel, block, self.dest);
                 dispatches.push(output.flags([("ROW_START", bias.is_some()), ("RELU", relu)]));
             }
         }
@@ -266,10 +266,10 @@ impl Winograd {
         let mut dispatches = Vec::new();
         let panel = Tiling::panel_width(target);
         for chunk in self.chunks() {
-            dispatches.push(self.transform_input(Slot::Input(0), (chunk, panel)));
+            dispatches.push(self.transform_input(Slot::Input(0), chunk, panel));
             for block in self.blocks() {
                 let grad_output = vec![Slot::Input(1), w];
-                dispatches.push(self.image("transform_grad_output", grad_output, (chunk, panel), block, self.dest));
+                dispatches.push(self.image("transform_grad_output", grad_output, chunk, panel, block, self.dest));
                 let tiles = chunk.tiles.next_multiple_of(4);
                 let sum = Gemm { batch: POINTS, trans_b: true, ..Gemm::new(block.count, self.channels, tiles) };
                 let matrix = |slot, rows, columns| Matrix::in_panels(slot, rows, columns, panel);

@@ -1,8 +1,8 @@
 //! The gradient of the table: indices are sorted, then each row adds what belongs to it.
 
 use super::{Embedding, launch};
-use crate::ops::sums::Sums;
 use crate::error::OpError;
+use crate::ops::sums::Sums;
 use crate::ops::{Call, Cost, Dispatch, Op, Real, Slot, expect_count};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
@@ -134,7 +134,11 @@ impl Op for EmbeddingGradWeight {
                 if order.is_none() { dispatch.constant("FIRST", 1) } else { dispatch }
             };
             let scan = kernel("scan", &[COUNTS], 1, shift).loops(2 * (sort.chunks << DIGIT_BITS).div_ceil(256) + 8);
-            dispatches.extend([by_digit("count", &[indices, COUNTS]), scan, by_digit("scatter", &[indices, COUNTS, to])]);
+            dispatches.extend([
+                by_digit("count", &[indices, COUNTS]),
+                scan,
+                by_digit("scatter", &[indices, COUNTS, to]),
+            ]);
             order = Some(to);
         }
         let order = order.expect("bug: a table has at least one row");

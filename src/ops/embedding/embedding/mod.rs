@@ -4,8 +4,11 @@ mod grad;
 
 use grad::{EmbeddingGradWeight, MAX_INDICES};
 
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype, expect_rank};
 use crate::error::OpError;
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype,
+    expect_rank,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -88,7 +91,12 @@ impl Op for Embedding {
             && padding as usize >= inputs[1].shape[0]
         {
             let reason = format!("the weight {} has no such row", inputs[1]);
-            return Err(OpError::Setting { op: "embedding", setting: "padding_idx", value: padding.to_string(), reason });
+            return Err(OpError::Setting {
+                op: "embedding",
+                setting: "padding_idx",
+                value: padding.to_string(),
+                reason,
+            });
         }
         let mut shape = inputs[0].shape.to_vec();
         shape.push(inputs[1].shape[1]);
@@ -124,7 +132,9 @@ impl Op for Embedding {
 pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, shape: &[usize], rows: usize, width: usize| {
         let descs = [TensorDesc::u32(shape), TensorDesc::f32([rows, width])];
-        Case::new(name, Embedding::default(), descs).fill(0, Fill::Labels(rows as u32)).reduction(shape.iter().product())
+        Case::new(name, Embedding::default(), descs)
+            .fill(0, Fill::Labels(rows as u32))
+            .reduction(shape.iter().product())
     };
     let padded = Case::new(
         "padding2_3x7_of_5x8",
@@ -160,7 +170,9 @@ mod tests {
         };
         assert_eq!(outputs(Some(4), TensorDesc::u32([2, 3]), &[5, 7]), Ok(vec![TensorDesc::f32([2, 3, 7])]));
         assert!(outputs(Some(5), TensorDesc::u32([2]), &[5, 7]).is_err_and(|e| e.contains("padding_idx = 5")));
-        assert!(outputs(None, TensorDesc::f32([2]), &[5, 7]).is_err_and(|e| e.contains("`indices` must be of type u32")));
+        assert!(
+            outputs(None, TensorDesc::f32([2]), &[5, 7]).is_err_and(|e| e.contains("`indices` must be of type u32"))
+        );
         assert!(outputs(None, TensorDesc::u32([2]), &[5]).is_err());
         assert!(outputs(None, TensorDesc::u32([MAX_INDICES + 1]), &[5, 1]).is_err_and(|e| e.contains("at most")));
     }

@@ -2,8 +2,8 @@
 
 use super::sets::{Sets, Walk};
 use super::{Normalization, Places};
-use crate::ops::{Dispatch, Slot};
 use crate::ops::reduce::reduction;
+use crate::ops::{Dispatch, Slot};
 use crate::shader::{Family, Target};
 use crate::tensor::Shape;
 

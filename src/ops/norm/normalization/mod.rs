@@ -15,9 +15,9 @@ pub(in crate::ops) use launch::Launches;
 pub(in crate::ops) use sets::Grouping;
 use sets::Sets;
 
-use crate::ops::{Call, Case, Cost, Op, Real, expect_count, expect_dtype, expect_shape};
-use crate::ops::elementwise::activation;
 use crate::error::OpError;
+use crate::ops::elementwise::activation;
+use crate::ops::{Call, Case, Cost, Op, Real, expect_count, expect_dtype, expect_shape};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc};
 
@@ -179,7 +179,11 @@ fn cost(flops: u64, again: u64, inputs: &[TensorDesc], outputs: &[TensorDesc]) -
 }
 
 /// The cases of normalizations over last axes: the shapes of each of three kinds from small to large.
-pub(in crate::ops) fn row_cases<O: Op>(affine: Affine, kinds: &[RowCases], op: impl Fn(usize, f32, Affine) -> O) -> Vec<Case> {
+pub(in crate::ops) fn row_cases<O: Op>(
+    affine: Affine,
+    kinds: &[RowCases],
+    op: impl Fn(usize, f32, Affine) -> O,
+) -> Vec<Case> {
     let case = |dims: usize, shape: &[usize], eps: f32| {
         let row = &shape[shape.len() - dims..];
         let mut inputs = vec![TensorDesc::f32(shape)];

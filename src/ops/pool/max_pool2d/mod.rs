@@ -5,10 +5,12 @@ mod packed;
 use self::packed::{MaxPool2dPacked, Packing};
 use std::sync::Arc;
 
+use crate::error::OpError;
 use crate::ops::pool::windows::{self, Windows};
 use crate::ops::sums::Sums;
-use crate::ops::{Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count};
-use crate::error::OpError;
+use crate::ops::{
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count,
+};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
@@ -57,11 +59,7 @@ impl MaxPool2d {
 }
 
 /// The largest of each window, and its position in the plane. `shapes` are those of input and output.
-fn largest<'a, T: Real>(
-    windows: Windows,
-    input: &'a [T],
-    shapes: [&'a Shape; 2],
-) -> impl Iterator<Item = (T, usize)> {
+fn largest<'a, T: Real>(windows: Windows, input: &'a [T], shapes: [&'a Shape; 2]) -> impl Iterator<Item = (T, usize)> {
     let width = shapes[0][3];
     windows.each(shapes[0], shapes[1]).map(move |(plane, rows, columns)| {
         let mut at = rows.start * width + columns.start;
@@ -169,8 +167,11 @@ impl MaxPool2dGradInput {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases =
-        windows::cases(Fill::Distinct(0.01), |Windows { kernel, stride, padding }| MaxPool2d { kernel, stride, padding });
+    let mut cases = windows::cases(Fill::Distinct(0.01), |Windows { kernel, stride, padding }| MaxPool2d {
+        kernel,
+        stride,
+        padding,
+    });
     // Which of equals counts, that padding never wins, and that NaN does.
     for (name, value) in [("ties", 1.0), ("below_padding", -1.0), ("nan", f32::NAN)] {
         let op = MaxPool2d { kernel: [3, 3], stride: [1, 2], padding: [1, 1] };

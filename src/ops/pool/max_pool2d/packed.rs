@@ -44,7 +44,8 @@ impl Packing {
     /// The position in the plane of the largest of window `i`.
     pub(super) fn in_plane(self, words: &[u32], i: usize, input: &Shape, output: &Shape) -> usize {
         let Windows { kernel, padding, .. } = self.windows;
-        let position = (words[i / self.per_word()] >> (i % self.per_word() * self.bits)) as usize & ((1 << self.bits) - 1);
+        let position =
+            (words[i / self.per_word()] >> (i % self.per_word() * self.bits)) as usize & ((1 << self.bits) - 1);
         let [row, column] = self.windows.origin(i, output);
         (row + position / kernel[1] - padding[0]) * input[3] + column + position % kernel[1] - padding[1]
     }
@@ -82,10 +83,7 @@ impl Op for MaxPool2dPacked {
         let dispatch = self.0.windows.forward("max_pool2d", bindings, &inputs[0].shape, &outputs[0].shape);
         let quads = self.0.per_word() / 4;
         vec![
-            self.0
-                .constant(dispatch)
-                .linear(outputs[1].numel().div_ceil(64))
-                .loops(quads * (1 + rows * (columns + 1))),
+            self.0.constant(dispatch).linear(outputs[1].numel().div_ceil(64)).loops(quads * (1 + rows * (columns + 1))),
         ]
     }
 

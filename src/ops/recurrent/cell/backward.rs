@@ -1,6 +1,5 @@
 //! The gradients of a recurrent op.
 
-
 use super::chunk::{self, Chunk};
 use super::tile::Bound;
 use super::{At, Cell, Params, Recurrent, Sizes, TimeIndex, Weights, open_gates, steps_of, with_optional};

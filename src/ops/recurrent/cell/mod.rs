@@ -11,12 +11,11 @@ mod tile;
 
 use std::fmt::Debug;
 
-
 pub(in crate::ops) use self::cases::{case, cases};
 use self::chunk::Chunk;
+use crate::ops::elementwise::function;
 use crate::ops::matmul::gemm::{Gemm, Matrix, View, multiply};
 use crate::ops::{Call, Dispatch, Real, SavedActivations, Slot};
-use crate::ops::elementwise::function;
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
