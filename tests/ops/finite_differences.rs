@@ -29,7 +29,7 @@ pub fn check(entry: Entry) -> Result<(), Failed> {
             nonzero += 1;
         }
     }
-    report.require(tried == 0 || nonzero > 0, "every gradient is zero: the cases test nothing");
+    report.require(is_quick() || tried == 0 || nonzero > 0, "every gradient is zero: the cases test nothing");
     if !is_quick() && cases.iter().any(|case| case.wanted.contains(&true)) {
         report.require(tried > 0, "no case is small enough for finite differences");
     }
