@@ -5,7 +5,7 @@ pub use crate::words::{nearest, plural, unknown};
 
 /// Reading and writing files of users.
 pub mod files {
-    pub use crate::files::{check_writable, elsewhere, is_there, read, write_whole};
+    pub use crate::files::{check_writable, elsewhere, is_there, make_folder_of, read, write_whole};
 }
 
 /// The planner on published instances.

@@ -1,6 +1,5 @@
 //! `tightfit calibrate`: measures what ops cost on a device, so that plans for it predict their time.
 
-use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,15 +7,11 @@ use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 use tightfit::command::files;
 use tightfit::device::Device;
-use tightfit::error::DataError;
 use tightfit::train::{Calibration, Effort, Profile, Tuned, calibrate};
 
 use super::failure::{Failure, keep};
 use super::output::{Output, shown};
 use super::overwrite::Kind;
-
-/// More than a profile takes.
-const PROFILE_BYTES: u64 = 64 << 10;
 
 #[derive(Args, Debug)]
 pub(crate) struct CalibrateArgs {
@@ -44,7 +39,8 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
         Some(path) => path.clone(),
         None => default_path(&device)?,
     };
-    files::check_writable(&path, PROFILE_BYTES).map_err(|error| Failure::bad_input(format!("--output {error}")))?;
+    files::check_writable(&path, Profile::MOST_BYTES)
+        .map_err(|error| Failure::bad_input(format!("--output {error}")))?;
     // What is wrong where profiles are kept is to be replaced.
     if args.output.is_some() {
         Kind::Profile.check("--output", &path)?;
@@ -77,9 +73,7 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
 fn default_path(device: &Device) -> Result<PathBuf, Failure> {
     let path = Profile::path_for(device.info())
         .ok_or_else(|| Failure::bad_input("there is no folder for your data: say where with --output FILE"))?;
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|source| DataError::Io { path: folder.to_owned(), source })?;
-    }
+    files::make_folder_of(&path)?;
     Ok(path)
 }
 

@@ -1,6 +1,6 @@
 //! A device that is used for the first time is measured for a few seconds, once, so that plans for it count on its own costs.
 
-use tightfit::device::Device;
+use tightfit::device::{self, AdapterInfo, Device};
 use tightfit::train::{Profile, calibrate_once};
 
 use super::output::Output;
@@ -11,26 +11,38 @@ use super::settings::DeviceArgs;
 const VARIABLE: &str = "TIGHTFIT_CALIBRATE";
 
 impl DeviceArgs {
-    /// Measures the device that is named, if it was not. One that cannot be opened is an error later on.
+    /// Measures the device that is named, if it was not: only then is it opened here. One that cannot be opened is an error later
+    /// on.
     pub(crate) fn calibrate(&self, output: &Output) {
-        if self.no_calibrate || is_off() || self.device.as_deref() == Some("cpu") {
+        let name = self.device.as_deref();
+        if name == Some("cpu") || self.no_calibrate || is_off() {
             return;
         }
-        if let Ok(device) = Device::open(self.device.as_deref()) {
-            calibrate(&device, false, output);
+        if device::find(name).is_ok_and(|info| is_new(&info))
+            && let Ok(device) = Device::open(name)
+        {
+            measure(&device, output);
         }
     }
 }
 
-/// Measures a device, if that was not done. Where it fails, plans count on what is typical of its class.
+/// Measures a device, if that was not done.
 pub(crate) fn calibrate(device: &Device, skip: bool, output: &Output) {
-    if skip || is_off() || Profile::path_for_new(device.info()).is_none() {
-        return;
+    if !skip && !is_off() && is_new(device.info()) {
+        measure(device, output);
     }
+}
+
+/// Where it fails, plans count on what is typical of the device's class.
+fn measure(device: &Device, output: &Output) {
     output.text(format_args!("measuring {} for a few seconds, once; --no-calibrate skips it", device.info().name));
     if let Err(error) = measuring(output, || calibrate_once(device)) {
         log::warn!("{} was not measured ({error}): costs that are typical of its class are used", device.info().name);
     }
+}
+
+fn is_new(adapter: &AdapterInfo) -> bool {
+    Profile::path_for_new(adapter).is_some()
 }
 
 fn is_off() -> bool {

@@ -357,7 +357,7 @@ out_features = 10
     }
 
     /// Rows of a table, of the cells of each.
-    fn rows<const N: usize>(cells: impl Iterator<Item = [&'static str; N]>) -> String {
+    fn rows<const N: usize>(cells: impl Iterator<Item = [String; N]>) -> String {
         cells.map(|row| format!("| {} |\n", row.join(" | ").replace("|  |", "| |"))).collect()
     }
 
@@ -366,10 +366,10 @@ out_features = 10
     fn tables_of_layers_losses_and_optimizers_are_those_of_the_registries() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/model-files.md");
         let documentation = std::fs::read_to_string(path).expect("readable");
-        let code = |kind: &str| -> &'static str { Box::leak(format!("`{kind}`").into_boxed_str()) };
-        let layers = rows(Layer::KINDS.iter().map(|layer| [code(layer.kind), layer.summary.trim(), layer.settings]));
-        let losses = rows(Loss::KINDS.iter().map(|loss| [code(loss.kind), loss.settings]));
-        let optimizers = rows(Optimizer::KINDS.iter().map(|kind| [code(kind.kind), kind.settings, kind.state]));
+        let row = |kind: &str, cells: [&str; 2]| [format!("`{kind}`"), cells[0].to_owned(), cells[1].to_owned()];
+        let layers = rows(Layer::KINDS.iter().map(|layer| row(layer.kind, [layer.summary.trim(), layer.settings])));
+        let losses = rows(Loss::KINDS.iter().map(|loss| [format!("`{}`", loss.kind), loss.settings.to_owned()]));
+        let optimizers = rows(Optimizer::KINDS.iter().map(|kind| row(kind.kind, [kind.settings, kind.state])));
         let mut fresh = documentation.clone();
         for (head, table) in [
             ("| kind | what it makes of `x` | settings (default) |\n|---|---|---|\n", layers),

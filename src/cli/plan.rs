@@ -18,7 +18,7 @@ use super::first_use;
 use super::output::{Output, shown_if_any};
 use super::overwrite::{self, Kind};
 use super::progress::planning;
-use super::settings::{ClassName, TrainingArgs, not_empty};
+use super::settings::{TrainingArgs, device_class, not_empty};
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
@@ -31,8 +31,8 @@ pub(crate) struct PlanArgs {
     device: Option<OsString>,
 
     /// Without a device: costs that are typical of such devices [default: discrete]
-    #[arg(long, value_name = "CLASS", ignore_case = true, conflicts_with_all = ["device", "no_calibrate"])]
-    device_class: Option<ClassName>,
+    #[arg(long, value_name = "CLASS", ignore_case = true, value_parser = device_class(), conflicts_with_all = ["device", "no_calibrate"])]
+    device_class: Option<DeviceClass>,
 
     /// Does not measure a device that is used for the first time: plans for it with costs that are typical of its class
     #[arg(long)]
@@ -68,17 +68,16 @@ impl PlanArgs {
     /// What to plan for. A file is a profile, all else selects a device of this machine.
     fn target(&self, output: &Output) -> Result<Target, Failure> {
         let Some(device) = &self.device else {
-            let class = self.device_class.map_or_else(DeviceClass::default, DeviceClass::from);
-            return Ok(Target { machine: Machine::of_class(class), device: None });
+            return Ok(Target { machine: Machine::of_class(self.device_class.unwrap_or_default()), device: None });
         };
         let path = Path::new(device);
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         let (machine, name) = if device == INTERPRETER {
             (Machine::interpreter(), INTERPRETER.to_owned())
         } else if is_json || (files::is_there(path) && !path.is_dir()) {
-            let Profile { adapter, limits, costs, effort, .. } = Profile::load(path)?;
-            let source = CostSource::Profile { path: path.to_owned(), effort };
-            (Machine { limits, costs, source }, adapter)
+            let profile = Profile::load(path)?;
+            let adapter = profile.adapter.clone();
+            (Machine::with_profile(profile, path), adapter)
         } else {
             let mut device = Device::open(Some(&device.to_string_lossy()))?;
             first_use::calibrate(&device, self.no_calibrate, output);

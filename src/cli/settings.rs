@@ -96,30 +96,25 @@ pub(crate) struct DeviceArgs {
     pub(crate) no_calibrate: bool,
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug)]
-pub(crate) enum ClassName {
-    Discrete,
-    Integrated,
-    Software,
-}
-
-impl From<ClassName> for DeviceClass {
-    fn from(name: ClassName) -> Self {
-        match name {
-            ClassName::Discrete => DeviceClass::Discrete,
-            ClassName::Integrated => DeviceClass::Integrated,
-            ClassName::Software => DeviceClass::Software,
-        }
-    }
+/// One of these names, for what it stands for.
+fn choice<T: Clone + Send + Sync + 'static>(
+    choices: impl IntoIterator<Item = (&'static str, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let choices: Vec<_> = choices.into_iter().collect();
+    let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+    PossibleValuesParser::new(names).map(move |given| {
+        let chosen = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(&given));
+        chosen.expect("bug: a choice that is not listed").1.clone()
+    })
 }
 
 /// The kinds of the registry, with their usual settings.
 fn optimizer_kind() -> impl TypedValueParser<Value = Optimizer> {
-    let kinds = Optimizer::KINDS.iter().map(|kind| kind.kind);
-    PossibleValuesParser::new(kinds).map(|name| {
-        let kind = Optimizer::KINDS.iter().find(|kind| kind.kind.eq_ignore_ascii_case(&name));
-        (kind.expect("bug: a kind that is not listed").usual)()
-    })
+    choice(Optimizer::KINDS.iter().map(|kind| (kind.kind, (kind.usual)())))
+}
+
+pub(crate) fn device_class() -> impl TypedValueParser<Value = DeviceClass> {
+    choice(DeviceClass::ALL.map(|class| (class.name(), class)))
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -84,6 +84,14 @@ pub fn list() -> Result<Vec<AdapterInfo>, DeviceError> {
     Ok(candidates(true).into_iter().map(|candidate| candidate.info).collect())
 }
 
+/// The adapter that [`Device::open`](super::Device::open) would open, without opening it.
+///
+/// # Errors
+/// Where there is no such adapter, or it lacks something.
+pub fn find(selector: Option<&str>) -> Result<AdapterInfo, DeviceError> {
+    Ok(choose(selector)?.info)
+}
+
 /// What an instance of wgpu looks at.
 #[derive(Clone, Copy)]
 enum Api {

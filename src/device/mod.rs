@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use adapter::{AdapterInfo, ShaderCompiler, list};
+pub use adapter::{AdapterInfo, ShaderCompiler, find, list};
 pub(crate) use buffer::{ALIGNMENT_BYTES, Buffer};
 pub(crate) use compile::Count;
 pub use compile::{Compilation, Compiled, watch_compilation};

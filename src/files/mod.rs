@@ -13,7 +13,7 @@ pub(crate) use read::open;
 pub(crate) use read::open_regular;
 pub use read::read;
 pub(crate) use write::write_with;
-pub use write::{check_writable, write_whole};
+pub use write::{check_writable, make_folder_of, write_whole};
 
 use std::path::Path;
 

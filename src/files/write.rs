@@ -47,6 +47,15 @@ pub(crate) fn write_with<E: From<DataError>>(
     Ok(())
 }
 
+/// Makes the folder that `path` is to be in, with those above it.
+///
+/// # Errors
+/// Where it cannot be made.
+pub fn make_folder_of(path: &Path) -> Result<(), DataError> {
+    let folder = folder_of(path);
+    fs::create_dir_all(folder).map_err(io_error(folder))
+}
+
 /// Makes sure, as far as that can be tried, that `size_bytes` can be written at `path`, without leaving a trace.
 ///
 /// # Errors

@@ -9,7 +9,11 @@ use crate::tensor::DType;
 pub const MAX_LOOP_ITERATIONS: u64 = 65_535;
 
 /// Workgroups in one dimension that every device takes.
-const MAX_GRID: u64 = 65_535;
+pub(super) const MAX_GRID: u32 = 65_535;
+/// Storage buffers that a kernel may bind on every device.
+pub(super) const MAX_BINDINGS: usize = 8;
+/// Bytes of parameters that a kernel may have on every device.
+pub(super) const MAX_PARAMS_BYTES: usize = 128;
 
 /// What is bound to one binding of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +98,7 @@ impl Dispatch {
     #[must_use]
     pub fn linear(mut self, workgroups: usize) -> Self {
         let count = (workgroups as u64).max(1);
-        let rows = count.div_ceil(MAX_GRID);
+        let rows = count.div_ceil(MAX_GRID.into());
         self.grid = [count.div_ceil(rows) as u32, rows as u32, 1];
         self
     }

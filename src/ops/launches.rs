@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::dispatch::{MAX_GRID, MAX_PARAMS_BYTES};
 use crate::error::{OpError, ShaderError};
 use crate::ops::{Dispatch, Op, Slot};
 use crate::shader::{self, Access, Family, Reflection, StorageType, Target, Variant};
@@ -10,8 +11,6 @@ use crate::tensor::TensorDesc;
 /// WebGPU's default limits, which every device meets.
 const MAX_INVOCATIONS: u32 = 256;
 const MAX_WORKGROUP_BYTES: u32 = 16 << 10;
-const MAX_PARAMS_BYTES: u32 = 128;
-const MAX_GRID: u32 = 65_535;
 
 /// Compiles with naga all kernels that an op launches on inputs of these shapes, in every variant that devices may ask for, and
 /// compares what each declares with what the op gives it, as [`Dispatch::check`] does. Needs no device. Returns how many kernels and
@@ -73,7 +72,7 @@ impl Dispatch {
         reflection.other_params(self.params.fields()).map_or(Ok(()), Err)?;
         let bytes = self.params.bytes().len() as u32;
         check(
-            bytes == reflection.params_bytes && bytes <= MAX_PARAMS_BYTES,
+            bytes == reflection.params_bytes && bytes as usize <= MAX_PARAMS_BYTES,
             format!("the op gives {bytes} bytes of parameters, the kernel takes {}", reflection.params_bytes),
         )?;
         let unbound = variant.in_place.map(Slot::Input);

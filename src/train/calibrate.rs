@@ -12,7 +12,7 @@ use super::source::{ModelSource, Purpose};
 use super::tune::{self, Tuned};
 use crate::autodiff::{self, Training};
 use crate::device::Device;
-use crate::error::{DataError, GraphError, TrainError};
+use crate::error::{GraphError, TrainError};
 use crate::exec::measure::{CopyTime, Stopwatch, Timing};
 use crate::files;
 use crate::graph::{FusionStage, Graph, Pass};
@@ -32,9 +32,6 @@ use crate::ops::shape::copy::Copy;
 use crate::ops::{SavedActivations, Target};
 use crate::plan::{CopyRates, CostModel, DeviceClass, OpRates, Source as _, Work};
 use crate::tensor::{TensorDesc, ValueId};
-
-/// More than a profile takes.
-const PROFILE_BYTES: u64 = 64 << 10;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,10 +155,8 @@ pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainEr
 pub fn calibrate_once(device: &Device) -> Result<Option<Calibration>, TrainError> {
     let Some(path) = Profile::path_for_new(device.info()) else { return Ok(None) };
     // Before all that takes long.
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|source| DataError::Io { path: folder.to_owned(), source })?;
-    }
-    files::check_writable(&path, PROFILE_BYTES)?;
+    files::make_folder_of(&path)?;
+    files::check_writable(&path, Profile::MOST_BYTES)?;
     let calibration = calibrate(device, Effort::Quick)?;
     calibration.profile.save(&path)?;
     Ok(Some(calibration))

@@ -45,6 +45,9 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// More than a file takes.
+    pub const MOST_BYTES: u64 = 64 << 10;
+
     /// What is known of a device, with costs that were measured with this effort.
     pub fn new(device: &Device, costs: CostModel, effort: Effort) -> Self {
         let AdapterInfo { name, backend, driver, .. } = device.info().clone();

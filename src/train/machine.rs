@@ -96,7 +96,12 @@ impl Machine {
     /// # Errors
     /// As [`Profile::load`].
     pub fn from_profile(path: &Path) -> Result<Self, DataError> {
-        let Profile { limits, costs, effort, .. } = Profile::load(path)?;
-        Ok(Machine { limits, costs, source: CostSource::Profile { path: path.to_owned(), effort } })
+        Ok(Machine::with_profile(Profile::load(path)?, path))
+    }
+
+    /// As [`Machine::from_profile`], of a profile that was read from this file.
+    pub fn with_profile(profile: Profile, path: &Path) -> Self {
+        let Profile { limits, costs, effort, .. } = profile;
+        Machine { limits, costs, source: CostSource::Profile { path: path.to_owned(), effort } }
     }
 }

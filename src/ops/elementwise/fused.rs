@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::error::OpError;
 use crate::ops::conv::conv2d::{Conv2d, Conv2dGradInput};
+use crate::ops::dispatch::{MAX_BINDINGS, MAX_PARAMS_BYTES};
 use crate::ops::elementwise::activation::{GradInput, shape_name};
 use crate::ops::elementwise::add::Add;
 use crate::ops::elementwise::clamp::Clamp;
@@ -24,10 +25,6 @@ use crate::ops::{Affine, Call, Case, Cost, Dispatch, Fill, Flags, Input, Op, Rea
 use crate::shader::{Family, Target};
 use crate::tensor::TensorDesc;
 
-/// Storage buffers that a kernel may bind on every device.
-const MAX_BINDINGS: usize = 8;
-/// Bytes of parameters that a kernel may have on every device.
-const MAX_PARAMS_BYTES: usize = 128;
 /// Most ops of an epilogue: longer code is no faster.
 const MAX_EPILOGUE: usize = 8;
 /// Between these, ops launch different kernels.

@@ -2,14 +2,12 @@
 //! as a small product, and loads more than arithmetic.
 
 use super::{At, Params, Sizes, with_optional};
+use crate::ops::dispatch::MAX_BINDINGS;
 use crate::ops::{Dispatch, Slot};
 use crate::shader::{Family, Target};
 
 /// Units of a lane, and terms that it loads at once.
 pub(super) const LANE: usize = 4;
-
-/// Storage buffers that every device binds to a kernel.
-const MAX_BINDINGS: usize = 8;
 
 /// How `forward_tile` and `backward_tile` of `shaders/shared/recurrent_tile.wgsl` run on a device.
 #[derive(Clone, Copy, Debug)]
