@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{GraphError, OpError};
 use crate::graph::{BufferUpdate, Graph, Pass, Phase, Role, Value};
 use crate::ops::elementwise::add::Add;
+use crate::ops::elementwise::clamp::Clamp;
 use crate::ops::elementwise::scale::Scale;
+use crate::ops::elementwise::sqrt::Sqrt;
 use crate::ops::optim::accumulate::Accumulate;
 use crate::ops::optim::clip::{ClipApply, ClipCoefficient, SquaredNorm};
 use crate::ops::optim::ema::Ema;
@@ -18,6 +22,10 @@ use crate::tensor::{TensorDesc, ValueId};
 
 /// Name of the accumulator of the loss: the mean over the step's batch.
 pub const LOSS: &str = "loss";
+/// Name of the accumulator of the norm of all gradients, where it is asked for.
+pub const GRAD_NORM: &str = "grad_norm";
+/// What follows a parameter's name in that of its moving average.
+pub const EMA: &str = "ema";
 /// Name of the input of update nodes that the trainer fills each step, for the first group of parameters.
 pub const HYPER: &str = "hyper";
 
@@ -26,15 +34,56 @@ pub fn hyper_name(group: usize) -> String {
     if group == 0 { HYPER.to_owned() } else { format!("{HYPER}.{group}") }
 }
 
+/// How gradients are kept small.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clip {
+    /// All are scaled by one factor, so that the norm of all together is at most this: PyTorch's `clip_grad_norm_`, Keras's
+    /// `global_clipnorm`.
+    Norm(f32),
+    /// Each element is held between minus this and this: PyTorch's `clip_grad_value_`, Keras's `clipvalue`.
+    Value(f32),
+    /// Each gradient is scaled by itself, so that its norm is at most this: Keras's `clipnorm`.
+    TensorNorm(f32),
+}
+
+/// What becomes of gradients at the end of a step.
+#[derive(Clone, Copy, Debug)]
+pub enum Update<'a> {
+    /// Parameters follow them.
+    Optimize {
+        /// The optimizer of each group of parameters.
+        groups: &'a [Arc<dyn UpdateRule>],
+        /// The group of each parameter, by name; those that are not named belong to the first.
+        group_of: &'a BTreeMap<String, usize>,
+        /// How gradients are kept small.
+        clip: Option<Clip>,
+        /// Keeps an exponential moving average of each trained parameter, `<parameter>.ema`, of which a step keeps this share.
+        ema_decay: Option<f32>,
+        /// Makes the norm of all gradients together a metric, [`GRAD_NORM`].
+        grad_norm: bool,
+    },
+    /// Nothing: they stay in their accumulators, to be read. Those of the model's samples are the graph's outputs.
+    Keep {
+        /// The input whose gradient is wanted, too.
+        input: Option<ValueId>,
+    },
+}
+
+impl<'a> Update<'a> {
+    /// Parameters follow their gradients as they are, and nothing else is made of these.
+    pub fn plain(groups: &'a [Arc<dyn UpdateRule>], group_of: &'a BTreeMap<String, usize>) -> Self {
+        Update::Optimize { groups, group_of, clip: None, ema_decay: None, grad_norm: false }
+    }
+}
+
 /// How a graph becomes a training step.
 #[derive(Clone, Copy, Debug)]
 pub struct Training<'a> {
-    /// The optimizer of each group of parameters.
-    pub groups: &'a [Arc<dyn UpdateRule>],
-    /// The group of each parameter, by name; those that are not named belong to the first.
-    pub group_of: &'a BTreeMap<String, usize>,
-    /// Scales gradients so that their global norm is at most this.
-    pub clip_norm: Option<f32>,
+    /// What becomes of gradients.
+    pub update: Update<'a>,
+    /// Parameters that are not trained: they have no gradient and no optimizer state.
+    pub frozen: &'a BTreeSet<String>,
     /// Which micro-batch of the step the graph is for.
     pub pass: Pass,
     /// The share of the step's samples that this micro-batch holds: its loss and gradients count by it.
@@ -49,7 +98,8 @@ pub struct Training<'a> {
 ///
 /// Gradients are summed over the step's micro-batches in accumulators named `grad.<parameter>`, the loss in one named
 /// [`LOSS`], and each of `metrics` (name, value of shape `[1]`) in one of its name. Metrics are sums over samples and
-/// are not weighted. In the first pass a gradient is written straight to its accumulator.
+/// are not weighted. In the first pass a gradient is written straight to its accumulator. Parameters that are frozen have no
+/// gradient, and neither has what only they and inputs go into.
 ///
 /// # Errors
 /// Where the loss is not one number, where it depends on no parameter, and where a node on the way has no gradient.
@@ -87,8 +137,8 @@ pub fn joint(
     for parameter in parameters {
         let Some(&gradient) = gradients.get(&parameter) else { continue };
         let name = graph.value(parameter).name.clone();
-        let gradient = match training.pass {
-            Pass::Only => gradient,
+        let gradient = match (training.pass, training.update) {
+            (Pass::Only, Update::Optimize { .. }) => gradient,
             _ => {
                 graph.set_scope(layer_of(&name));
                 sum_over_step(&mut graph, gradient, format!("grad.{name}"), training.pass)?
@@ -99,9 +149,22 @@ pub fn joint(
     if pairs.is_empty() {
         return Err(GraphError::NoParameters);
     }
-    if matches!(training.pass, Pass::Only | Pass::Last) {
-        update(&mut graph, guard, &pairs, training)?;
-        update_buffers(&mut graph, guard, training.buffer_updates, &values)?;
+    match training.update {
+        Update::Optimize { .. } if matches!(training.pass, Pass::Only | Pass::Last) => {
+            update(&mut graph, guard, &pairs, training)?;
+            update_buffers(&mut graph, guard, training.buffer_updates, &values)?;
+        }
+        Update::Keep { input: Some(input) } => {
+            let gradient = gradients.get(&input).copied().ok_or(GraphError::NoParameters)?;
+            let gradient =
+                if graph.storage_root(gradient) == gradient && graph.value(gradient).role == Role::Intermediate {
+                    gradient
+                } else {
+                    graph.apply(Copy, &[gradient])?
+                };
+            graph.mark_output(gradient);
+        }
+        _ => {}
     }
     Ok(graph)
 }
@@ -199,8 +262,11 @@ fn backward(
     kept: &BTreeSet<ValueId>,
 ) -> Result<BTreeMap<ValueId, ValueId>, GraphError> {
     let forward_nodes = graph.nodes().to_vec();
-    let mut needs: BTreeSet<ValueId> =
-        graph.value_ids().filter(|&id| graph.value(id).role == Role::Parameter).collect();
+    let is_trained = |value: &Value| value.role == Role::Parameter && !training.frozen.contains(&value.name);
+    let mut needs: BTreeSet<ValueId> = graph.value_ids().filter(|&id| is_trained(graph.value(id))).collect();
+    if let Update::Keep { input } = training.update {
+        needs.extend(input);
+    }
     for node in &forward_nodes {
         if !node.op.stops_gradients() && node.inputs.iter().any(|input| needs.contains(input)) {
             needs.extend(&node.outputs);
@@ -256,51 +322,103 @@ fn sum_over_step(graph: &mut Graph, value: ValueId, name: String, pass: Pass) ->
     Ok(accumulator)
 }
 
+/// What clipping takes besides a gradient.
+enum Clipping {
+    Off,
+    Value(f32),
+    /// The factor of all.
+    Norm(ValueId),
+    /// The squared norm of each.
+    TensorNorms(f32, Vec<ValueId>),
+}
+
+impl Clipping {
+    /// Adds what all gradients are needed for; returns with it the guard of the updates, a number that is finite where the loss
+    /// and the norms are.
+    fn new(
+        graph: &mut Graph,
+        loss: ValueId,
+        pairs: &[(ValueId, String, ValueId)],
+        clip: Option<Clip>,
+        grad_norm: bool,
+    ) -> Result<(Self, ValueId), GraphError> {
+        let by_norm = matches!(clip, Some(Clip::Norm(_) | Clip::TensorNorm(_)));
+        let (mut total, mut norms, mut guard) = (None, Vec::new(), loss);
+        if by_norm || grad_norm {
+            graph.set_scope("clip");
+            for &(.., gradient) in pairs {
+                let norm = graph.apply(SquaredNorm, &[gradient])?;
+                norms.push(norm);
+                total = Some(match total {
+                    Some(total) => graph.apply(Add, &[total, norm])?,
+                    None => norm,
+                });
+            }
+        }
+        let clipping = match (clip, total) {
+            (Some(Clip::Norm(max_norm)), Some(total)) => {
+                Clipping::Norm(graph.apply(ClipCoefficient { max_norm }, &[total])?)
+            }
+            (Some(Clip::TensorNorm(max_norm)), _) => Clipping::TensorNorms(max_norm, norms),
+            (Some(Clip::Value(most)), _) => Clipping::Value(most),
+            _ => Clipping::Off,
+        };
+        if let (Some(total), true) = (total, by_norm) {
+            // A gradient that is not finite would make every parameter NaN through the common factor.
+            guard = graph.apply(Add, &[loss, total])?;
+        }
+        if let (Some(total), true) = (total, grad_norm) {
+            let norm = graph.apply(Sqrt, &[total])?;
+            graph.promote(norm, GRAD_NORM, Role::Accumulator);
+        }
+        Ok((clipping, guard))
+    }
+
+    /// Gradient number `i` as its update takes it.
+    fn apply(&self, graph: &mut Graph, i: usize, gradient: ValueId) -> Result<ValueId, GraphError> {
+        match *self {
+            Clipping::Off => Ok(gradient),
+            Clipping::Value(most) => graph.apply(Clamp { min: -most, max: most }, &[gradient]),
+            Clipping::Norm(coefficient) => graph.apply(ClipApply, &[gradient, coefficient]),
+            Clipping::TensorNorms(max_norm, ref norms) => {
+                let coefficient = graph.apply(ClipCoefficient { max_norm }, &[norms[i]])?;
+                graph.apply(ClipApply, &[gradient, coefficient])
+            }
+        }
+    }
+}
+
 fn update(
     graph: &mut Graph,
     loss: ValueId,
     pairs: &[(ValueId, String, ValueId)],
     training: &Training<'_>,
 ) -> Result<(), GraphError> {
+    let Update::Optimize { groups, group_of, clip, ema_decay, grad_norm } = training.update else { return Ok(()) };
     graph.set_phase(Phase::Update);
-    let group_of = |name: &str| training.group_of.get(name).copied().unwrap_or(0);
+    let group_of = |name: &str| group_of.get(name).copied().unwrap_or(0);
     let used: BTreeSet<_> = pairs.iter().map(|(_, name, _)| group_of(name)).collect();
     let hypers: BTreeMap<_, _> =
         used.into_iter().map(|group| (group, graph.input(hyper_name(group), TensorDesc::f32([HYPER_LEN])))).collect();
-    let mut guard = loss;
-    let mut coefficient = None;
-    if let Some(max_norm) = training.clip_norm {
-        graph.set_scope("clip");
-        let mut total = None;
-        for &(.., gradient) in pairs {
-            let norm = graph.apply(SquaredNorm, &[gradient])?;
-            total = Some(match total {
-                Some(total) => graph.apply(Add, &[total, norm])?,
-                None => norm,
-            });
-        }
-        let total = total.expect("bug: no gradients to clip");
-        coefficient = Some(graph.apply(ClipCoefficient { max_norm }, &[total])?);
-        // A gradient that is not finite would make every parameter NaN through the common factor.
-        guard = graph.apply(Add, &[loss, total])?;
-    }
-    for (parameter, name, gradient) in pairs {
+    let (clipping, guard) = Clipping::new(graph, loss, pairs, clip, grad_norm)?;
+    for (i, (parameter, name, gradient)) in pairs.iter().enumerate() {
         let layer = layer_of(name);
         graph.set_scope(layer);
-        let gradient = match coefficient {
-            Some(coefficient) => graph.apply(ClipApply, &[*gradient, coefficient])?,
-            None => *gradient,
-        };
+        let gradient = clipping.apply(graph, i, *gradient)?;
         let mut inputs = vec![*parameter, gradient];
         let desc = graph.value(*parameter).desc.clone();
         let group = group_of(name);
-        let rule = training.groups.get(group).expect("bug: a parameter of a group that there is not");
+        let rule = groups.get(group).expect("bug: a parameter of a group that there is not");
         for (state, desc) in rule.states(&desc) {
             inputs.push(graph.source(format!("{name}.{state}"), desc, Role::State));
         }
         inputs.extend([hypers[&group], guard]);
         let named = |source| GraphError::Op { node: layer.to_owned(), source };
         Builder::apply(graph, rule.op(&desc), &inputs).map_err(named)?;
+        if let Some(decay) = ema_decay {
+            let ema = graph.source(format!("{name}.{EMA}"), desc, Role::State);
+            graph.apply_all(Ema { momentum: 1.0 - decay, factor: 1.0 }, &[ema, *parameter, guard])?;
+        }
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 
 mod fusion;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ pub use fusion::FusionStage;
 use crate::error::{GraphError, OpError};
 use crate::ops::shape::copy::Copy;
 use crate::ops::{Builder, Op};
-use crate::tensor::{NodeId, TensorDesc, ValueId};
+use crate::tensor::{NodeId, TensorDesc, ValueId, hex};
 
 /// What a value is to training, which decides where it lives and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -281,10 +280,7 @@ impl Graph {
         for node in &self.nodes {
             hasher.update(format!("{:?}|{:?}|{:?}|{:?}\n", node.op, node.inputs, node.outputs, node.phase));
         }
-        hasher.finalize().iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        hex(&hasher.finalize())
     }
 
     fn push_value(&mut self, value: Value) -> ValueId {

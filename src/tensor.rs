@@ -1,12 +1,20 @@
 //! Shapes, element types, byte sizes and ids of tensors, which all other modules use. The values themselves are in buffers.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::HostMemory;
 pub(crate) use crate::words::plural;
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
 
 /// Index of a value in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use tightfit::autodiff::Clip;
 use tightfit::error::GraphError;
 use tightfit::models;
 use tightfit::nn::{Model, Statistics};
@@ -71,9 +72,29 @@ pub(crate) struct TrainingArgs {
     #[arg(long)]
     decay_matrices_only: bool,
 
-    /// Scales gradients so that their global norm is at most this
+    /// Scales gradients so that the norm of all together is at most this
     #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
     clip_norm: Option<f64>,
+
+    /// Holds each element of a gradient between minus this and this
+    #[arg(long, value_name = "MOST", value_parser = positive, allow_negative_numbers = true, conflicts_with = "clip_norm")]
+    clip_value: Option<f64>,
+
+    /// Scales each gradient by itself so that its norm is at most this
+    #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true, conflicts_with_all = ["clip_norm", "clip_value"])]
+    clip_tensor_norm: Option<f64>,
+
+    /// Does not train the parameters whose names begin so, separated by commas: conv1,layer1.
+    #[arg(long, value_name = "PREFIXES", value_delimiter = ',')]
+    freeze: Vec<String>,
+
+    /// Trains only the parameters whose names begin so, separated by commas: fc.
+    #[arg(long, value_name = "PREFIXES", value_delimiter = ',')]
+    train_only: Vec<String>,
+
+    /// Keeps an exponential moving average of the parameters, of which a step keeps this share: 0.999
+    #[arg(long, value_name = "DECAY", value_parser = share, allow_negative_numbers = true)]
+    ema: Option<f64>,
 
     /// Statistics of batch norm: of the whole batch, of each micro-batch, or the running ones as they are [default: exact]
     #[arg(long, value_name = "STATISTICS", ignore_case = true)]
@@ -243,7 +264,15 @@ impl TrainingArgs {
         if self.decay_matrices_only {
             config = config.decay_matrices_only();
         }
-        config.clip_norm = self.clip_norm.map(|norm| norm as f32).or_else(|| plan.and_then(PlanFile::clip_norm));
+        config.clip = self.clip().or_else(|| plan.and_then(PlanFile::clip));
+        let prefixes = |own: &[String], planned: Option<&[String]>| match (own, planned) {
+            ([], Some(planned)) => planned.to_vec(),
+            (own, _) => own.to_vec(),
+        };
+        config.freeze = prefixes(&self.freeze, plan.map(PlanFile::freeze));
+        config.train_only = prefixes(&self.train_only, plan.map(PlanFile::train_only));
+        config.ema_decay = self.ema.map(|decay| decay as f32).or_else(|| plan.and_then(PlanFile::ema_decay));
+        config.grad_norm = plan.is_some_and(PlanFile::grad_norm);
         config.statistics = match self.batch_norm {
             Some(StatisticsName::Exact) => Statistics::Exact,
             Some(StatisticsName::Ghost) => Statistics::Ghost,
@@ -251,6 +280,13 @@ impl TrainingArgs {
             None => plan.map(PlanFile::statistics).unwrap_or_default(),
         };
         Ok((model, config))
+    }
+
+    fn clip(&self) -> Option<Clip> {
+        let clip = |most: Option<f64>, of: fn(f32) -> Clip| most.map(|most| of(most as f32));
+        clip(self.clip_norm, Clip::Norm)
+            .or_else(|| clip(self.clip_value, Clip::Value))
+            .or_else(|| clip(self.clip_tensor_norm, Clip::TensorNorm))
     }
 
     fn optimizer(&self, from_file: Option<Optimizer>) -> Result<Optimizer, Failure> {

@@ -132,10 +132,10 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         }
     };
     let options = FitOptions {
-        epochs: args.epochs,
         max_steps: args.steps,
         stop: Some(stop.clone()),
         on_step: Some(&mut on_step),
+        ..FitOptions::epochs(args.epochs)
     };
     let fitted = trainer.fit(&train, options);
     drop(progress);

@@ -8,6 +8,7 @@ mod health;
 mod ledger;
 mod pipelines;
 pub(crate) mod process;
+mod selector;
 mod staging;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
@@ -28,6 +29,7 @@ pub use ledger::Ledger;
 pub(crate) use pipelines::Pipeline;
 use pipelines::Pipelines;
 pub(crate) use process::{resident_bytes, return_freed_memory};
+pub use selector::DeviceSelector;
 pub(crate) use staging::{Range, Readback, UploadRing};
 pub(crate) use threads::in_parallel;
 pub(crate) use timestamps::Timestamps;

@@ -9,12 +9,14 @@ mod launch;
 pub(crate) mod measure;
 mod prepared;
 mod profile;
+mod released;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod single;
 
 pub use cpu::CpuExecutor;
 pub use gpu::GpuExecutor;
 pub use profile::{Clock, NodeTime};
+pub(crate) use released::Released;
 
 use crate::device::Compiled;
 use crate::error::{DeviceError, HostMemory};

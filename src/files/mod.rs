@@ -3,11 +3,13 @@
 mod access;
 #[cfg(any(test, feature = "cli"))]
 mod elsewhere;
+mod folder;
 mod read;
 mod write;
 
 #[cfg(feature = "cli")]
 pub use elsewhere::elsewhere;
+pub(crate) use folder::write_folder;
 pub(crate) use read::open;
 #[cfg(feature = "download")]
 pub(crate) use read::open_regular;

@@ -96,6 +96,13 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Makes new names in it last through a power cut. Windows cannot open a folder; there is nothing to do there.
+pub(super) fn sync_folder(folder: &Path) {
+    if let Ok(folder) = File::open(folder) {
+        let _ = folder.sync_all();
+    }
+}
+
 /// As many zeros: a length alone would take no room on most file systems.
 fn fill_with_zeros(file: &mut File, size_bytes: u64) -> io::Result<()> {
     io::copy(&mut io::Read::take(io::repeat(0), size_bytes.max(1)), file)?;
@@ -219,10 +226,7 @@ impl Temporary {
         match fs::rename(&self.path, &target.real) {
             Ok(()) => {
                 self.path.clear();
-                // Makes the new name last through a power cut. Windows cannot open a folder; there is nothing to do there.
-                if let Ok(folder) = File::open(folder_of(&target.real)) {
-                    let _ = folder.sync_all();
-                }
+                sync_folder(folder_of(&target.real));
                 Ok(())
             }
             // What a file that is mounted by itself, one of another owner, and one on another file system say.

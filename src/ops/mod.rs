@@ -326,8 +326,8 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     fn op(&self, parameter: &TensorDesc) -> Arc<dyn Op>;
     /// The states kept for a parameter, by name. They begin as zeros.
     fn states(&self, parameter: &TensorDesc) -> Vec<(&'static str, TensorDesc)>;
-    /// The contents of `hyper` for step `step` (from 1).
-    fn hyper(&self, step: u64) -> [f32; HYPER_LEN];
+    /// The contents of `hyper` for step `step` (from 1) at a learning rate.
+    fn hyper(&self, step: u64, lr: f64) -> [f32; HYPER_LEN];
 }
 
 /// Elements of the `hyper` input of update nodes.

@@ -1,6 +1,6 @@
 //! Measures what ops and copies cost on a device, and fits a cost model to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::optimizer::Optimizer;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose};
 use super::tune::{self, Tuned};
-use crate::autodiff::{self, Training};
+use crate::autodiff::{self, Clip, Training, Update};
 use crate::device::Device;
 use crate::error::{GraphError, TrainError};
 use crate::exec::measure::{CopyTime, Stopwatch, Timing};
@@ -189,7 +189,7 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
             graphs.push(joint(&model, &adam, Pass::Only, samples)?);
         }
     }
-    let clipped = Config { clip_norm: Some(1.0), ..sgd.clone() };
+    let clipped = Config { clip: Some(Clip::Norm(1.0)), ..sgd.clone() };
     graphs.push(joint(models::mnist_cnn(), &clipped, Pass::Last, 16)?);
     graphs.push(joint(models::mnist_mlp(), &sgd, Pass::Middle, 64)?);
     let map = Sequential::new("map", [4, 24, 24]).conv2d(8, 1);
@@ -325,9 +325,9 @@ fn finish(mut graph: Graph, output: ValueId, loss: &Loss, saved: SavedActivation
     let target = graph.input("target", loss.target(&graph.value(output).desc));
     let (loss, weight) = loss.apply(&mut graph, output, target, 1.0)?;
     let groups = [Optimizer::default().rule().expect("bug: settings that make no sense")];
-    let group_of = &BTreeMap::new();
-    let training =
-        Training { groups: &groups, group_of, clip_norm: None, pass: Pass::Only, weight, saved, buffer_updates: &[] };
+    let group_of = BTreeMap::new();
+    let (update, frozen) = (Update::plain(&groups, &group_of), &BTreeSet::new());
+    let training = Training { update, frozen, pass: Pass::Only, weight, saved, buffer_updates: &[] };
     autodiff::joint(graph, loss, &[], &training)
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::optimizer::{Optimizer, non_negative};
+use super::settings::Config;
 use crate::error::{TrainError, nearest};
 use crate::ops::UpdateRule;
 use crate::tensor::TensorDesc;
@@ -44,7 +45,7 @@ pub struct Group {
     /// What the name holds: `norm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contains: Option<String>,
-    /// What the optimizer's learning rate is multiplied by.
+    /// What the optimizer's learning rate is multiplied by. With 0 they are frozen, as by [`Config::freeze`](super::Config::freeze).
     #[serde(default = "one")]
     pub lr_factor: f64,
     /// In place of the optimizer's.
@@ -126,31 +127,54 @@ impl Group {
 pub(super) struct Rules {
     pub(super) rules: Vec<Arc<dyn UpdateRule>>,
     pub(super) group_of: BTreeMap<String, usize>,
+    /// What the learning rate of each group is multiplied by.
+    pub(super) lr_factors: Vec<f64>,
+    /// Parameters that are not trained.
+    pub(super) frozen: BTreeSet<String>,
 }
 
 impl Rules {
     /// For these parameters.
     pub(super) fn new<'a>(
-        optimizer: Optimizer,
-        groups: &[Group],
+        config: &Config,
         parameters: impl Iterator<Item = (&'a str, &'a TensorDesc)>,
     ) -> Result<Self, TrainError> {
+        let Config { optimizer, groups, .. } = config;
         let mut rules = vec![optimizer.rule()?];
+        let mut lr_factors = vec![1.0];
         for (i, group) in groups.iter().enumerate() {
             if !group.one_dimensional && !group.is_named() {
                 let text =
                     "is not possible: say which parameters it is for (one_dimensional, prefix, suffix, contains)";
                 return Err(TrainError::Setting(format!("group {} {text}", i + 1)));
             }
-            let rule = group.rule(optimizer);
+            let rule = group.rule(*optimizer);
+            lr_factors.push(group.lr_factor);
             rules.push(rule.map_err(|error| TrainError::Setting(format!("group {}: {error}", i + 1)))?);
         }
         let mut group_of = BTreeMap::new();
         let mut names = Vec::new();
+        let mut frozen = BTreeSet::new();
         for (name, desc) in parameters {
             names.push(name);
             if let Some(group) = groups.iter().position(|group| group.selects(name, desc)) {
                 group_of.insert(name.to_owned(), group + 1);
+                if groups[group].lr_factor == 0.0 {
+                    frozen.insert(name.to_owned());
+                }
+            }
+        }
+        let begins = |name: &str, prefixes: &[String]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
+        let is_left_out = |name: &str| !config.train_only.is_empty() && !begins(name, &config.train_only);
+        frozen.extend(
+            names.iter().filter(|name| begins(name, &config.freeze) || is_left_out(name)).map(ToString::to_string),
+        );
+        for (setting, prefixes) in [("freeze", &config.freeze), ("train_only", &config.train_only)] {
+            if let Some(idle) =
+                prefixes.iter().find(|prefix| !names.iter().any(|name| name.starts_with(prefix.as_str())))
+            {
+                let near = near(&names, std::iter::once(idle.as_str()));
+                return Err(TrainError::Setting(format!("{setting}: no parameter's name begins with `{idle}`{near}")));
             }
         }
         // A name that is wrong should not go unnoticed.
@@ -162,15 +186,17 @@ impl Rules {
             let named: Vec<_> = parts.into_iter().filter_map(named).collect();
             let mut text =
                 format!("group {} is of no parameter: no name that is left fits {}", i + 1, named.join(", "));
-            // A prefix, suffix or part is mostly a part between dots, such as `conv1` of `conv1.weight`.
-            let known: BTreeSet<_> = names.iter().flat_map(|name| name.split('.').chain([*name])).collect();
-            let parts = parts.into_iter().filter_map(|(_, part)| part.as_deref());
-            let near: Vec<_> = parts.flat_map(|part| nearest(part, known.iter().copied())).collect();
-            if let Some(near) = near.first() {
-                text += &format!("; did you mean `{near}`?");
-            }
+            text += &near(&names, parts.into_iter().filter_map(|(_, part)| part.as_deref()));
             return Err(TrainError::Setting(text));
         }
-        Ok(Rules { rules, group_of })
+        Ok(Rules { rules, group_of, lr_factors, frozen })
     }
+}
+
+/// What may have been meant in place of parts of names.
+fn near<'a>(names: &[&str], mut parts: impl Iterator<Item = &'a str>) -> String {
+    // A prefix, suffix or part is mostly a part between dots, such as `conv1` of `conv1.weight`.
+    let known: BTreeSet<_> = names.iter().flat_map(|name| name.split('.').chain([*name])).collect();
+    let near = parts.find_map(|part| nearest(part, known.iter().copied()).first().copied());
+    near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }

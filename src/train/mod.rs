@@ -2,7 +2,11 @@
 //! [`sweep`], [`max_batch`]); weights and plans in files; and measuring a device ([`calibrate()`]).
 
 mod advice;
+mod backend;
 mod calibrate;
+mod callbacks;
+mod checkpoint;
+mod checkpoints;
 mod device_profile;
 mod diagnose;
 mod evaluate;
@@ -17,6 +21,7 @@ mod optimizer;
 mod plan_file;
 mod profile;
 mod report;
+mod run;
 mod settings;
 mod source;
 mod state;
@@ -25,8 +30,14 @@ mod trainer;
 mod tune;
 mod weights;
 
+pub use crate::autodiff::Clip;
+pub use crate::device::DeviceSelector;
 pub use advice::warnings;
+pub use backend::Backend;
 pub use calibrate::{Calibration, Effort, OpFit, calibrate, calibrate_once};
+pub use callbacks::{Callback, CallbackState};
+pub use checkpoint::Checkpoint;
+pub use checkpoints::Checkpoints;
 pub use device_profile::Profile;
 pub use explore::{MOST_SAMPLES, max_batch, max_length, sweep};
 pub use fed::check_data;
@@ -36,10 +47,10 @@ pub use machine::{CostSource, Machine};
 pub use metrics::iou;
 pub use optimizer::{Optimizer, OptimizerKind};
 pub use plan_file::PlanFile;
-pub use report::{Evaluation, FitOptions, FitReport, StepReport};
+pub use report::{EpochReport, Evaluation, FitOptions, FitReport, StepReport};
 pub use settings::Config;
 pub use source::{plan, plan_for};
 pub use summary::{Summary, SummaryRow, summary};
-pub use trainer::Trainer;
+pub use trainer::{Recovery, Replan, StepOutcome, Trainer};
 pub use tune::Tuned;
 pub use weights::Loaded;

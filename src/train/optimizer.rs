@@ -343,23 +343,23 @@ impl Optimizer {
             divisor("eps", eps, LEAST)
         };
         Ok(match *self {
-            Optimizer::Sgd { lr, momentum, nesterov, weight_decay } => {
+            Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
                 if nesterov && momentum == 0.0 {
                     return Err(TrainError::Setting("nesterov needs a momentum above 0".to_owned()));
                 }
-                Arc::new(Sgd { lr, momentum, nesterov, weight_decay })
+                Arc::new(Sgd { momentum, nesterov, weight_decay })
             }
-            Optimizer::Adam { lr, betas, eps, weight_decay } | Optimizer::Adamw { lr, betas, eps, weight_decay } => {
+            Optimizer::Adam { betas, eps, weight_decay, .. } | Optimizer::Adamw { betas, eps, weight_decay, .. } => {
                 check_moments(betas, eps)?;
                 let decoupled = matches!(self, Optimizer::Adamw { .. });
-                Arc::new(Adam { lr, betas, eps, weight_decay, decoupled })
+                Arc::new(Adam { betas, eps, weight_decay, decoupled })
             }
-            Optimizer::Rmsprop { lr, alpha, eps, momentum, centered, weight_decay } => {
+            Optimizer::Rmsprop { alpha, eps, momentum, centered, weight_decay, .. } => {
                 below_one("alpha", alpha)?;
                 divisor("eps", eps, LEAST)?;
-                Arc::new(RmsProp { lr, alpha, eps, weight_decay, momentum, centered })
+                Arc::new(RmsProp { alpha, eps, weight_decay, momentum, centered })
             }
-            Optimizer::Adagrad { lr, lr_decay, initial_accumulator_value, eps, weight_decay } => {
+            Optimizer::Adagrad { lr_decay, initial_accumulator_value, eps, weight_decay, .. } => {
                 non_negative("lr_decay", lr_decay)?;
                 non_negative("initial_accumulator_value", initial_accumulator_value)?;
                 // Sums that begin above 0 are no less at any time.
@@ -369,18 +369,18 @@ impl Optimizer {
                 } else {
                     divisor("eps", eps, LEAST)?;
                 }
-                Arc::new(Adagrad { lr, lr_decay, weight_decay, initial_accumulator_value, eps })
+                Arc::new(Adagrad { lr_decay, weight_decay, initial_accumulator_value, eps })
             }
-            Optimizer::Lion { lr, betas, weight_decay } => {
+            Optimizer::Lion { betas, weight_decay, .. } => {
                 below_one("betas.0", betas.0)?;
                 below_one("betas.1", betas.1)?;
-                Arc::new(Lion { lr, betas, weight_decay })
+                Arc::new(Lion { betas, weight_decay })
             }
-            Optimizer::Lamb { lr, betas, eps, weight_decay } => {
+            Optimizer::Lamb { betas, eps, weight_decay, .. } => {
                 check_moments(betas, eps)?;
-                Arc::new(Lamb { lr, betas, eps, weight_decay })
+                Arc::new(Lamb { betas, eps, weight_decay })
             }
-            Optimizer::Adafactor { lr, beta2_decay, eps, d, weight_decay } => {
+            Optimizer::Adafactor { beta2_decay, eps, d, weight_decay, .. } => {
                 // A second moment is at least its square.
                 divisor("eps.0", eps.0, LEAST.sqrt())?;
                 non_negative("eps.1", eps.1)?;
@@ -390,7 +390,7 @@ impl Optimizer {
                 };
                 possible((f64::from(f32::MIN)..=0.0).contains(&beta2_decay), "beta2_decay", beta2_decay, "0 or less")?;
                 possible((1.0..=f64::from(f32::MAX)).contains(&d), "d", d, "1 or more")?;
-                Arc::new(Adafactor { lr, beta2_decay, eps, d, weight_decay })
+                Arc::new(Adafactor { beta2_decay, eps, d, weight_decay })
             }
         })
     }

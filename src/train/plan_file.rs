@@ -10,6 +10,8 @@ use super::loss::Loss;
 use super::machine::CostSource;
 use super::optimizer::Optimizer;
 use super::settings::Config;
+use super::source::clip_words;
+use crate::autodiff::Clip;
 use crate::error::{DataError, PlanError, TrainError};
 use crate::files;
 use crate::nn::{Model, Statistics};
@@ -17,7 +19,7 @@ use crate::plan::Plan;
 use crate::tensor::format_number;
 
 const FORMAT: &str = "tightfit-plan";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Far more than a plan of thousands of commands takes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
@@ -32,7 +34,14 @@ pub struct PlanFile {
     optimizer: Optimizer,
     #[serde(default)]
     groups: Vec<Group>,
-    clip_norm: Option<f32>,
+    #[serde(default)]
+    freeze: Vec<String>,
+    #[serde(default)]
+    train_only: Vec<String>,
+    clip: Option<Clip>,
+    ema_decay: Option<f32>,
+    #[serde(default)]
+    grad_norm: bool,
     #[serde(default)]
     statistics: Statistics,
     /// Where the plan's times come from.
@@ -58,7 +67,11 @@ impl PlanFile {
             loss: config.loss.clone(),
             optimizer: config.optimizer,
             groups: config.groups.clone(),
-            clip_norm: config.clip_norm,
+            freeze: config.freeze.clone(),
+            train_only: config.train_only.clone(),
+            clip: config.clip,
+            ema_decay: config.ema_decay,
+            grad_norm: config.grad_norm,
             statistics: config.statistics,
             costs: None,
             plan,
@@ -121,9 +134,29 @@ impl PlanFile {
         &self.groups
     }
 
-    /// The norm that gradients are clipped to.
-    pub fn clip_norm(&self) -> Option<f32> {
-        self.clip_norm
+    /// Parameters whose names begin so are not trained.
+    pub fn freeze(&self) -> &[String] {
+        &self.freeze
+    }
+
+    /// Only parameters whose names begin so are trained, if there are any.
+    pub fn train_only(&self) -> &[String] {
+        &self.train_only
+    }
+
+    /// How gradients are kept small.
+    pub fn clip(&self) -> Option<Clip> {
+        self.clip
+    }
+
+    /// What moving averages of the parameters keep in a step, if there are any.
+    pub fn ema_decay(&self) -> Option<f32> {
+        self.ema_decay
+    }
+
+    /// Whether each step says the norm of its gradients.
+    pub fn grad_norm(&self) -> bool {
+        self.grad_norm
     }
 
     /// Which statistics batch norm uses.
@@ -160,9 +193,22 @@ impl PlanFile {
             let [planned, now] = differing(&self.loss, &config.loss);
             return other("the loss", planned, now);
         }
-        if self.clip_norm != config.clip_norm {
-            let word = |norm: Option<f32>| norm.map_or_else(|| "none".to_owned(), format_number);
-            return other("the clipping norm", word(self.clip_norm), word(config.clip_norm));
+        if self.freeze != config.freeze || self.train_only != config.train_only {
+            let word = |freeze: &[String], only: &[String]| format!("freeze = {freeze:?}, train_only = {only:?}");
+            return other("", word(&self.freeze, &self.train_only), word(&config.freeze, &config.train_only));
+        }
+        if self.clip != config.clip {
+            let word = |(name, most)| format!("{name} = {}", format_number(most));
+            let word = |clip: Option<Clip>| clip.map_or_else(|| "none".to_owned(), |clip| word(clip_words(clip)));
+            return other("the clipping of gradients", word(self.clip), word(config.clip));
+        }
+        if self.ema_decay != config.ema_decay {
+            let word = |decay: Option<f32>| decay.map_or_else(|| "none".to_owned(), format_number);
+            return other("an ema_decay of", word(self.ema_decay), word(config.ema_decay));
+        }
+        if self.grad_norm != config.grad_norm {
+            let word = |wanted: bool| if wanted { "a gradient norm" } else { "no gradient norm" }.to_owned();
+            return other("steps with", word(self.grad_norm), word(config.grad_norm));
         }
         if self.statistics != config.statistics {
             return other(

@@ -4,6 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::callbacks::Callback;
+use super::checkpoints::Checkpoints;
+use crate::data::Dataset;
 use crate::tensor::plural;
 
 /// What happened in a step.
@@ -15,16 +18,41 @@ pub struct StepReport {
     pub epoch: u64,
     /// Steps of an epoch.
     pub steps_per_epoch: u64,
+    /// Steps of the whole fit.
+    pub total_steps: u64,
     /// Mean loss of the step's batch.
     pub loss: f32,
     /// Share of the batch predicted right, before the step's update; only with cross-entropy.
     pub accuracy: Option<f32>,
+    /// Norm of all gradients together before they were clipped, where [`Config::grad_norm`](super::Config::grad_norm) asks for it.
+    pub grad_norm: Option<f32>,
+    /// Learning rate of the step, of parameters in no group.
+    pub lr: f64,
+    /// Samples of the batch.
+    pub samples: usize,
     /// Time of the step in milliseconds.
     pub step_ms: f64,
 }
 
+/// What came of an epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EpochReport {
+    /// Epoch, from 1.
+    pub epoch: u64,
+    /// Steps so far, over all epochs of this fit.
+    pub step: u64,
+    /// Learning rate of the step to come, of parameters in no group.
+    pub lr: f64,
+    /// Mean loss over the epoch's steps.
+    pub train_loss: f64,
+    /// Share of samples predicted right over the epoch's steps; only with cross-entropy.
+    pub train_accuracy: Option<f64>,
+    /// Of the data in [`FitOptions::validation`]: with the averages of the parameters, where there are such.
+    pub validation: Option<Evaluation>,
+}
+
 /// What a fit came to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FitReport {
     /// Steps made.
     pub steps: u64,
@@ -40,6 +68,8 @@ pub struct FitReport {
     pub first_step_ms: f64,
     /// Stopped through [`FitOptions::stop`].
     pub interrupted: bool,
+    /// Why a callback ended it, where one did.
+    pub stopped: Option<String>,
 }
 
 /// How well a model does on a dataset.
@@ -69,11 +99,11 @@ impl fmt::Display for Evaluation {
 /// ```
 /// use tightfit::data::{Dataset, Samples, Targets};
 /// use tightfit::nn::Sequential;
-/// use tightfit::train::{Config, FitOptions, StepReport, Trainer};
+/// use tightfit::train::{Config, DeviceSelector, FitOptions, StepReport, Trainer};
 ///
 /// # let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
 /// # let model = Sequential::new("two-classes", [1]).linear(2);
-/// # let mut trainer = Trainer::new(model, Config::default().batch(2), Some("cpu"))?;
+/// # let mut trainer = Trainer::new(model, Config::default().batch(2), DeviceSelector::Cpu)?;
 /// // Three times over the data, but at most five steps.
 /// let mut losses = Vec::new();
 /// let mut on_step = |step: &StepReport| losses.push(step.loss);
@@ -90,6 +120,12 @@ pub struct FitOptions<'a> {
     pub max_steps: Option<u64>,
     /// Stops at the end of the step during which it becomes true.
     pub stop: Option<Arc<AtomicBool>>,
+    /// What is evaluated after each epoch.
+    pub validation: Option<&'a Dataset>,
+    /// What sees every event, in this order.
+    pub callbacks: Vec<&'a mut dyn Callback>,
+    /// When checkpoints are written.
+    pub checkpoints: Option<Checkpoints>,
     /// Called after every step.
     pub on_step: Option<&'a mut dyn FnMut(&StepReport)>,
 }

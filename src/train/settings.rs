@@ -3,6 +3,8 @@
 use super::groups::Group;
 use super::loss::Loss;
 use super::optimizer::Optimizer;
+use super::trainer::Recovery;
+use crate::autodiff::Clip;
 use crate::nn::Statistics;
 use crate::plan::Levers;
 
@@ -29,6 +31,10 @@ pub struct Config {
     pub optimizer: Optimizer,
     /// Parameters with settings of their own; each belongs to the first group that it fits, if to any.
     pub groups: Vec<Group>,
+    /// Parameters whose names begin so are not trained.
+    pub freeze: Vec<String>,
+    /// Where there are any, only parameters whose names begin so are trained.
+    pub train_only: Vec<String>,
     /// Samples of a step.
     pub batch: usize,
     /// Bytes that may be on the device at once; `None` for no limit.
@@ -39,10 +45,16 @@ pub struct Config {
     pub levers: Levers,
     /// Decides initial parameters and the order of samples.
     pub seed: u64,
-    /// Scales gradients so that their global norm is at most this.
-    pub clip_norm: Option<f32>,
+    /// How gradients are kept small.
+    pub clip: Option<Clip>,
+    /// Keeps an exponential moving average of the parameters, of which a step keeps this share: 0.999.
+    pub ema_decay: Option<f32>,
+    /// Whether each step says the norm of all gradients together.
+    pub grad_norm: bool,
     /// Which statistics batch norm uses.
     pub statistics: Statistics,
+    /// What is done where memory goes or the device is lost.
+    pub recovery: Recovery,
 }
 
 impl Default for Config {
@@ -51,13 +63,18 @@ impl Default for Config {
             loss: Loss::default(),
             optimizer: Optimizer::default(),
             groups: Vec::new(),
+            freeze: Vec::new(),
+            train_only: Vec::new(),
             batch: 64,
             budget_bytes: None,
             micro_batches: None,
             levers: Levers::default(),
             seed: 0,
-            clip_norm: None,
+            clip: None,
+            ema_decay: None,
+            grad_norm: false,
             statistics: Statistics::default(),
+            recovery: Recovery::default(),
         }
     }
 }
@@ -91,9 +108,18 @@ setters! {
     /// Sets the seed.
     seed: u64 => seed = seed;
     /// Turns on gradient clipping by global norm.
-    clip_norm: f32 => clip_norm = Some(clip_norm);
+    clip_norm: f32 => clip = Some(Clip::Norm(clip_norm));
+    /// Sets how gradients are kept small.
+    clip: Clip => clip = Some(clip);
+    /// Keeps an exponential moving average of the parameters: `ema ← decay · ema + (1 − decay) · parameter` after each step, from
+    /// the parameters that training starts with.
+    ema_decay: f32 => ema_decay = Some(ema_decay);
+    /// Sets whether each step says the norm of all gradients together, before they are clipped.
+    grad_norm: bool => grad_norm = grad_norm;
     /// Sets which statistics batch norm uses: `ghost` or `frozen` allow micro-batches.
     statistics: Statistics => statistics = statistics;
+    /// Sets what is done where memory goes or the device is lost.
+    recovery: Recovery => recovery = recovery;
 }
 
 impl Config {
@@ -101,6 +127,21 @@ impl Config {
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
         self.groups.push(group);
+        self
+    }
+
+    /// Does not train the parameters whose names begin so: they take no gradient and no optimizer state, and what only they and
+    /// inputs go into saves no activations.
+    #[must_use]
+    pub fn freeze(mut self, prefix: impl Into<String>) -> Self {
+        self.freeze.push(prefix.into());
+        self
+    }
+
+    /// Trains only the parameters whose names begin so, or as those named before: all others are frozen.
+    #[must_use]
+    pub fn train_only(mut self, prefix: impl Into<String>) -> Self {
+        self.train_only.push(prefix.into());
         self
     }
 

@@ -5,7 +5,7 @@ use super::groups::Rules;
 use super::loss::Loss;
 use super::machine::Machine;
 use super::settings::Config;
-use crate::autodiff::{self, Training};
+use crate::autodiff::{self, Clip, Training, Update};
 use crate::data::TARGET;
 use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
@@ -30,27 +30,47 @@ pub(crate) struct ModelSource<'a> {
     pub(crate) model: &'a Model,
     pub(crate) loss: Loss,
     pub(crate) rules: Rules,
-    pub(crate) clip_norm: Option<f32>,
+    clip: Option<Clip>,
+    ema_decay: Option<f32>,
+    grad_norm: bool,
     pub(crate) statistics: Statistics,
     pub(crate) purpose: Purpose,
 }
 
 impl<'a> ModelSource<'a> {
     pub(crate) fn new(model: &'a Model, config: &Config, purpose: Purpose) -> Result<Self, TrainError> {
-        if let Some(norm) = config.clip_norm
-            && !(norm.is_finite() && norm > 0.0)
+        if let Some((name, most)) = config.clip.map(clip_words)
+            && !(most.is_finite() && most > 0.0)
         {
-            return Err(TrainError::Setting(format!(
-                "clip_norm = {} is not possible: it must be above 0",
-                format_number(norm)
-            )));
+            let most = format_number(most);
+            return Err(TrainError::Setting(format!("{name} = {most} is not possible: it must be above 0")));
+        }
+        if let Some(decay) = config.ema_decay
+            && !(0.0..1.0).contains(&decay)
+        {
+            let decay = format_number(decay);
+            return Err(TrainError::Setting(format!("ema_decay = {decay} is not possible: it must be in 0..1")));
         }
         config.loss.check()?;
         let built = model.build(1, Mode::Evaluate)?;
         let parameters = built.parameters.iter().map(|p| (&*p.name, &built.graph.value(p.value).desc));
-        let rules = Rules::new(config.optimizer, &config.groups, parameters)?;
-        let Config { loss, clip_norm, statistics, .. } = config.clone();
-        Ok(ModelSource { model, loss, rules, clip_norm, statistics, purpose })
+        let rules = Rules::new(config, parameters)?;
+        let mut parameters = built.parameters.iter();
+        if purpose == Purpose::Training && parameters.all(|parameter| rules.frozen.contains(&parameter.name)) {
+            let text = "all parameters are frozen, so there is nothing to train: leave one group of them as it is";
+            return Err(TrainError::Setting(text.to_owned()));
+        }
+        let Config { loss, clip, ema_decay, grad_norm, statistics, .. } = config.clone();
+        Ok(ModelSource { model, loss, rules, clip, ema_decay, grad_norm, statistics, purpose })
+    }
+}
+
+/// What a setting of clipping is called, and its number.
+pub(super) fn clip_words(clip: Clip) -> (&'static str, f32) {
+    match clip {
+        Clip::Norm(most) => ("clip_norm", most),
+        Clip::Value(most) => ("clip_value", most),
+        Clip::TensorNorm(most) => ("clip_tensor_norm", most),
     }
 }
 
@@ -73,9 +93,14 @@ impl Source for ModelSource<'_> {
         let correct = self.loss.correct(&mut graph, output, target)?;
         let metrics: Vec<_> = correct.into_iter().map(|correct| (CORRECT, correct)).collect();
         let training = Training {
-            groups: &self.rules.rules,
-            group_of: &self.rules.group_of,
-            clip_norm: self.clip_norm,
+            update: Update::Optimize {
+                groups: &self.rules.rules,
+                group_of: &self.rules.group_of,
+                clip: self.clip,
+                ema_decay: self.ema_decay,
+                grad_norm: self.grad_norm,
+            },
+            frozen: &self.rules.frozen,
             pass,
             weight,
             saved,

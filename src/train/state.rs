@@ -1,19 +1,22 @@
 //! What a trainer has learnt: parameters, buffers and optimizer state, in and out of it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::trainer::Trainer;
+use super::callbacks::CallbackState;
+use super::checkpoint::{self, Checkpoint, Pending, State};
+use super::run::Run;
+use super::trainer::{Snapshot, Trainer};
 use super::weights::{Layout, Loaded};
+use crate::autodiff::EMA;
 use crate::error::{DeviceError, TrainError, unknown};
 use crate::exec::Executor;
 use crate::files;
 use crate::graph::Role;
 use crate::nn::{Built, Mode, Model, Parameter};
-use crate::tensor::{TensorDesc, plural, room};
+use crate::tensor::{TensorDesc, hex, plural, room};
 
 /// Tensors by name.
 type Tensors = BTreeMap<String, (TensorDesc, Vec<f32>)>;
@@ -103,10 +106,7 @@ impl Trainer {
         for (name, _) in &self.lasting.layout.tensors {
             self.executor.read_pieces(name, &mut |piece| hasher.update(piece))?;
         }
-        Ok(hasher.finalize().iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        }))
+        Ok(hex(&hasher.finalize()))
     }
 
     /// Zeros whatever is carried from batch to batch, as the hidden states of stateful layers: what follows does not go on
@@ -189,7 +189,147 @@ impl Trainer {
             data.resize(desc.numel(), 0.0);
             init.fill(self.config.seed, &name, &mut data);
             self.executor.write(&name, bytemuck::cast_slice(&data))?;
+            let average = average_of(&name);
+            if self.state_names().any(|name| *name == average) {
+                self.executor.write(&average, bytemuck::cast_slice(&data))?;
+            }
         }
+        Ok(())
+    }
+
+    /// Names of optimizer state and moving averages.
+    fn state_names(&self) -> impl Iterator<Item = &String> {
+        self.planned.plan.persistent.iter().filter(|value| value.role == Role::State).map(|value| &value.name)
+    }
+
+    /// Names of all that lasts.
+    pub(super) fn lasting_names(&self) -> Vec<String> {
+        let lasts = |role: Role| matches!(role, Role::Parameter | Role::Buffer | Role::State);
+        let values = self.planned.plan.persistent.iter().filter(|value| lasts(value.role));
+        values.map(|value| value.name.clone()).collect()
+    }
+
+    /// What lasts besides the model: optimizer state, averages, what is carried from batch to batch.
+    fn rest(&self) -> Layout {
+        let is_rest = |name: &str, role: Role| match role {
+            Role::State => true,
+            Role::Buffer => self.lasting.states.iter().any(|state| state == name),
+            _ => false,
+        };
+        let values = self.planned.plan.persistent.iter().filter(|value| is_rest(&value.name, value.role));
+        let mut tensors: Vec<_> = values.map(|value| (value.name.clone(), value.desc.clone())).collect();
+        tensors.sort_by(|one, other| one.0.cmp(&other.0));
+        Layout { tensors, counters: Vec::new() }
+    }
+
+    /// Exchanges parameters and their moving averages, where these are kept.
+    pub(super) fn exchange_averages(&mut self) -> Result<(), TrainError> {
+        let names: Vec<_> = self
+            .state_names()
+            .filter_map(|name| name.strip_suffix(EMA)?.strip_suffix('.'))
+            .map(str::to_owned)
+            .collect();
+        for name in names {
+            let average = average_of(&name);
+            let (parameter, averaged) = (self.executor.read(&name)?, self.executor.read(&average)?);
+            self.executor.write(&name, &averaged)?;
+            self.executor.write(&average, &parameter)?;
+        }
+        Ok(())
+    }
+
+    /// Where training is, besides its tensors.
+    pub(super) fn state(&self, run: Option<&Run>) -> State {
+        let mut optimizer = self.config.optimizer;
+        let lr = *optimizer.lr_mut();
+        State {
+            model: self.model.name().to_owned(),
+            batch: self.config.batch,
+            seed: self.config.seed,
+            optimizer: serde_json::to_value(optimizer).unwrap_or_default(),
+            ema_decay: self.config.ema_decay,
+            lr,
+            lr_scale: self.lr_scale,
+            steps: self.steps,
+            epochs: self.epochs,
+            schedule_step: self.schedule_step,
+            schedule_steps: self.schedule_steps,
+            micro_batches: self.planned.plan.micro_batches.clone(),
+            run: run.cloned(),
+        }
+    }
+
+    /// Goes on from there, but for the tensors.
+    pub(super) fn take_up(&mut self, state: &State) {
+        self.steps = state.steps;
+        self.epochs = state.epochs;
+        self.schedule_step = state.schedule_step;
+        self.schedule_steps = state.schedule_steps;
+        *self.config.optimizer.lr_mut() = state.lr;
+        self.lr_scale = state.lr_scale;
+    }
+
+    pub(super) fn write_state(
+        &mut self,
+        path: &Path,
+        state: &State,
+        callbacks: &BTreeMap<String, CallbackState>,
+    ) -> Result<(), TrainError> {
+        let rest = self.rest();
+        let executor = &mut self.executor;
+        checkpoint::write(path, [&self.lasting.layout, &rest], state, callbacks, &mut |name, visit| {
+            executor.read_pieces(name, visit)
+        })
+    }
+
+    /// Writes a checkpoint of what was kept in host memory.
+    pub(super) fn write_snapshot(&self, path: &Path, snapshot: &Snapshot) -> Result<(), TrainError> {
+        let Snapshot { state, callbacks, tensors } = snapshot;
+        checkpoint::write(path, [&self.lasting.layout, &self.rest()], state, callbacks, &mut |name, visit| {
+            if let Some((_, bytes)) = tensors.iter().find(|(kept, _)| kept == name) {
+                visit(bytes);
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a checkpoint to a folder that must not be there yet: all that [`restore`](Self::restore) needs to go on. In a fit,
+    /// [`FitOptions::checkpoints`](super::FitOptions::checkpoints) does so.
+    ///
+    /// # Errors
+    /// Where the device fails or the folder cannot be written.
+    pub fn save_checkpoint(&mut self, folder: impl AsRef<Path>) -> Result<(), TrainError> {
+        let state = self.state(None);
+        self.write_state(folder.as_ref(), &state, &BTreeMap::new())
+    }
+
+    /// Goes on from a checkpoint. If that was taken in the middle of a fit, the next [`fit`](Self::fit) goes on with it, bit for bit
+    /// where a step has [as many micro-batches](Checkpoint::micro_batches).
+    ///
+    /// # Errors
+    /// Where the checkpoint is of another model, batch, seed or optimizer, or the device fails. The trainer then is as it was.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        let (state, now) = (&checkpoint.state, self.state(None));
+        let kind = |optimizer: &serde_json::Value| optimizer["kind"].as_str().unwrap_or("custom").to_owned();
+        let differs = [
+            ("model", state.model.clone(), now.model),
+            ("batch", state.batch.to_string(), now.batch.to_string()),
+            ("seed", state.seed.to_string(), now.seed.to_string()),
+            ("optimizer", kind(&state.optimizer), kind(&now.optimizer)),
+            ("ema_decay", format!("{:?}", state.ema_decay), format!("{:?}", now.ema_decay)),
+        ];
+        if let Some((what, then, now)) = differs.into_iter().find(|(_, then, now)| then != now) {
+            let path = checkpoint.path().display();
+            return Err(TrainError::Setting(format!(
+                "{path}: the checkpoint is of a training with {what} {then}, not {now}: use the same settings, or take only its weights"
+            )));
+        }
+        let rest = self.rest();
+        let executor = &mut self.executor;
+        checkpoint.read([&self.lasting.layout, &rest], |name, data| executor.write(name, data))?;
+        self.take_up(state);
+        self.snapshot_is_old();
+        self.pending = state.run.clone().map(|run| Pending { run, callbacks: checkpoint.callbacks.clone() });
         Ok(())
     }
 
@@ -198,6 +338,10 @@ impl Trainer {
         let mut persistent = self.planned.plan.persistent.iter();
         persistent.find(|p| lasts(p.role) && p.name == name).map(|p| &p.desc)
     }
+}
+
+fn average_of(parameter: &str) -> String {
+    format!("{parameter}.{EMA}")
 }
 
 fn read_all<'a>(

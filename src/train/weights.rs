@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{Error, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Error, ErrorKind, Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
@@ -100,32 +100,40 @@ impl Layout {
         steps: u64,
         mut read: impl FnMut(&str, &mut dyn FnMut(&[u8])) -> Result<(), DeviceError>,
     ) -> Result<(), TrainError> {
-        let header = self.header();
+        files::write_with(path, |file| self.write(path, file, steps, &mut read))
+    }
+
+    /// Writes what [`save`](Self::save) writes to what will be the file at `path`.
+    pub(super) fn write(
+        &self,
+        path: &Path,
+        file: &mut dyn Write,
+        steps: u64,
+        read: &mut dyn FnMut(&str, &mut dyn FnMut(&[u8])) -> Result<(), DeviceError>,
+    ) -> Result<(), TrainError> {
         let io = |source| DataError::Io { path: path.to_owned(), source };
-        files::write_with(path, |file| {
-            file.write_all(&header).map_err(io)?;
-            for _ in &self.counters {
-                file.write_all(&steps.to_le_bytes()).map_err(io)?;
-            }
-            for (name, _) in &self.tensors {
-                let (mut written, mut finite) = (Ok(()), true);
-                read(name, &mut |piece| {
-                    finite = finite && is_finite(piece);
-                    if written.is_ok() {
-                        written = file.write_all(piece);
-                    }
-                })?;
-                written.map_err(io)?;
-                if !finite {
-                    return Err(DataError::Mismatch(format!(
-                        "{}: not written, since `{name}` holds values that are not finite",
-                        path.display()
-                    ))
-                    .into());
+        file.write_all(&self.header()).map_err(io)?;
+        for _ in &self.counters {
+            file.write_all(&steps.to_le_bytes()).map_err(io)?;
+        }
+        for (name, _) in &self.tensors {
+            let (mut written, mut finite) = (Ok(()), true);
+            read(name, &mut |piece| {
+                finite = finite && is_finite(piece);
+                if written.is_ok() {
+                    written = file.write_all(piece);
                 }
+            })?;
+            written.map_err(io)?;
+            if !finite {
+                return Err(DataError::Mismatch(format!(
+                    "{}: not written, since `{name}` holds values that are not finite",
+                    path.display()
+                ))
+                .into());
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Reads the tensors of a file that are finite and fit, and hands them to `write`, once all of them were seen to be right.
@@ -173,6 +181,21 @@ impl Layout {
             }
         }
         Ok(loaded)
+    }
+
+    /// What a file holds.
+    pub(super) fn of_file(path: &Path) -> Result<Self, TrainError> {
+        let (mut file, length) = files::open(path, "it belongs to a checkpoint: take another")?;
+        let (metadata, _) = read_header(&mut file, length)
+            .map_err(|error| DataError::Corrupt { path: path.to_owned(), reason: error.to_string() })?;
+        let mut tensors: Vec<_> = metadata
+            .tensors()
+            .into_iter()
+            .filter(|(_, info)| info.dtype == Dtype::F32)
+            .map(|(name, info)| (name, TensorDesc::f32(info.shape.clone())))
+            .collect();
+        tensors.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(Layout { tensors, counters: Vec::new() })
     }
 
     /// Which tensors of a file fit.

@@ -64,7 +64,7 @@ fn what_comes_after_the_last_step_takes_no_memory_of_the_models_size() {
     let gpu = device_or_skip().map(|device| device.info().index.to_string());
     for device in gpu.into_iter().chain(["cpu".to_owned()]) {
         let model = Sequential::new("wide", [1024]).linear(2048).linear(10);
-        let mut trainer = Trainer::new(model, Config::default().batch(4), Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(model, Config::default().batch(4), &device).expect("trainer");
         let size_bytes = 4 * trainer.model().parameter_count().expect("builds") as isize;
         let path = folder.path().join("w");
         // What is set up at first use is none of it.

@@ -1,9 +1,9 @@
 //! Training a classifier straight through the engine's stages, so that a test decides what becomes of its graph.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tightfit::autodiff::{self, Training};
+use tightfit::autodiff::{self, Training, Update};
 use tightfit::error::GraphError;
 use tightfit::exec::Executor;
 use tightfit::graph::{Graph, Pass, Role};
@@ -38,9 +38,10 @@ impl Source for Classifier {
         let labels = graph.input("labels", TensorDesc::u32([samples]));
         let loss = graph.apply(CrossEntropy::default(), &[built.output, labels])?;
         let weight = samples as f32 / batch as f32;
-        let (groups, group_of) = (std::slice::from_ref(&self.rule), &BTreeMap::new());
+        let group_of = BTreeMap::new();
+        let (update, frozen) = (Update::plain(std::slice::from_ref(&self.rule), &group_of), &BTreeSet::new());
         let (saved, buffer_updates) = (self.form.saved, &built.buffer_updates[..]);
-        let training = Training { groups, group_of, clip_norm: None, pass, weight, saved, buffer_updates };
+        let training = Training { update, frozen, pass, weight, saved, buffer_updates };
         autodiff::joint(graph, loss, &[], &training)
     }
 }
@@ -57,7 +58,7 @@ pub fn planned(model: &Model, form: Form, batch: usize, micro_batches: usize, li
 }
 
 fn rule() -> Arc<dyn UpdateRule> {
-    Arc::new(Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0, lr: 0.1 })
+    Arc::new(Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 })
 }
 
 /// Numbers in -0.5..0.5.
@@ -82,7 +83,7 @@ pub fn train(model: &Model, planned: &Planned, executor: &mut dyn Executor) -> B
                 let count = value.desc.numel();
                 let data = match value.name.as_str() {
                     "labels" => (0..count as u32).flat_map(|i| (i % 3).to_le_bytes()).collect::<Vec<_>>(),
-                    autodiff::HYPER => bytemuck::cast_slice(&rule.hyper(step)).to_vec(),
+                    autodiff::HYPER => bytemuck::cast_slice(&rule.hyper(step, 0.1)).to_vec(),
                     _ => bytemuck::cast_slice(&numbers(step as usize * 10 + part, count)).to_vec(),
                 };
                 (value.name.as_str(), data)

@@ -58,7 +58,7 @@ fn trainer(p: f32, config: Config, device: &str) -> Trainer {
 }
 
 fn step(trainer: &mut Trainer, data: &Dataset, number: usize) -> f32 {
-    trainer.step(data, &(number * BATCH..(number + 1) * BATCH).collect::<Vec<_>>()).unwrap().0
+    trainer.step(data, &(number * BATCH..(number + 1) * BATCH).collect::<Vec<_>>()).unwrap().loss
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn attention_is_that_of_pytorch() {
         let targets = Targets::Values { values: floats(&entry.target), shape: [time, features].into() };
         let data = Dataset::new(Samples::F32(floats(&entry.input)), [time, features], targets).unwrap();
         let config = Config { loss: Loss::Mse, ..Config::default().batch(batch).optimizer(SGD) };
-        let mut trainer = Trainer::new(model, config, Some(device)).unwrap();
+        let mut trainer = Trainer::new(model, config, device).unwrap();
         assert!(trainer.parameters().unwrap().keys().eq(entry.parameters.keys()), "{}: other parameters", entry.case);
         for (name, value) in &entry.parameters {
             trainer.set_parameter(name, &floats(value)).unwrap();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::error::TrainError;
 use tightfit::nn::{BatchNorm, Sequential, Statistics};
-use tightfit::train::{Config, Loss, Optimizer, Trainer};
+use tightfit::train::{Config, DeviceSelector, Loss, Optimizer, Trainer};
 
 const CHANNELS: usize = 3;
 const PLACES: usize = 4;
@@ -98,7 +98,7 @@ fn assert_running(trainer: &mut Trainer, expected: &[Vec<f64>; 2], what: &str) {
 fn running_statistics_follow_the_batches_and_evaluation_uses_them() {
     let (data, samples) = data(3 * BATCH);
     for device in devices() {
-        let mut trainer = Trainer::new(model(), config(), Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(model(), config(), &device).expect("trainer");
         (0..3).for_each(|number| step(&mut trainer, &data, number).expect("step"));
         assert_running(&mut trainer, &running(&samples, &[BATCH]), &device);
 
@@ -121,7 +121,7 @@ fn a_loss_that_is_not_finite_leaves_running_statistics_as_they_were() {
     let targets = good.targets().clone();
     let data = Dataset::new(Samples::F32(samples), [CHANNELS, PLACES], targets).expect("dataset");
     for device in devices() {
-        let mut trainer = Trainer::new(model(), config(), Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(model(), config(), &device).expect("trainer");
         step(&mut trainer, &data, 0).expect("finite");
         let before = tensors(&mut trainer);
         let error = step(&mut trainer, &data, 1).expect_err("a sample is NaN");
@@ -134,11 +134,11 @@ fn a_loss_that_is_not_finite_leaves_running_statistics_as_they_were() {
 fn a_batch_is_split_only_where_its_statistics_may_be() {
     let (data, samples) = data(3 * BATCH);
     let split = config().micro_batches(2);
-    let error = Trainer::new(model(), split.clone(), Some("cpu")).expect_err("exact statistics").to_string();
+    let error = Trainer::new(model(), split.clone(), DeviceSelector::Cpu).expect_err("exact statistics").to_string();
     assert!(error.contains("bn1") && error.contains("mixes the samples"), "{error}");
     for device in devices() {
         let train = |config: Config| {
-            let mut trainer = Trainer::new(model(), config, Some(&device)).expect("trainer");
+            let mut trainer = Trainer::new(model(), config, &device).expect("trainer");
             (0..3).for_each(|number| step(&mut trainer, &data, number).expect("step"));
             trainer
         };
@@ -161,8 +161,9 @@ fn a_batch_is_split_only_where_its_statistics_may_be() {
 fn micro_batches_of_one_value_per_channel_are_passed_over() {
     let model = Sequential::new("bn", [4]).linear(3).push(BatchNorm::new().relu(true)).linear(2);
     let config = Config::default().batch(4).statistics(Statistics::Ghost);
-    let trainer = Trainer::new(model.clone(), config.clone(), Some("cpu")).expect("larger ones remain");
+    let trainer = Trainer::new(model.clone(), config.clone(), DeviceSelector::Cpu).expect("larger ones remain");
     assert!(trainer.plan().micro_batches.iter().all(|&samples| samples > 1));
-    let error = Trainer::new(model, config.micro_batches(4), Some("cpu")).expect_err("one value each").to_string();
+    let error =
+        Trainer::new(model, config.micro_batches(4), DeviceSelector::Cpu).expect_err("one value each").to_string();
     assert!(error.contains("more than one value per channel"), "{error}");
 }

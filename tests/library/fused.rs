@@ -63,7 +63,7 @@ fn relu_after_max_pooling_trains_to_the_same_bits_as_before_it() {
     for device in crate::common::gpu().into_iter().chain(["cpu".to_owned()]) {
         let trained = |is_fixed| {
             let config = Config::default().batch(8).seed(3);
-            let mut trainer = Trainer::new(pooled(is_fixed), config, Some(&device)).expect("trainer");
+            let mut trainer = Trainer::new(pooled(is_fixed), config, &device).expect("trainer");
             trainer.fit(&data, FitOptions::epochs(2)).expect("fit");
             trainer.parameters_sha256().expect("hash")
         };

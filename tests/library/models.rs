@@ -335,13 +335,17 @@ fn check_training(name: &str) {
     let (samples, targets) = (golden.samples(training.batch), golden.targets(training.batch));
     let data = Dataset::new(samples, golden.sample.clone(), targets).expect("a dataset");
     let config = golden.config().optimizer(training.optimizer).batch(training.batch).micro_batches(1);
-    let mut trainer = Trainer::new(model(name, &golden), config, Some(&device)).expect("a trainer");
+    let mut trainer = Trainer::new(model(name, &golden), config, &device).expect("a trainer");
     for (parameter, (desc, _)) in trainer.parameters().expect("parameters") {
         trainer.set_parameter(&parameter, &recipe::parameter(&parameter, &desc.shape)).expect("a parameter");
     }
     let indices: Vec<usize> = (0..training.batch).collect();
-    let found: Vec<f64> =
-        training.float64.losses.iter().map(|_| f64::from(trainer.step(&data, &indices).expect("a step").0)).collect();
+    let found: Vec<f64> = training
+        .float64
+        .losses
+        .iter()
+        .map(|_| f64::from(trainer.step(&data, &indices).expect("a step").loss))
+        .collect();
     let (exact, float32) = (&training.float64.losses, &training.float32.losses);
     // Where a loss has become small, what is left of it depends on how the steps before were rounded.
     let away = |found: f64, exact: f64| (found - exact).abs() / (exact + 0.02 * training.float64.losses[0]);

@@ -9,7 +9,7 @@ use tightfit::nn::{
 };
 use tightfit::plan::{ArenaRole, Limits};
 use tightfit::tensor::Shape;
-use tightfit::train::{self, Config, FitOptions, Group, Loss, Optimizer, Trainer};
+use tightfit::train::{self, Config, DeviceSelector, FitOptions, Group, Loss, Optimizer, Trainer};
 
 const SAMPLES: usize = 7;
 
@@ -103,7 +103,8 @@ fn first_step(
     let config = Config::default().loss(loss.clone()).batch(SAMPLES).micro_batches(split).optimizer(optimizer);
     let mut trainer = Trainer::new(model.clone(), config, Some(device)).expect("trainer");
     let evaluation = trainer.evaluate(data).expect("evaluate");
-    let (loss, accuracy) = trainer.step(data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step");
+    let outcome = trainer.step(data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step");
+    let (loss, accuracy) = (outcome.loss, outcome.accuracy());
     let names: Vec<_> = trainer.parameters().expect("parameters").into_keys().collect();
     let gradient = |name: String| {
         let gradient = trainer.optimizer_state(&name, "momentum_buffer").expect("device").expect("momentum");
@@ -168,12 +169,12 @@ fn weighted_and_masked_means_are_pytorchs() {
         for micro_batches in [1, 4] {
             let config = Config::default().loss(loss.clone()).batch(4).micro_batches(micro_batches);
             let model = Sequential::new("identity", [3]).linear(3);
-            let mut trainer = Trainer::new(model, config, Some("cpu")).expect("trainer");
+            let mut trainer = Trainer::new(model, config, DeviceSelector::Cpu).expect("trainer");
             trainer.set_parameter("linear1.weight", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]).expect("weight");
             trainer.set_parameter("linear1.bias", &[0.0; 3]).expect("bias");
             let evaluated = trainer.evaluate(&data).expect("evaluate").loss;
             assert!((evaluated - expected).abs() < 1e-6, "{loss:?}: {evaluated}");
-            let (trained, _) = trainer.step(&data, &[0, 1, 2, 3]).expect("step");
+            let trained = trainer.step(&data, &[0, 1, 2, 3]).expect("step").loss;
             assert!((f64::from(trained) - expected).abs() < 1e-6, "{loss:?}: {trained}");
         }
     }
@@ -184,9 +185,10 @@ fn a_step_in_which_no_label_counts_changes_nothing() {
     let data = dataset(&[2, 5, 7], Targets::label_maps(vec![9; SAMPLES * 35], 3, [5, 7]).ignoring(9));
     for loss in [cross_entropy(0.0, Some(9), &[]), Loss::Dice { sigmoid: false, smooth: 0.0, ignore_index: Some(9) }] {
         let config = Config::default().loss(loss).batch(SAMPLES).optimizer(Optimizer::sgd(0.1));
-        let mut trainer = Trainer::new(pixels(), config, Some("cpu")).expect("trainer");
+        let mut trainer = Trainer::new(pixels(), config, DeviceSelector::Cpu).expect("trainer");
         let before = trainer.parameters_sha256().expect("parameters");
-        assert_eq!(trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step"), (0.0, None));
+        let outcome = trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step");
+        assert_eq!((outcome.loss, outcome.accuracy()), (0.0, None));
         assert_eq!(trainer.parameters_sha256().expect("parameters"), before);
         let evaluation = trainer.evaluate(&data).expect("evaluate");
         assert_eq!((evaluation.loss, evaluation.accuracy), (0.0, None));
@@ -211,7 +213,8 @@ fn labels_that_do_not_count_need_no_output() {
         assert_eq!(first(maps(&void, 256)), first(maps(&void, 3).ignoring(255)), "{loss}");
         let mut stray = void.clone();
         stray[36] = 3;
-        let mut trainer = Trainer::new(pixels(), Config::default().loss(loss.clone()).batch(SAMPLES), Some("cpu"));
+        let mut trainer =
+            Trainer::new(pixels(), Config::default().loss(loss.clone()).batch(SAMPLES), DeviceSelector::Cpu);
         let trainer = trainer.as_mut().expect("trainer");
         let error = trainer.evaluate(&dataset(&[2, 5, 7], maps(&stray, 256))).expect_err("3 outputs").to_string();
         assert!(
@@ -225,7 +228,7 @@ fn labels_that_do_not_count_need_no_output() {
 fn data_that_a_loss_cannot_take_is_refused() {
     let refused = |loss: Loss, data: Dataset| {
         let config = Config::default().loss(loss).batch(SAMPLES);
-        let mut trainer = Trainer::new(pixels(), config, Some("cpu")).expect("trainer");
+        let mut trainer = Trainer::new(pixels(), config, DeviceSelector::Cpu).expect("trainer");
         let fitted =
             trainer.fit(&data, FitOptions { epochs: 1, ..FitOptions::default() }).expect_err("fit").to_string();
         assert_eq!(trainer.evaluate(&data).expect_err("evaluate").to_string(), fitted);
@@ -332,10 +335,10 @@ fn every_optimizer_makes_the_loss_fall() {
             Optimizer::adafactor(0.1),
         ] {
             let config = Config::default().batch(SAMPLES).micro_batches(2).optimizer(optimizer);
-            let mut trainer = Trainer::new(pixels(), config, Some(&device)).expect("trainer");
+            let mut trainer = Trainer::new(pixels(), config, &device).expect("trainer");
             let mut losses = Vec::new();
             for _ in 0..20 {
-                losses.push(trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step").0);
+                losses.push(trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step").loss);
             }
             assert!(losses[19] < 0.98 * losses[0], "{optimizer:?} on {device}: {losses:?}");
         }
@@ -348,7 +351,7 @@ fn groups_have_rates_and_decays_of_their_own() {
     let optimizer = Optimizer::Adamw { lr: 0.1, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.5 };
     let step = |config: Config| {
         let mut trainer =
-            Trainer::new(pixels(), config.batch(SAMPLES).optimizer(optimizer), Some("cpu")).expect("trainer");
+            Trainer::new(pixels(), config.batch(SAMPLES).optimizer(optimizer), DeviceSelector::Cpu).expect("trainer");
         let before = trainer.parameters().expect("parameters");
         trainer.step(&data, &(0..SAMPLES).collect::<Vec<_>>()).expect("step");
         let after = trainer.parameters().expect("parameters");
@@ -536,7 +539,7 @@ fn a_negative_label_can_be_ignored() {
     };
     assert_eq!(first(-100), first(255));
     let data = dataset(&[2, 5, 7], Targets::signed_labels(marked(-100), 3, [5, 7]).ignoring(-100));
-    let mut trainer = Trainer::new(pixels(), Config::default().batch(SAMPLES), Some("cpu")).expect("trainer");
+    let mut trainer = Trainer::new(pixels(), Config::default().batch(SAMPLES), DeviceSelector::Cpu).expect("trainer");
     let error = trainer.evaluate(&data).expect_err("the loss counts it").to_string();
     assert!(error.contains("set ignore_index = -100"), "{error}");
     let toml = "kind = \"cross-entropy\"\nignore_index = -100";
@@ -550,7 +553,7 @@ fn what_went_wrong_is_told_apart() {
         let data = Dataset::new(Samples::F32(samples), [4], targets).expect("fits");
         let config = Config::default().loss(loss).batch(SAMPLES).optimizer(optimizer);
         let model = Sequential::new("small", [4]).linear(3);
-        let mut trainer = Trainer::new(model, config, Some("cpu")).expect("trainer");
+        let mut trainer = Trainer::new(model, config, DeviceSelector::Cpu).expect("trainer");
         let mut steps = (0..steps).map(|_| trainer.step(&data, &indices).map_err(|error| error.to_string()));
         steps.find_map(Result::err).expect("a step must fail")
     };
@@ -579,9 +582,9 @@ fn a_mean_over_millions_keeps_its_digits() {
     let indices: Vec<usize> = (0..MANY).collect();
     for device in crate::common::gpu().into_iter().chain(["cpu".to_owned()]) {
         let config = Config::default().loss(Loss::Mse).batch(MANY).optimizer(Optimizer::sgd(1.0));
-        let mut trainer = Trainer::new(Sequential::new("one", [1]).linear(1), config, Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(Sequential::new("one", [1]).linear(1), config, &device).expect("trainer");
         trainer.set_parameter("linear1.bias", &[0.0]).expect("parameter");
-        let (loss, _) = trainer.step(&data, &indices).expect("step");
+        let loss = trainer.step(&data, &indices).expect("step").loss;
         let bias = trainer.parameters().expect("parameters")["linear1.bias"].1[0];
         assert!((loss - 0.01).abs() < 1e-7 && (bias - 0.2).abs() < 1e-6, "{device}: loss {loss}, bias {bias}");
     }

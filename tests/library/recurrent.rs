@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::Deserialize;
 use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::nn::{Gru, Layer, Lstm, Model, Sequential};
-use tightfit::train::{Config, FitOptions, Loss, Optimizer, Trainer};
+use tightfit::train::{Config, DeviceSelector, FitOptions, Loss, Optimizer, Trainer};
 
 use crate::common::compare::{Tolerance, close};
 use crate::common::golden::Tensor;
@@ -132,7 +132,7 @@ fn a_sequence_in_batches_is_the_whole_sequence() {
     let predict = |layer: Lstm, input: Vec<f32>, time: usize, micro_batches: usize| {
         let model = Sequential::new("parts", [time, 3]).push(layer);
         let data = regression(input, [time, 3], 5);
-        Trainer::new(model, config(2, micro_batches), Some("cpu")).unwrap().predict(&data).unwrap()
+        Trainer::new(model, config(2, micro_batches), DeviceSelector::Cpu).unwrap().predict(&data).unwrap()
     };
     let expected = predict(layer(), whole, TIME, 1);
     for micro_batches in [1, 2] {
@@ -148,20 +148,20 @@ fn states_stay_as_they_are_where_the_loss_is_not_finite() {
     let good = regression(input.clone(), [4, 3], 5);
     input[3] = f32::NAN;
     let bad = regression(input, [4, 3], 5);
-    let mut trainer = Trainer::new(model, config(4, 2), Some("cpu")).unwrap();
+    let mut trainer = Trainer::new(model, config(4, 2), DeviceSelector::Cpu).unwrap();
     let all: Vec<_> = (0..4).collect();
     trainer.step(&good, &all).unwrap();
     let mut other = trainer.parameters_sha256().unwrap();
     trainer.step(&bad, &all).unwrap_err();
     assert_eq!(trainer.parameters_sha256().unwrap(), other);
-    let (loss, _) = trainer.step(&good, &all).unwrap();
+    let loss = trainer.step(&good, &all).unwrap().loss;
     assert!(loss.is_finite());
     other = trainer.parameters_sha256().unwrap();
 
     let model = Sequential::new("guarded", [4, 3]).push(Gru::new(5).stateful(true));
-    let mut trainer = Trainer::new(model, config(4, 2), Some("cpu")).unwrap();
+    let mut trainer = Trainer::new(model, config(4, 2), DeviceSelector::Cpu).unwrap();
     trainer.step(&good, &all).unwrap();
-    assert_eq!(trainer.step(&good, &all).unwrap().0, loss);
+    assert_eq!(trainer.step(&good, &all).unwrap().loss, loss);
     assert_eq!(trainer.parameters_sha256().unwrap(), other);
 }
 
@@ -170,7 +170,7 @@ fn each_epoch_starts_from_zeros() {
     let train = |epochs: &[u64]| {
         let model = Sequential::new("epochs", [4, 3]).push(Lstm::new(5).stateful(true));
         let data = regression(random(6 * 4 * 3, "epochs"), [4, 3], 5);
-        let mut trainer = Trainer::new(model, config(2, 1), Some("cpu")).unwrap();
+        let mut trainer = Trainer::new(model, config(2, 1), DeviceSelector::Cpu).unwrap();
         for &epochs in epochs {
             trainer.fit(&data, FitOptions::epochs(epochs)).unwrap();
         }
@@ -184,9 +184,9 @@ fn dropout_between_layers_drops_in_training_only() {
     let data = regression(random(4 * 70 * 3, "dropout"), [70, 3], 5);
     let loss = |p: f32, micro_batches: usize| {
         let model = Sequential::new("dropout", [70, 3]).push(Gru::new(5).num_layers(2).dropout(p));
-        let mut trainer = Trainer::new(model, config(4, micro_batches), Some("cpu")).unwrap();
+        let mut trainer = Trainer::new(model, config(4, micro_batches), DeviceSelector::Cpu).unwrap();
         let evaluated = trainer.evaluate(&data).unwrap().loss;
-        let (loss, _) = trainer.step(&data, &[0, 1, 2, 3]).unwrap();
+        let loss = trainer.step(&data, &[0, 1, 2, 3]).unwrap().loss;
         (evaluated, f64::from(loss))
     };
     let (evaluated, trained) = loss(0.0, 1);
@@ -230,7 +230,7 @@ fn layers_refuse_what_makes_no_sense() {
 #[test]
 fn biases_of_forget_gates_may_start_at_one() {
     let model = Sequential::new("biases", [7, 3]).push(Lstm::new(2).unit_forget_bias(true).orthogonal(true));
-    let mut trainer = Trainer::new(model, config(1, 1), Some("cpu")).unwrap();
+    let mut trainer = Trainer::new(model, config(1, 1), DeviceSelector::Cpu).unwrap();
     let parameters = trainer.parameters().unwrap();
     let of = |name: &str| parameters[name].1.clone();
     assert_eq!(of("lstm1.bias_ih_l0")[2..4], [1.0, 1.0]);
@@ -248,15 +248,15 @@ fn a_long_sequence_trains_in_a_small_budget() {
     let model = Model::from(Sequential::new("long", [20_000, 1]).push(Lstm::new(32)).linear(1));
     let data = regression(random(20_000, "long"), [20_000, 1], 1);
     let config = Config::default().optimizer(Optimizer::adam(1e-3)).loss(Loss::Mse).batch(1);
-    let plan = Trainer::new(&model, config.clone(), Some(&device)).unwrap().plan().clone();
+    let plan = Trainer::new(&model, config.clone(), &device).unwrap().plan().clone();
     // What the device takes for itself, whatever is trained, is no activation.
     let unconstrained = plan.unconstrained_peak_bytes - plan.baseline_bytes;
     let budget = plan.baseline_bytes + unconstrained / 20;
     let begin = Instant::now();
-    let mut trainer = Trainer::new(&model, config.budget_bytes(budget), Some(&device)).unwrap();
+    let mut trainer = Trainer::new(&model, config.budget_bytes(budget), &device).unwrap();
     let planned = begin.elapsed();
     let begin = Instant::now();
-    let losses = [0, 1].map(|_| trainer.step(&data, &[0]).unwrap().0);
+    let losses = [0, 1].map(|_| trainer.step(&data, &[0]).unwrap().loss);
     println!(
         "unconstrained {unconstrained} B, budget {budget} B, planned in {planned:.1?}, two steps in {:.1?}: {losses:?}",
         begin.elapsed()

@@ -10,7 +10,7 @@ use tightfit::error::TrainError;
 use tightfit::models;
 use tightfit::nn::{Model, Sequential};
 use tightfit::plan::{ArenaRole, Levers};
-use tightfit::train::{Config, FitOptions, Loss, Optimizer, Trainer};
+use tightfit::train::{Config, DeviceSelector, FitOptions, Loss, Optimizer, Trainer};
 
 fn data(model: &Model) -> (Dataset, Dataset) {
     let (train, test) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
@@ -48,7 +48,7 @@ fn measured_peak_equals_planned_peak() {
             let config = Config::default().batch(256);
             for budget in budgets(&model, config.clone(), &device) {
                 let config = Config { budget_bytes: budget, ..config.clone() };
-                let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
+                let mut trainer = Trainer::new(model.clone(), config, &device).expect("trainer");
                 let planned = trainer.plan().peak_bytes;
                 assert_eq!(trainer.measured_peak_bytes(), planned, "{name} on {device} before the first step");
                 trainer.fit(&train, steps(2)).expect("fit");
@@ -79,11 +79,11 @@ fn no_budget_changes_one_bit_of_an_unsplit_batch() {
             let (train, _) = data(&model);
             let config = Config::default().batch(batch).micro_batches(1).seed(3);
             let run = |config: Config| {
-                let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
+                let mut trainer = Trainer::new(model.clone(), config, &device).expect("trainer");
                 let mut losses = Vec::new();
                 for step in 0..3 {
                     let indices: Vec<usize> = (step * batch..(step + 1) * batch).collect();
-                    losses.push(trainer.step(&train, &indices).expect("step").0.to_bits());
+                    losses.push(trainer.step(&train, &indices).expect("step").loss.to_bits());
                 }
                 assert_eq!(trainer.measured_peak_bytes(), trainer.plan().peak_bytes, "{name} on {device}");
                 let sha256 = trainer.parameters_sha256().expect("parameters");
@@ -163,7 +163,7 @@ fn the_same_plan_gives_the_same_bits() {
             let model = builtin("mnist-mlp");
             let (train, _) = data(&model);
             let config = Config::default().batch(32).micro_batches(2).seed(7);
-            let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+            let mut trainer = Trainer::new(model, config, &device).expect("trainer");
             trainer.fit(&train, steps(3)).expect("fit");
             trainer.parameters_sha256().expect("hash")
         };
@@ -180,7 +180,7 @@ fn a_loss_that_is_not_finite_stops_and_keeps_the_parameters() {
         let labels = Targets::labels(vec![1; 64], 2);
         let bad = Dataset::new(Samples::F32(values), [4], labels).expect("dataset");
         let config = Config::default().batch(32).micro_batches(2);
-        let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(model, config, &device).expect("trainer");
         trainer.step(&bad, &(0..32).collect::<Vec<_>>()).expect("the first half is fine");
         let before = trainer.parameters_sha256().expect("hash");
         let error = trainer.step(&bad, &(32..64).collect::<Vec<_>>()).expect_err("the second half is not");
@@ -200,7 +200,7 @@ fn the_layer_that_overflows_is_named() {
         let targets = Targets::Values { values: vec![0.0; 16], shape: [2].into() };
         let data = Dataset::new(Samples::F32(vec![1e30; 32]), [4], targets).expect("dataset");
         let config = Config::default().batch(8).loss(Loss::Mse);
-        let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(model, config, &device).expect("trainer");
         trainer.set_parameter("linear1.weight", &[1e10; 32]).expect("parameter");
         let error = trainer.step(&data, &(0..8).collect::<Vec<_>>()).expect_err("1e40 is no f32").to_string();
         assert!(error.contains("linear1") && error.contains("infinity"), "on {device}: {error}");
@@ -211,7 +211,7 @@ fn the_layer_that_overflows_is_named() {
 fn a_stopped_run_ends_at_a_step_boundary() {
     let model = builtin("mnist-mlp");
     let (train, _) = data(&model);
-    let mut trainer = Trainer::new(model, Config::default(), Some("cpu")).expect("trainer");
+    let mut trainer = Trainer::new(model, Config::default(), DeviceSelector::Cpu).expect("trainer");
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let mut on_step = move |report: &tightfit::train::StepReport| flag.store(report.step == 2, Ordering::Relaxed);
@@ -228,10 +228,10 @@ fn saved_weights_predict_the_same() {
     let model = builtin("mnist-mlp");
     let (train, test) = data(&model);
     let test = test.take(70).expect("70 samples");
-    let mut trainer = Trainer::new(model.clone(), Config::default(), Some("cpu")).expect("trainer");
+    let mut trainer = Trainer::new(model.clone(), Config::default(), DeviceSelector::Cpu).expect("trainer");
     trainer.fit(&train, steps(2)).expect("fit");
     trainer.save(&file).expect("save");
-    let mut other = Trainer::new(model, Config::default().seed(9), Some("cpu")).expect("trainer");
+    let mut other = Trainer::new(model, Config::default().seed(9), DeviceSelector::Cpu).expect("trainer");
     assert_ne!(trainer.predict(&test).expect("predict"), other.predict(&test).expect("predict"));
     other.load(&file).expect("load");
     assert_eq!(trainer.predict(&test).expect("predict"), other.predict(&test).expect("predict"));
@@ -240,7 +240,8 @@ fn saved_weights_predict_the_same() {
     std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("write");
     let error = other.load(&file).expect_err("half a file").to_string();
     assert!(error.contains("weights.safetensors"), "{error}");
-    let mut tiny = Trainer::new(Sequential::new("t", [4]).linear(2), Config::default(), Some("cpu")).expect("trainer");
+    let mut tiny =
+        Trainer::new(Sequential::new("t", [4]).linear(2), Config::default(), DeviceSelector::Cpu).expect("trainer");
     std::fs::write(&file, &bytes).expect("write");
     assert!(tiny.load(&file).expect_err("another model").to_string().contains("another model"));
 }
@@ -251,8 +252,8 @@ fn evaluation_needs_no_memory_for_training() {
         let model = builtin("mnist-mlp");
         let (train, test) = data(&model);
         let test = test.take(100).expect("100 samples");
-        let mut trainer = Trainer::new(model.clone(), Config::default(), Some(&device)).expect("trainer");
-        let mut other = Trainer::for_evaluation(model, Config::default(), Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(model.clone(), Config::default(), &device).expect("trainer");
+        let mut other = Trainer::for_evaluation(model, Config::default(), &device).expect("trainer");
         assert_eq!(trainer.predict(&test).expect("predict"), other.predict(&test).expect("predict"), "on {device}");
         assert_eq!(other.measured_peak_bytes(), other.plan().peak_bytes);
         let state_bytes = trainer.plan().arena_bytes(ArenaRole::State);
@@ -267,7 +268,7 @@ fn weights_go_only_where_they_belong() {
     let folder = tempfile::tempdir().expect("folder");
     let at = |name: &str| folder.path().join(name);
     let model = Model::from(Sequential::new("t", [4]).linear(2));
-    let mut trainer = Trainer::new(model.clone(), Config::default(), Some("cpu")).expect("trainer");
+    let mut trainer = Trainer::new(model.clone(), Config::default(), DeviceSelector::Cpu).expect("trainer");
     Trainer::check_save(&model, at("new.st")).expect("a new file");
     assert_eq!(std::fs::read_dir(folder.path()).expect("folder").count(), 0, "the check left a trace");
     for refused in [folder.path().to_owned(), at("missing/new.st"), "/dev/null".into()] {
@@ -297,7 +298,7 @@ fn weights_with_another_head_are_taken_in_part() {
     let path = folder.path().join("w.st");
     let open = |body: usize, classes: usize, seed: u64| {
         let model = Sequential::new("t", [4]).linear(body).relu().linear(classes);
-        Trainer::new(model, Config::default().seed(seed), Some("cpu")).expect("trainer")
+        Trainer::new(model, Config::default().seed(seed), DeviceSelector::Cpu).expect("trainer")
     };
     let mut source = open(3, 5, 1);
     source.save(&path).expect("saves");
@@ -316,7 +317,7 @@ fn weights_with_another_head_are_taken_in_part() {
     assert_eq!(after["linear2.weight"], before["linear2.weight"]);
 
     let model = Sequential::new("t", [4]).linear(3);
-    let mut smaller = Trainer::new(model, Config::default(), Some("cpu")).expect("trainer");
+    let mut smaller = Trainer::new(model, Config::default(), DeviceSelector::Cpu).expect("trainer");
     assert_eq!(smaller.load_matching(&path).expect("fits in part").unexpected, ["linear2.bias", "linear2.weight"]);
     let mut other = open(7, 9, 0);
     assert!(other.load_matching(&path).expect_err("nothing fits").to_string().contains("another model"));
@@ -325,7 +326,7 @@ fn weights_with_another_head_are_taken_in_part() {
 #[test]
 fn every_name_of_a_model_can_be_set() {
     let model = Model::from(Sequential::new("t", [2, 4, 4]).conv2d(3, 3).batch_norm().flatten().linear(2));
-    let mut trainer = Trainer::new(model.clone(), Config::default().batch(2), Some("cpu")).expect("trainer");
+    let mut trainer = Trainer::new(model.clone(), Config::default().batch(2), DeviceSelector::Cpu).expect("trainer");
     let names = model.state_dict().expect("builds");
     assert!(names.iter().any(|(name, _)| name.ends_with("num_batches_tracked")));
     for (name, shape) in names {
@@ -345,7 +346,7 @@ fn a_last_update_that_overflows_is_an_error() {
         let finite = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
         for (data, words) in [(data, "output of layer `loss`"), (finite, "parameter `linear1")] {
             let model = Sequential::new("t", [4]).linear(2);
-            let mut trainer = Trainer::new(model, config.clone(), Some(&device)).expect("trainer");
+            let mut trainer = Trainer::new(model, config.clone(), &device).expect("trainer");
             let error = trainer.fit(&data, steps(1)).expect_err("an overflow").to_string();
             assert!(error.contains(words), "on {device}: {error}");
         }
@@ -360,7 +361,7 @@ fn clipping_bounds_the_first_step() {
         let data = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
         let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.5, nesterov: false, weight_decay: 0.0 };
         let config = Config::default().batch(8).micro_batches(2).loss(Loss::Mse).optimizer(optimizer).clip_norm(0.25);
-        let mut trainer = Trainer::new(model, config, Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(model, config, &device).expect("trainer");
         trainer.step(&data, &(0..8).collect::<Vec<_>>()).expect("step");
         let mut squares = 0.0;
         for name in ["linear1.weight", "linear1.bias"] {
@@ -379,7 +380,7 @@ fn mnist_learns_at_every_budget() {
     let config = Config::default().batch(128).seed(1);
     for budget in budgets(&model, config.clone(), &device) {
         let config = Config { budget_bytes: budget, ..config.clone() };
-        let mut trainer = Trainer::new(model.clone(), config, Some(&device)).expect("trainer");
+        let mut trainer = Trainer::new(model.clone(), config, &device).expect("trainer");
         trainer.fit(&train, steps(45)).expect("fit");
         let evaluation = trainer.evaluate(&test).expect("evaluate");
         println!("{} micro-batches: {evaluation}", trainer.plan().micro_batches.len());

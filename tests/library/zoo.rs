@@ -73,11 +73,11 @@ fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
     let config = Config::default().loss(loss.clone()).batch(batch).micro_batches(1).seed(3);
     let data = data(&model, &loss, batch * STEPS);
     let run = |config: Config| {
-        let mut trainer = Trainer::new(&model, config, Some(&device)).expect("a trainer");
+        let mut trainer = Trainer::new(&model, config, &device).expect("a trainer");
         let mut losses = Vec::new();
         for step in 0..STEPS {
             let samples: Vec<usize> = (step * batch..(step + 1) * batch).collect();
-            losses.push(trainer.step(&data, &samples).expect("a step").0);
+            losses.push(trainer.step(&data, &samples).expect("a step").loss);
         }
         assert_eq!(trainer.measured_peak_bytes(), trainer.plan().peak_bytes, "{name}");
         (losses, trainer.parameters_sha256().expect("parameters"), trainer.plan().clone())

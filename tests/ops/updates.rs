@@ -43,18 +43,17 @@ const F64: Tolerance = Tolerance { scale: 1e-8, relative: 5e-7, absolute: 0.0 };
 const F32: Tolerance = Tolerance { scale: 1e-6, relative: 1e-5, absolute: 1e-12 };
 
 fn sgd(s: &UpdateSettings) -> Box<dyn UpdateRule> {
-    let (lr, weight_decay) = (s.number("lr"), s.number("weight_decay"));
-    Box::new(Sgd { lr, weight_decay, momentum: s.number("momentum"), nesterov: s.flag("nesterov") })
+    let weight_decay = s.number("weight_decay");
+    Box::new(Sgd { weight_decay, momentum: s.number("momentum"), nesterov: s.flag("nesterov") })
 }
 
 fn adam(s: &UpdateSettings, decoupled: bool) -> Box<dyn UpdateRule> {
-    let (lr, weight_decay) = (s.number("lr"), s.number("weight_decay"));
-    Box::new(Adam { lr, weight_decay, betas: s.pair("betas"), eps: s.number("eps"), decoupled })
+    let weight_decay = s.number("weight_decay");
+    Box::new(Adam { weight_decay, betas: s.pair("betas"), eps: s.number("eps"), decoupled })
 }
 
 fn rmsprop(s: &UpdateSettings) -> Box<dyn UpdateRule> {
     Box::new(RmsProp {
-        lr: s.number("lr"),
         alpha: s.number("alpha"),
         eps: s.number("eps"),
         weight_decay: s.number("weight_decay"),
@@ -65,7 +64,6 @@ fn rmsprop(s: &UpdateSettings) -> Box<dyn UpdateRule> {
 
 fn adagrad(s: &UpdateSettings) -> Box<dyn UpdateRule> {
     Box::new(Adagrad {
-        lr: s.number("lr"),
         lr_decay: s.number("lr_decay"),
         weight_decay: s.number("weight_decay"),
         initial_accumulator_value: s.number("initial_accumulator_value"),
@@ -74,17 +72,16 @@ fn adagrad(s: &UpdateSettings) -> Box<dyn UpdateRule> {
 }
 
 fn lion(s: &UpdateSettings) -> Box<dyn UpdateRule> {
-    Box::new(Lion { lr: s.number("lr"), betas: s.pair("betas"), weight_decay: s.number("weight_decay") })
+    Box::new(Lion { betas: s.pair("betas"), weight_decay: s.number("weight_decay") })
 }
 
 fn lamb(s: &UpdateSettings) -> Box<dyn UpdateRule> {
-    let (lr, weight_decay) = (s.number("lr"), s.number("weight_decay"));
-    Box::new(Lamb { lr, weight_decay, betas: s.pair("betas"), eps: s.number("eps") })
+    let weight_decay = s.number("weight_decay");
+    Box::new(Lamb { weight_decay, betas: s.pair("betas"), eps: s.number("eps") })
 }
 
 fn adafactor(s: &UpdateSettings) -> Box<dyn UpdateRule> {
     Box::new(Adafactor {
-        lr: s.number("lr"),
         beta2_decay: s.number("beta2_decay"),
         eps: s.pair("eps"),
         d: s.number("d"),
@@ -97,15 +94,21 @@ pub fn check(name: &str, rule: MakeRule) -> Result<(), Failed> {
     let mut report = Report::default();
     let entries: Vec<UpdateEntry> = golden::load(name).ok_or("the golden file is missing")?;
     for entry in &entries {
-        let rule = rule(&entry.settings);
-        run::<f64>(&mut report, &format!("{} f64", entry.case), &*rule, entry, F64);
-        run::<f32>(&mut report, &format!("{} f32", entry.case), &*rule, entry, F32);
+        let (rule, lr) = (rule(&entry.settings), entry.settings.number("lr"));
+        run::<f64>(&mut report, &format!("{} f64", entry.case), (&*rule, lr), entry, F64);
+        run::<f32>(&mut report, &format!("{} f32", entry.case), (&*rule, lr), entry, F32);
     }
     report.require(report.checks > 0, "nothing was checked");
     report.finish()
 }
 
-fn run<T: Scalar>(report: &mut Report, label: &str, rule: &dyn UpdateRule, entry: &UpdateEntry, tolerance: Tolerance) {
+fn run<T: Scalar>(
+    report: &mut Report,
+    label: &str,
+    (rule, lr): (&dyn UpdateRule, f64),
+    entry: &UpdateEntry,
+    tolerance: Tolerance,
+) {
     let desc = TensorDesc::f32(entry.inputs[0].shape.clone());
     let (op, states) = (rule.op(&desc), rule.states(&desc));
     let mut descs = vec![desc.clone(), desc];
@@ -118,7 +121,7 @@ fn run<T: Scalar>(report: &mut Report, label: &str, rule: &dyn UpdateRule, entry
     let mut changing: Vec<Buf<T>> = vec![entry.inputs[0].input()];
     changing.extend(states.iter().map(|(_, state)| Buf::from_f32(&vec![0.0; state.numel()])));
     for (i, step) in entry.steps.iter().enumerate() {
-        let hyper = Buf::from_f32(&rule.hyper(i as u64 + 1));
+        let hyper = Buf::from_f32(&rule.hyper(i as u64 + 1, lr));
         let gradient = Buf::Real(step.gradient.iter().map(|&x| T::from_f64(f64::from(x as f32))).collect());
         for guard in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let kept = apply(&*op, &descs, &changing, &gradient, &hyper, guard);

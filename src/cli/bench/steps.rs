@@ -87,7 +87,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     let mut batches = indices.chunks(batch).cycle();
     let mut step = |trainer: &mut Trainer| {
         let start = Instant::now();
-        let (loss, _) = trainer.step(&data, batches.next().expect("bug: no batches"))?;
+        let loss = trainer.step(&data, batches.next().expect("bug: no batches"))?.loss;
         Ok::<_, Failure>((start.elapsed().as_secs_f64() * 1e3, loss))
     };
 

@@ -36,8 +36,6 @@ use crate::tensor::TensorDesc;
 /// Source: <https://pytorch.org/docs/stable/generated/torch.optim.Adafactor.html>, <https://arxiv.org/abs/1804.04235>
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adafactor {
-    /// Learning rate: a bound of the relative step.
-    pub lr: f64,
     /// How the weight of the newest gradient falls: `t^beta2_decay`.
     pub beta2_decay: f64,
     /// Least root of a second moment; least root mean square of a parameter.
@@ -121,9 +119,9 @@ impl UpdateRule for Adafactor {
         states(parameter)
     }
 
-    fn hyper(&self, step: u64) -> [f32; HYPER_LEN] {
+    fn hyper(&self, step: u64, lr: f64) -> [f32; HYPER_LEN] {
         let t = step as f64;
-        [self.lr.min(1.0 / t.sqrt()), t.powf(self.beta2_decay), 1.0 - self.lr * self.weight_decay, 0.0]
+        [lr.min(1.0 / t.sqrt()), t.powf(self.beta2_decay), 1.0 - lr * self.weight_decay, 0.0]
             .map(|x| x as f32)
     }
 }
@@ -321,7 +319,7 @@ impl Step {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let rule = Adafactor { lr: 0.01, beta2_decay: -0.8, eps: (1e-7, 1e-3), d: 1.0, weight_decay: 0.1 };
+    let rule = Adafactor { beta2_decay: -0.8, eps: (1e-7, 1e-3), d: 1.0, weight_decay: 0.1 };
     let shapes: &[&[usize]] =
         &[&[1], &[257], &[1, 1], &[5, 3], &[2, 3, 5, 7], &[67, 1031], &[1031, 2], &[3, 131, 1], &[7, 5]];
     let mut cases = update::cases("adafactor", &rule, shapes);

@@ -25,8 +25,6 @@ use crate::tensor::TensorDesc;
 /// Source: <https://pytorch.org/docs/stable/generated/torch.optim.Adagrad.html>
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adagrad {
-    /// Learning rate.
-    pub lr: f64,
     /// How fast it shrinks.
     pub lr_decay: f64,
     /// L2 penalty.
@@ -54,8 +52,8 @@ impl UpdateRule for Adagrad {
         update::like(parameter, &["sum"])
     }
 
-    fn hyper(&self, step: u64) -> [f32; HYPER_LEN] {
-        [(self.lr / (1.0 + (step - 1) as f64 * self.lr_decay)) as f32, 0.0, 0.0, 0.0]
+    fn hyper(&self, step: u64, lr: f64) -> [f32; HYPER_LEN] {
+        [(lr / (1.0 + (step - 1) as f64 * self.lr_decay)) as f32, 0.0, 0.0, 0.0]
     }
 }
 
@@ -81,7 +79,7 @@ impl ElementwiseUpdate for Step {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let plain = Adagrad { lr: 0.01, lr_decay: 0.0, weight_decay: 0.0, initial_accumulator_value: 0.0, eps: 1e-10 };
+    let plain = Adagrad { lr_decay: 0.0, weight_decay: 0.0, initial_accumulator_value: 0.0, eps: 1e-10 };
     let all = Adagrad { lr_decay: 0.1, weight_decay: 0.1, initial_accumulator_value: 0.5, ..plain };
     let mut cases = update::cases("plain", &plain, update::SHAPES);
     cases.extend(update::cases("all", &all, update::SHAPES));

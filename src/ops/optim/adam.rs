@@ -29,8 +29,6 @@ use crate::tensor::TensorDesc;
 /// <https://arxiv.org/abs/1711.05101>
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
-    /// Learning rate.
-    pub lr: f64,
     /// Decay of the running moments.
     pub betas: (f64, f64),
     /// Added to the denominator.
@@ -69,10 +67,10 @@ impl UpdateRule for Adam {
         update::like(parameter, self.step().states())
     }
 
-    fn hyper(&self, step: u64) -> [f32; HYPER_LEN] {
+    fn hyper(&self, step: u64, lr: f64) -> [f32; HYPER_LEN] {
         let corrections = (bias_correction(self.betas.0, step), bias_correction(self.betas.1, step));
-        let decay = if self.decoupled { 1.0 - self.lr * self.weight_decay } else { 1.0 };
-        [(self.lr / corrections.0) as f32, corrections.1.sqrt() as f32, decay as f32, 0.0]
+        let decay = if self.decoupled { 1.0 - lr * self.weight_decay } else { 1.0 };
+        [(lr / corrections.0) as f32, corrections.1.sqrt() as f32, decay as f32, 0.0]
     }
 }
 
@@ -110,7 +108,7 @@ impl ElementwiseUpdate for Step {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let adam = Adam { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.1, decoupled: false };
+    let adam = Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.1, decoupled: false };
     let mut cases = update::cases("l2", &adam, update::SHAPES);
     cases.extend(update::cases("decoupled", &Adam { decoupled: true, ..adam }, update::SHAPES));
     cases

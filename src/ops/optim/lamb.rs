@@ -31,8 +31,6 @@ use crate::tensor::TensorDesc;
 /// Source: algorithm 2 of <https://arxiv.org/abs/1904.00962>, with φ(z) = z
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lamb {
-    /// Learning rate.
-    pub lr: f64,
     /// Decay of the running moments.
     pub betas: (f64, f64),
     /// Added to the denominator.
@@ -71,9 +69,9 @@ impl UpdateRule for Lamb {
         update::like(parameter, STATES)
     }
 
-    fn hyper(&self, step: u64) -> [f32; HYPER_LEN] {
+    fn hyper(&self, step: u64, lr: f64) -> [f32; HYPER_LEN] {
         let corrections = (bias_correction(self.betas.0, step), bias_correction(self.betas.1, step));
-        [self.lr as f32, corrections.0 as f32, corrections.1.sqrt() as f32, 0.0]
+        [lr as f32, corrections.0 as f32, corrections.1.sqrt() as f32, 0.0]
     }
 }
 
@@ -161,7 +159,7 @@ impl Step {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let lamb = Lamb { lr: 0.01, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.1 };
+    let lamb = Lamb { betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.1 };
     let shapes: &[&[usize]] = &[&[1], &[257], &[3, 5, 7], &[1031, 67], &[7]];
     let mut cases = update::cases("lamb", &lamb, shapes);
     let mut zero = update::cases("zero", &Lamb { weight_decay: 0.0, ..lamb }, &[&[7]]).swap_remove(0);

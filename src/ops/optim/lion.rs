@@ -26,8 +26,6 @@ use crate::tensor::TensorDesc;
 /// Source: algorithm 2 of <https://arxiv.org/abs/2302.06675>
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lion {
-    /// Learning rate.
-    pub lr: f64,
     /// Share of m in the direction, and decay of m.
     pub betas: (f64, f64),
     /// Share of a parameter that is taken away each step, times the learning rate.
@@ -48,8 +46,8 @@ impl UpdateRule for Lion {
         update::like(parameter, &["exp_avg"])
     }
 
-    fn hyper(&self, _step: u64) -> [f32; HYPER_LEN] {
-        [self.lr as f32, (1.0 - self.lr * self.weight_decay) as f32, 0.0, 0.0]
+    fn hyper(&self, _step: u64, lr: f64) -> [f32; HYPER_LEN] {
+        [lr as f32, (1.0 - lr * self.weight_decay) as f32, 0.0, 0.0]
     }
 }
 
@@ -75,5 +73,5 @@ impl ElementwiseUpdate for Step {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    update::cases("lion", &Lion { lr: 1e-3, betas: (0.9, 0.99), weight_decay: 0.1 }, update::SHAPES)
+    update::cases("lion", &Lion { betas: (0.9, 0.99), weight_decay: 0.1 }, update::SHAPES)
 }

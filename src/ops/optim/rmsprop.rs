@@ -28,8 +28,6 @@ use crate::tensor::TensorDesc;
 /// Source: <https://pytorch.org/docs/stable/generated/torch.optim.RMSprop.html>
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsProp {
-    /// Learning rate.
-    pub lr: f64,
     /// Decay of the running means.
     pub alpha: f64,
     /// Added to the denominator.
@@ -67,8 +65,8 @@ impl UpdateRule for RmsProp {
         update::like(parameter, self.step().states())
     }
 
-    fn hyper(&self, _step: u64) -> [f32; HYPER_LEN] {
-        [self.lr as f32, 0.0, 0.0, 0.0]
+    fn hyper(&self, _step: u64, lr: f64) -> [f32; HYPER_LEN] {
+        [lr as f32, 0.0, 0.0, 0.0]
     }
 }
 
@@ -121,7 +119,7 @@ impl ElementwiseUpdate for Step {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let plain = RmsProp { lr: 0.01, alpha: 0.99, eps: 1e-8, weight_decay: 0.1, momentum: 0.0, centered: false };
+    let plain = RmsProp { alpha: 0.99, eps: 1e-8, weight_decay: 0.1, momentum: 0.0, centered: false };
     let mut cases = update::cases("plain", &plain, update::SHAPES);
     cases.extend(update::cases("momentum", &RmsProp { momentum: 0.9, ..plain }, update::SHAPES));
     // An eps that keeps away from 1 / 0 where the drawn states have a variance below 0.

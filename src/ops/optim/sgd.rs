@@ -25,8 +25,6 @@ use crate::tensor::TensorDesc;
 /// Source: <https://pytorch.org/docs/stable/generated/torch.optim.SGD.html>
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
-    /// Learning rate.
-    pub lr: f64,
     /// Share of the last step's direction that is kept.
     pub momentum: f64,
     /// Nesterov's form of momentum.
@@ -57,8 +55,8 @@ impl UpdateRule for Sgd {
         update::like(parameter, self.step().states())
     }
 
-    fn hyper(&self, _step: u64) -> [f32; HYPER_LEN] {
-        [self.lr as f32, 0.0, 0.0, 0.0]
+    fn hyper(&self, _step: u64, lr: f64) -> [f32; HYPER_LEN] {
+        [lr as f32, 0.0, 0.0, 0.0]
     }
 }
 
@@ -89,7 +87,7 @@ impl ElementwiseUpdate for Step {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let plain = Sgd { lr: 0.1, momentum: 0.0, nesterov: false, weight_decay: 0.01 };
+    let plain = Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.01 };
     let mut cases = update::cases("plain", &plain, update::SHAPES);
     cases.extend(update::cases("momentum", &Sgd { momentum: 0.9, ..plain }, update::SHAPES));
     cases.extend(update::cases("nesterov", &Sgd { momentum: 0.9, nesterov: true, ..plain }, update::SHAPES));

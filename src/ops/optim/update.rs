@@ -150,7 +150,7 @@ impl<U: ElementwiseUpdate> Update<U> {
 /// Test cases of an update rule for parameters of these shapes: random tensors, hyper as of step 3, and some that the guard holds
 /// back.
 pub(in crate::ops) fn cases(name: &str, rule: &dyn UpdateRule, shapes: &[&[usize]]) -> Vec<Case> {
-    let hyper = rule.hyper(3);
+    let hyper = rule.hyper(3, 0.01);
     let case = |name: String, shape: &[usize], guard: f32| {
         let desc = TensorDesc::f32(shape);
         let mut inputs = vec![(desc.clone(), Fill::Normal), (desc.clone(), Fill::Normal)];

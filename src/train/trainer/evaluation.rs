@@ -2,7 +2,8 @@
 
 use super::super::evaluate::{Tally, Target};
 use super::super::report::Evaluation;
-use super::{Trainer, inputs, run_words};
+use super::Trainer;
+use super::step::{inputs, run_words};
 use crate::data::Dataset;
 use crate::error::{DataError, TrainError};
 use crate::tensor::room;
@@ -14,6 +15,30 @@ impl Trainer {
     /// Where the data does not fit the model or the device fails.
     pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, TrainError> {
         Ok(self.evaluate_while(data, |_| true)?.expect("bug: it was not stopped"))
+    }
+
+    /// As [`evaluate`](Self::evaluate), with the moving averages of the parameters where they are kept
+    /// ([`Config::ema_decay`](crate::train::Config::ema_decay)).
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub fn evaluate_averaged(&mut self, data: &Dataset) -> Result<Evaluation, TrainError> {
+        self.with_averages(|trainer| trainer.evaluate(data))
+    }
+
+    /// Does something with the moving averages in the place of the parameters, which are put back afterwards. Where no averages are
+    /// kept, with the parameters as they are.
+    ///
+    /// # Errors
+    /// Those of `function`, and where the device fails.
+    pub fn with_averages<T>(
+        &mut self,
+        function: impl FnOnce(&mut Self) -> Result<T, TrainError>,
+    ) -> Result<T, TrainError> {
+        self.exchange_averages()?;
+        let result = function(self);
+        self.exchange_averages()?;
+        result
     }
 
     /// As [`evaluate`](Self::evaluate), for as long as `go_on` says so: it is told the number of samples that are done, now and

@@ -1,0 +1,123 @@
+//! What happens besides the steps of a fit: early stopping, logs, and what users bring.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::report::{EpochReport, FitReport, StepReport};
+use super::trainer::{Replan, Trainer};
+use crate::error::TrainError;
+
+/// What a callback keeps in a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallbackState {
+    /// Numbers and words. Floating-point numbers come back bit for bit.
+    pub values: Value,
+    /// Tensors, such as a copy of parameters.
+    #[serde(skip)]
+    pub tensors: BTreeMap<String, Vec<f32>>,
+}
+
+/// Sees every event of a [`fit`](Trainer::fit). It can read the trainer, change its learning rate
+/// ([`set_lr`](Trainer::set_lr), [`set_lr_scale`](Trainer::set_lr_scale)), and end the fit ([`stop`](Trainer::stop)).
+///
+/// What a callback remembers belongs into [`state`](Callback::state), so that a fit that resumes from a checkpoint does as if it
+/// had not been interrupted.
+///
+/// ```
+/// use tightfit::error::TrainError;
+/// use tightfit::train::{Callback, StepReport, Trainer};
+///
+/// /// Ends a fit when the loss is small.
+/// struct GoodEnough(f32);
+///
+/// impl Callback for GoodEnough {
+///     fn name(&self) -> &str {
+///         "good_enough"
+///     }
+///
+///     fn on_step_end(&mut self, trainer: &mut Trainer, step: &StepReport) -> Result<(), TrainError> {
+///         if step.loss < self.0 {
+///             trainer.stop(format!("the loss is below {}", self.0));
+///         }
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Callback {
+    /// What a checkpoint calls it: its own among the callbacks of a fit.
+    fn name(&self) -> &str;
+
+    /// Before the first step; also where a fit goes on from a checkpoint, after [`restore`](Callback::restore).
+    ///
+    /// # Errors
+    /// Ends the fit.
+    fn on_fit_begin(&mut self, trainer: &mut Trainer) -> Result<(), TrainError> {
+        let _ = trainer;
+        Ok(())
+    }
+
+    /// Before the first step of an epoch, counted from 1.
+    ///
+    /// # Errors
+    /// Ends the fit.
+    fn on_epoch_begin(&mut self, trainer: &mut Trainer, epoch: u64) -> Result<(), TrainError> {
+        let _ = (trainer, epoch);
+        Ok(())
+    }
+
+    /// After each step.
+    ///
+    /// # Errors
+    /// Ends the fit.
+    fn on_step_end(&mut self, trainer: &mut Trainer, step: &StepReport) -> Result<(), TrainError> {
+        let _ = (trainer, step);
+        Ok(())
+    }
+
+    /// After each epoch, and its validation where there is one.
+    ///
+    /// # Errors
+    /// Ends the fit.
+    fn on_epoch_end(&mut self, trainer: &mut Trainer, epoch: &EpochReport) -> Result<(), TrainError> {
+        let _ = (trainer, epoch);
+        Ok(())
+    }
+
+    /// Training began anew from an earlier step, under another plan or on a device that was opened again. The callback was
+    /// [restored](Callback::restore) to that step.
+    ///
+    /// # Errors
+    /// Ends the fit.
+    fn on_replan(&mut self, trainer: &mut Trainer, replan: &Replan) -> Result<(), TrainError> {
+        let _ = (trainer, replan);
+        Ok(())
+    }
+
+    /// After the last step.
+    ///
+    /// # Errors
+    /// Makes the fit fail, though its steps are done.
+    fn on_fit_end(&mut self, trainer: &mut Trainer, report: &FitReport) -> Result<(), TrainError> {
+        let _ = (trainer, report);
+        Ok(())
+    }
+
+    /// What it remembers.
+    ///
+    /// # Errors
+    /// Where memory is short.
+    fn state(&self) -> Result<CallbackState, TrainError> {
+        Ok(CallbackState::default())
+    }
+
+    /// Takes up what [`state`](Callback::state) gave at an earlier step, in this process or in another.
+    ///
+    /// # Errors
+    /// Where it is not such a state.
+    fn restore(&mut self, state: &CallbackState) -> Result<(), TrainError> {
+        let _ = state;
+        Ok(())
+    }
+}

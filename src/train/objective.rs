@@ -1,0 +1,171 @@
+//! What a training minimises: a loss, or the weighted sum of losses of several outputs.
+
+use super::loss::Loss;
+use super::settings::Config;
+use crate::data::{Dataset, TARGET, Targets};
+use crate::error::{GraphError, TrainError};
+use crate::graph::Graph;
+use crate::nn::Built;
+use crate::ops::elementwise::add::Add;
+use crate::ops::elementwise::scale::Scale;
+use crate::tensor::{TensorDesc, ValueId, format_number};
+
+/// A loss of another output of the model than its last.
+///
+/// ```
+/// use tightfit::nn::{Linear, Model};
+/// use tightfit::train::{Config, Head, Loss};
+///
+/// let model = Model::new("two-heads", [8], |x| {
+///     let x = x.layer("body", Linear::new(16)).relu();
+///     x.layer("size", Linear::new(1)).output("size");
+///     x.layer("class", Linear::new(3))
+/// });
+/// // The class of the targets, and a third of the squared error of what the dataset has as `sizes`.
+/// let config = Config::default().head(Head::new("size", "sizes", Loss::Mse).weight(0.3));
+/// # let _ = (model, config);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// The output, as [`Tensor::output`](crate::nn::Tensor::output) names it.
+    pub output: String,
+    /// Its target, as the dataset names it: [`Dataset::with_input`].
+    pub target: String,
+    /// What the loss is multiplied by before all are added.
+    pub weight: f32,
+    /// The loss.
+    pub loss: Loss,
+}
+
+impl Head {
+    /// The loss of an output with its target.
+    pub fn new(output: impl Into<String>, target: impl Into<String>, loss: Loss) -> Self {
+        Head { output: output.into(), target: target.into(), weight: 1.0, loss }
+    }
+
+    /// Sets what the loss is multiplied by.
+    #[must_use]
+    pub fn weight(mut self, weight: f32) -> Self {
+        self.weight = weight;
+        self
+    }
+}
+
+/// All losses of a training: that of the model's output and targets first.
+#[derive(Clone, Debug)]
+pub(super) struct Objective {
+    pub(super) heads: Vec<Head>,
+}
+
+/// The loss in a graph.
+pub(super) struct Added {
+    pub(super) loss: ValueId,
+    /// The share by which it counts.
+    pub(super) share: f32,
+    /// Positions that are predicted right, where the targets are labels.
+    pub(super) correct: Option<ValueId>,
+}
+
+impl Objective {
+    pub(super) fn new(config: &Config) -> Result<Self, TrainError> {
+        let main = Head::new(String::new(), TARGET, config.loss.clone()).weight(config.loss_weight);
+        let heads: Vec<_> = std::iter::once(main).chain(config.heads.iter().cloned()).collect();
+        for Head { output, weight, loss, .. } in &heads {
+            loss.check()?;
+            if !weight.is_finite() {
+                let (weight, of) = (format_number(*weight), if output.is_empty() { "the output" } else { output });
+                return Err(TrainError::Setting(format!(
+                    "the weight {weight} of the loss of {of} is not possible: it must be finite"
+                )));
+            }
+        }
+        Ok(Objective { heads })
+    }
+
+    /// The output of a head.
+    pub(super) fn output(built: &Built, head: &Head) -> Result<ValueId, GraphError> {
+        if head.output.is_empty() {
+            return Ok(built.output);
+        }
+        let found = built.outputs.iter().find(|(name, _)| *name == head.output);
+        found.map(|(_, value)| *value).ok_or_else(|| GraphError::Layer {
+            layer: "loss".to_owned(),
+            reason: crate::error::unknown("output", &head.output, built.outputs.iter().map(|(name, _)| name.as_str())),
+        })
+    }
+
+    /// Adds all losses to the graph of a micro-batch that holds this share of the step's samples.
+    pub(super) fn apply(&self, built: &mut Built, share: f32) -> Result<Added, GraphError> {
+        let mut sum: Option<ValueId> = None;
+        let (mut term, mut single, mut correct) = (0, None, None);
+        for (i, head) in self.heads.iter().enumerate() {
+            let output = Objective::output(built, head)?;
+            let graph = &mut built.graph;
+            graph.set_scope("loss");
+            let target = target(graph, head, &head.loss.target(&graph.value(output).desc))?;
+            let (loss, counts) = head.loss.apply(graph, output, target, share, term)?;
+            term += head.loss.terms().len();
+            if i == 0 {
+                graph.set_scope("accuracy");
+                correct = head.loss.correct(graph, output, target)?;
+                graph.set_scope("loss");
+            }
+            if self.heads.len() == 1 && head.weight == 1.0 {
+                single = Some((loss, counts));
+                break;
+            }
+            let scaled = graph.apply(Scale { factor: head.weight * counts }, &[loss])?;
+            sum = Some(match sum {
+                Some(sum) => graph.apply(Add, &[sum, scaled])?,
+                None => scaled,
+            });
+        }
+        let (loss, share) = single.or_else(|| sum.map(|sum| (sum, 1.0))).expect("bug: no losses");
+        Ok(Added { loss, share, correct })
+    }
+
+    /// What losses take besides predictions and targets in a step on the samples at `indices`, by name.
+    pub(super) fn inputs(&self, data: &Dataset, indices: &[usize]) -> Vec<(String, Vec<f32>)> {
+        let mut term = 0;
+        let mut inputs = Vec::new();
+        for head in &self.heads {
+            let labels = labels_of(data, &head.target, indices);
+            inputs.extend(head.loss.inputs(&mut || Box::new(labels.iter().copied()), term));
+            term += head.loss.terms().len();
+        }
+        inputs
+    }
+
+    /// How many positions of these samples count towards accuracy.
+    pub(super) fn counted(&self, data: &Dataset, indices: &[usize]) -> usize {
+        let loss = &self.heads[0].loss;
+        let ignored = loss.ignored();
+        let labels = labels_of(data, TARGET, indices);
+        labels.into_iter().filter(|label| Some(*label) != ignored).count()
+    }
+}
+
+/// The input of a target, which several heads may share.
+fn target(graph: &mut Graph, head: &Head, desc: &TensorDesc) -> Result<ValueId, GraphError> {
+    match graph.find(&head.target) {
+        None => Ok(graph.input(head.target.clone(), desc.clone())),
+        Some(value) if graph.value(value).desc == *desc => Ok(value),
+        Some(value) => Err(GraphError::Layer {
+            layer: "loss".to_owned(),
+            reason: format!(
+                "the target `{}` of {} is {desc}, but there is a `{0}` that is {}",
+                head.target,
+                head.loss,
+                graph.value(value).desc
+            ),
+        }),
+    }
+}
+
+/// The labels of some samples; none where targets are numbers.
+fn labels_of(data: &Dataset, target: &str, indices: &[usize]) -> Vec<u32> {
+    let Some((labels, shape)) = data.integers(target) else { return Vec::new() };
+    let numel = shape.numel();
+    let of = |&i: &usize| labels.get(i * numel..(i + 1) * numel).unwrap_or_default();
+    indices.iter().flat_map(of).copied().collect()
+}

@@ -1,0 +1,307 @@
+//! Many steps: epochs over shuffled data, with callbacks, validation and checkpoints.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use web_time::Instant;
+
+use super::Trainer;
+use super::recover::is_recoverable;
+use crate::data::{Batches, Dataset, Epoch, Order};
+use crate::error::TrainError;
+use crate::train::callbacks::CallbackState;
+use crate::train::checkpoint::Pending;
+use crate::train::checkpoints::Checkpoints;
+use crate::train::diagnose;
+use crate::train::report::{EpochReport, FitOptions, FitReport, StepReport};
+use crate::train::run::Run;
+
+/// Times of steps that are kept for their median.
+const MOST_TIMES: usize = 1 << 14;
+
+/// What a fit does with its data.
+struct Fit<'a, 'o> {
+    data: &'a Dataset,
+    batches: Batches,
+    options: &'a mut FitOptions<'o>,
+    run: Run,
+    times: Vec<f64>,
+    interrupted: bool,
+}
+
+impl Trainer {
+    /// Trains on `data` in shuffled order. A last batch that is not full is left out, other samples in each epoch.
+    ///
+    /// A model that carries something from batch to batch, such as the states of a stateful layer, takes the samples as they
+    /// are stored, and starts from zeros in each epoch: sample i of a batch goes on from sample i of the batch before.
+    ///
+    /// A trainer that was [restored](Trainer::restore) from a checkpoint in the middle of a fit goes on with that fit: `epochs` and
+    /// `max_steps` count from where it began, and all comes out as if it had never been interrupted.
+    ///
+    /// # Errors
+    /// Where the data does not fit the model, the loss stops being finite, the device fails, or a callback ends the fit.
+    /// Parameters are then those of the last step whose loss was finite.
+    pub fn fit(&mut self, data: &Dataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
+        self.fed.check(&self.config.loss, data, &(0..data.len()))?;
+        if let Some(validation) = options.validation {
+            self.fed.check(&self.config.loss, validation, &(0..validation.len()))?;
+        }
+        // What is carried from batch to batch goes on in the order of the data.
+        let order = match self.carried()?.is_empty() {
+            true => Order::Shuffled { seed: self.config.seed },
+            false => Order::Sequential,
+        };
+        let batches = Batches::new(data.len(), self.config.batch, order, true)?;
+        let run = self.begin(data.len(), &mut options)?;
+        let steps_of_all = (batches.per_epoch() as u64).saturating_mul(options.epochs);
+        self.schedule_steps = Some(options.max_steps.map_or(steps_of_all, |most| most.min(steps_of_all)));
+        for callback in &mut options.callbacks {
+            callback.on_fit_begin(self)?;
+        }
+        let mut fit = Fit { data, batches, options: &mut options, run, times: Vec::new(), interrupted: false };
+        loop {
+            match self.fit_on(&mut fit) {
+                Ok(()) => break,
+                Err(error) if is_recoverable(&error) => self.go_on(&mut fit, error)?,
+                Err(error) => return Err(error),
+            }
+        }
+        let report = self.report(&mut fit)?;
+        for callback in &mut options.callbacks {
+            callback.on_fit_end(self, &report)?;
+        }
+        Ok(report)
+    }
+
+    /// Where the fit begins, or goes on.
+    fn begin(&mut self, samples: usize, options: &mut FitOptions<'_>) -> Result<Run, TrainError> {
+        self.stop_reason = None;
+        self.failures = 0;
+        let Some(Pending { run, callbacks }) = self.pending.take() else {
+            self.schedule_step = 0;
+            return Ok(Run::new(samples, self.epochs));
+        };
+        if run.samples != samples {
+            return Err(TrainError::Setting(format!(
+                "the checkpoint is of a training on {} samples, this data has {samples}: give it the same data",
+                run.samples
+            )));
+        }
+        restore_callbacks(options, &callbacks)?;
+        Ok(run)
+    }
+
+    /// Goes back to the last snapshot, on what the device has left.
+    fn go_on(&mut self, fit: &mut Fit<'_, '_>, error: TrainError) -> Result<(), TrainError> {
+        let replan = match self.recover(error) {
+            Ok(replan) => replan,
+            Err(error) => {
+                self.rescue(fit);
+                return Err(error);
+            }
+        };
+        log::warn!("{replan}");
+        let snapshot = self.snapshot.as_ref().expect("bug: it was gone back to");
+        fit.run = snapshot.state.run.clone().expect("bug: a snapshot of no fit");
+        restore_callbacks(fit.options, &snapshot.callbacks)?;
+        for callback in &mut fit.options.callbacks {
+            callback.on_replan(self, &replan)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left of a training that cannot go on: its last snapshot.
+    fn rescue(&mut self, fit: &mut Fit<'_, '_>) {
+        let (Some(snapshot), Some(checkpoints)) = (self.snapshot.take(), &mut fit.options.checkpoints) else { return };
+        let result = checkpoints.write(snapshot.state.steps, |path| self.write_snapshot(path, &snapshot));
+        match result {
+            Ok(path) => log::warn!("step {} is kept in {}", snapshot.state.steps, path.display()),
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+
+    fn fit_on(&mut self, fit: &mut Fit<'_, '_>) -> Result<(), TrainError> {
+        while fit.run.finished.is_none() && fit.run.epochs < fit.options.epochs {
+            if fit.run.batches == 0 {
+                if self.is_to_end(fit) {
+                    break;
+                }
+                self.epochs = fit.run.first_epoch + fit.run.epochs + 1;
+                self.reset_state()?;
+                for i in 0..fit.options.callbacks.len() {
+                    fit.options.callbacks[i].on_epoch_begin(self, fit.run.epochs + 1)?;
+                }
+            }
+            if self.is_backed_up() && self.snapshot.as_ref().is_none_or(|snapshot| snapshot.state.steps != self.steps) {
+                self.snapshot_fit(fit)?;
+            }
+            let epoch = fit.batches.epoch(self.epochs - 1);
+            if !self.steps_of_epoch(fit, &epoch)? {
+                break;
+            }
+            self.end_epoch(fit)?;
+        }
+        if fit.run.finished.is_none() && !fit.interrupted {
+            fit.run.finished = Some(self.stop_reason.clone().unwrap_or_else(|| "all epochs are done".to_owned()));
+        }
+        // After the last step of a fit, or of as much of it as was wanted now.
+        self.write_checkpoint(fit, true)
+    }
+
+    /// Whether no other step is wanted.
+    fn is_to_end(&self, fit: &mut Fit<'_, '_>) -> bool {
+        if self.stop_reason.is_some() || fit.options.max_steps.is_some_and(|most| fit.run.steps >= most) {
+            return true;
+        }
+        fit.interrupted = fit.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+        fit.interrupted
+    }
+
+    /// The steps of an epoch from where it is; false where no other is wanted before its end.
+    fn steps_of_epoch(&mut self, fit: &mut Fit<'_, '_>, epoch: &Epoch) -> Result<bool, TrainError> {
+        let order: Vec<&[usize]> = epoch.iter().collect();
+        let mut uploaded = false;
+        while let Some(&indices) = order.get(fit.run.batches as usize) {
+            if self.is_to_end(fit) {
+                return Ok(false);
+            }
+            let start = Instant::now();
+            let lr = self.lr_after(0);
+            self.submit(fit.data, indices, uploaded, &mut |executor, program, read| executor.launch(program, read))?;
+            // The next batch goes up while this one is computed.
+            let is_last = fit.options.max_steps.is_some_and(|most| fit.run.steps + 1 >= most);
+            let next = order.get(fit.run.batches as usize + 1).filter(|_| !is_last);
+            let next_lr = self.lr_after(1);
+            if let Some(next) = next {
+                self.upload_next(fit.data, next)?;
+            }
+            let outcome = self.finish(fit.data, indices)?;
+            let step_ms = start.elapsed().as_secs_f64() * 1e3;
+            // Their median is not worth losing a training that memory has become short for.
+            if fit.times.len() < MOST_TIMES && fit.times.try_reserve(1).is_ok() {
+                fit.times.push(step_ms);
+            }
+            self.failures = 0;
+            fit.run.add(&outcome, outcome.samples as f64 / self.config.batch as f64);
+            let report = StepReport {
+                step: fit.run.steps,
+                epoch: fit.run.epochs + 1,
+                steps_per_epoch: order.len() as u64,
+                total_steps: self.schedule_steps.unwrap_or_default(),
+                loss: outcome.loss,
+                accuracy: outcome.accuracy(),
+                grad_norm: outcome.grad_norm,
+                lr,
+                samples: outcome.samples,
+                step_ms,
+            };
+            if let Some(on_step) = fit.options.on_step.as_deref_mut() {
+                on_step(&report);
+            }
+            for i in 0..fit.options.callbacks.len() {
+                fit.options.callbacks[i].on_step_end(self, &report)?;
+            }
+            // A callback may have changed what the next step is given.
+            uploaded = next.is_some() && self.lr_after(0).to_bits() == next_lr.to_bits();
+            if self.is_backed_up() && fit.run.steps.is_multiple_of(self.config.recovery.snapshot_every.max(1)) {
+                self.snapshot_fit(fit)?;
+            }
+            if fit.options.checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.is_due(fit.run.steps)) {
+                self.write_checkpoint(fit, false)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn end_epoch(&mut self, fit: &mut Fit<'_, '_>) -> Result<(), TrainError> {
+        let validation = match fit.options.validation {
+            Some(validation) => Some(self.evaluate_averaged(validation)?),
+            None => None,
+        };
+        let mut report = EpochReport {
+            epoch: fit.run.epochs + 1,
+            step: fit.run.steps,
+            lr: self.lr_after(0),
+            train_loss: fit.run.means.loss.unwrap_or(f64::NAN),
+            train_accuracy: fit.run.means.accuracy,
+            validation,
+        };
+        fit.run.next_epoch();
+        for i in 0..fit.options.callbacks.len() {
+            fit.options.callbacks[i].on_epoch_end(self, &report)?;
+            report.lr = self.lr_after(0);
+        }
+        if fit.options.checkpoints.as_ref().is_some_and(Checkpoints::is_due_after_epoch) {
+            self.write_checkpoint(fit, false)?;
+        }
+        Ok(())
+    }
+
+    /// Whether snapshots are of use.
+    fn is_backed_up(&self) -> bool {
+        self.backend.is_some()
+    }
+
+    fn snapshot_fit(&mut self, fit: &Fit<'_, '_>) -> Result<(), TrainError> {
+        let state = self.state(Some(&fit.run));
+        self.take_snapshot(state, states_of(fit.options)?)
+    }
+
+    /// Where one cannot be written in the middle, there may be room for the next.
+    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_>, is_last: bool) -> Result<(), TrainError> {
+        let Some(mut checkpoints) = fit.options.checkpoints.take() else { return Ok(()) };
+        let result = states_of(fit.options).and_then(|callbacks| {
+            let state = self.state(Some(&fit.run));
+            checkpoints.write(self.steps, |path| self.write_state(path, &state, &callbacks))
+        });
+        fit.options.checkpoints = Some(checkpoints);
+        match result {
+            Err(error) if is_last || is_recoverable(&error) => Err(error),
+            Err(error) => {
+                log::warn!("no checkpoint of step {}: {error}", self.steps);
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn report(&mut self, fit: &mut Fit<'_, '_>) -> Result<FitReport, TrainError> {
+        let mut report = FitReport {
+            steps: fit.run.steps,
+            epochs: fit.run.epochs,
+            train_loss: fit.run.means.loss.map_or(f32::NAN, |loss| loss as f32),
+            train_accuracy: fit.run.means.accuracy.map(|accuracy| accuracy as f32),
+            step_ms_median: f64::NAN,
+            first_step_ms: f64::NAN,
+            interrupted: fit.interrupted,
+            stopped: self.stop_reason.take(),
+        };
+        if report.steps > 0
+            && let Some(place) = diagnose::non_finite_parameter(&self.planned, &mut *self.executor)?
+        {
+            return Err(place.error(self.steps, self.steps, report.train_loss));
+        }
+        let times = &mut fit.times;
+        if let Some(&first) = times.first() {
+            report.first_step_ms = first;
+            let others = if times.len() > 1 { &mut times[1..] } else { &mut times[..] };
+            others.sort_by(f64::total_cmp);
+            report.step_ms_median = others[others.len() / 2];
+        }
+        Ok(report)
+    }
+}
+
+/// What the callbacks remember, by their names.
+fn states_of(options: &FitOptions<'_>) -> Result<BTreeMap<String, CallbackState>, TrainError> {
+    options.callbacks.iter().map(|callback| Ok((callback.name().to_owned(), callback.state()?))).collect()
+}
+
+fn restore_callbacks(options: &mut FitOptions<'_>, states: &BTreeMap<String, CallbackState>) -> Result<(), TrainError> {
+    for callback in &mut options.callbacks {
+        if let Some(state) = states.get(callback.name()) {
+            callback.restore(state)?;
+        }
+    }
+    Ok(())
+}

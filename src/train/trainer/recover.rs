@@ -1,0 +1,256 @@
+//! When memory goes or the device is lost: what is held is released, a plan for less is made, and training goes on from the last
+//! snapshot in host memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{MakePlan, Trainer};
+use crate::device::resident_bytes;
+use crate::error::{DeviceError, PlanError, TrainError};
+use crate::exec::{Executor, Released};
+use crate::nn::Model;
+use crate::plan::{Plan, Planned, format_bytes};
+use crate::tensor::plural;
+use crate::train::backend::Backend;
+use crate::train::callbacks::CallbackState;
+use crate::train::checkpoint::State;
+use crate::train::machine::{CostSource, Machine};
+use crate::train::settings::Config;
+
+/// Each budget of the ladder is this share of the one before.
+const RUNG: f64 = 0.8;
+/// Times that a device may be lost without a step in between.
+const MOST_LOSSES: u32 = 5;
+
+/// What is done where memory goes or the device is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Whether training goes on under a plan for less memory, each budget four fifths of the one before. Where it does not, it ends
+    /// with an error, and with a checkpoint where checkpoints are written.
+    pub replan: bool,
+    /// Steps between two snapshots in host memory, from which it goes on: of parameters, buffers and optimizer state.
+    pub snapshot_every: u64,
+}
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Recovery { replan: true, snapshot_every: 100 }
+    }
+}
+
+/// Training that began anew from an earlier step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replan {
+    /// What happened.
+    pub reason: String,
+    /// The step after which it happened.
+    pub at_step: u64,
+    /// The step that training goes on from.
+    pub from_step: u64,
+    /// Planned peak before and now.
+    pub peak_bytes: (u64, u64),
+    /// Micro-batches of a step before and now. Where they differ, sums are rounded otherwise from here on.
+    pub micro_batches: (usize, usize),
+}
+
+impl fmt::Display for Replan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Replan { reason, at_step, from_step, peak_bytes: (before, now), micro_batches } = self;
+        write!(f, "after step {at_step}: {reason}. ")?;
+        if before == now {
+            write!(f, "The device was opened again")?;
+        } else {
+            write!(f, "Planned again for a peak of {} in place of {}", format_bytes(*now), format_bytes(*before))?;
+        }
+        match micro_batches {
+            (before, now) if before == now => write!(f, ", the same split of the batch")?,
+            (before, now) => {
+                write!(f, ", {} a step in place of {before}", plural(*now, "micro-batch"))?;
+                write!(f, ": results are rounded otherwise from here on")?;
+            }
+        }
+        write!(f, "; training goes on from step {from_step}")
+    }
+}
+
+/// All that lasts, at a step, in host memory.
+#[derive(Debug)]
+pub(in crate::train) struct Snapshot {
+    pub(in crate::train) state: State,
+    pub(in crate::train) callbacks: BTreeMap<String, CallbackState>,
+    /// By name.
+    pub(in crate::train) tensors: Vec<(String, Vec<u8>)>,
+}
+
+/// A device with a plan for it.
+pub(super) struct Opened {
+    pub(super) planned: Planned,
+    pub(super) executor: Box<dyn Executor>,
+    pub(super) unified_memory: bool,
+    pub(super) source: CostSource,
+}
+
+/// Whether less memory, or another try, may help.
+pub(super) fn is_recoverable(error: &TrainError) -> bool {
+    use DeviceError::{HostMemory, Lost, OutOfMemory, Timeout};
+    matches!(error, TrainError::Device(OutOfMemory { .. } | HostMemory(_) | Lost { .. } | Timeout { .. }))
+}
+
+fn is_loss(error: &TrainError) -> bool {
+    matches!(error, TrainError::Device(DeviceError::Lost { .. } | DeviceError::Timeout { .. }))
+}
+
+/// What happened, without what there is to do about it.
+fn what_failed(error: &TrainError) -> String {
+    match error {
+        TrainError::Device(DeviceError::OutOfMemory { label, size_bytes }) => {
+            format!("there was no memory on the device for `{label}` of {}", format_bytes(*size_bytes))
+        }
+        TrainError::Device(DeviceError::Lost { reason }) => format!("the device was lost ({reason})"),
+        error => error.to_string(),
+    }
+}
+
+/// Opens the device and makes an executor; where there is no memory for it, of a plan for less. `config` then has the budget.
+pub(super) fn begin(
+    backend: &mut dyn Backend,
+    make_plan: &MakePlan,
+    model: &Model,
+    config: &mut Config,
+) -> Result<(Opened, Option<u64>), TrainError> {
+    let (machine, unified_memory) = backend.open()?;
+    let mut planned = make_plan(model, config, &machine)?;
+    let base_bytes = resident_bytes();
+    loop {
+        match backend.executor(&planned).map_err(TrainError::from) {
+            Ok(executor) => {
+                let opened = Opened { planned, executor, unified_memory, source: machine.source };
+                return Ok((opened, base_bytes));
+            }
+            Err(error) if config.recovery.replan && is_recoverable(&error) => {
+                let (machine, _) = backend.open()?;
+                planned = smaller(&planned.plan, make_plan, model, config, &machine, error)?;
+                let peak = format_bytes(planned.plan.peak_bytes);
+                log::warn!("there is less memory than planned for: planned again for a peak of {peak}");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A plan at the next smaller budget of the ladder: with the same micro-batches if there is one, so that the bits stay. Where there
+/// is none, the error that made it needed.
+fn smaller(
+    plan: &Plan,
+    make_plan: &MakePlan,
+    model: &Model,
+    config: &mut Config,
+    machine: &Machine,
+    error: TrainError,
+) -> Result<Planned, TrainError> {
+    let mut budget_bytes = (plan.peak_bytes as f64 * RUNG) as u64;
+    let same_split = Config { micro_batches: Some(plan.micro_batches.len()), ..config.clone() };
+    for candidate in [same_split, config.clone()] {
+        let candidate = Config { budget_bytes: Some(budget_bytes), ..candidate };
+        match make_plan(model, &candidate, machine) {
+            Ok(planned) => {
+                config.budget_bytes = Some(budget_bytes);
+                return Ok(planned);
+            }
+            // The last rung.
+            Err(TrainError::Plan(PlanError::Infeasible { minimum_budget_bytes, .. }))
+                if minimum_budget_bytes < plan.peak_bytes =>
+            {
+                budget_bytes = budget_bytes.max(minimum_budget_bytes);
+            }
+            Err(TrainError::Plan(PlanError::Infeasible { .. })) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    let candidate = Config { budget_bytes: Some(budget_bytes), ..config.clone() };
+    let planned = make_plan(model, &candidate, machine).map_err(|_| error)?;
+    config.budget_bytes = Some(budget_bytes);
+    Ok(planned)
+}
+
+impl Trainer {
+    /// Keeps all that lasts in host memory.
+    pub(super) fn take_snapshot(
+        &mut self,
+        state: State,
+        callbacks: BTreeMap<String, CallbackState>,
+    ) -> Result<(), TrainError> {
+        let mut tensors = Vec::new();
+        for name in self.lasting_names() {
+            match self.executor.read(&name) {
+                Ok(bytes) => tensors.push((name, bytes)),
+                // The one before stays, from which more steps are made again.
+                Err(DeviceError::HostMemory(error)) if self.snapshot.is_some() => {
+                    log::warn!("no snapshot of step {}: {error}", self.steps);
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.snapshot = Some(Snapshot { state, callbacks, tensors });
+        Ok(())
+    }
+
+    /// Releases what the plan holds, makes another and goes back to the last snapshot; its state and callbacks' are then to be taken
+    /// up.
+    pub(super) fn recover(&mut self, error: TrainError) -> Result<Replan, TrainError> {
+        let (Some(_), true) = (&self.snapshot, self.config.recovery.replan) else { return Err(error) };
+        let Some(mut backend) = self.backend.take() else { return Err(error) };
+        let result = self.recover_on(&mut *backend, error);
+        self.backend = Some(backend);
+        result
+    }
+
+    fn recover_on(&mut self, backend: &mut dyn Backend, error: TrainError) -> Result<Replan, TrainError> {
+        let (reason, at_step, before) = (what_failed(&error), self.steps, self.planned.plan.clone());
+        self.executor = Box::new(Released);
+        let mut error = error;
+        for losses in 0.. {
+            if losses > MOST_LOSSES {
+                return Err(error);
+            }
+            match self.try_again(backend, error, losses) {
+                Ok(()) => break,
+                Err(another) if is_recoverable(&another) => {
+                    self.executor = Box::new(Released);
+                    error = another;
+                }
+                Err(another) => return Err(another),
+            }
+        }
+        let now = &self.planned.plan;
+        Ok(Replan {
+            reason,
+            at_step,
+            from_step: self.steps,
+            peak_bytes: (before.peak_bytes, now.peak_bytes),
+            micro_batches: (before.micro_batches.len(), now.micro_batches.len()),
+        })
+    }
+
+    fn try_again(&mut self, backend: &mut dyn Backend, error: TrainError, losses: u32) -> Result<(), TrainError> {
+        let (machine, _) = backend.open()?;
+        // A device that was lost may have been lost for another reason than memory.
+        if !is_loss(&error) || losses > 0 || self.failures > 0 {
+            self.planned =
+                smaller(&self.planned.plan, &*self.make_plan, &self.model, &mut self.config, &machine, error)?;
+        } else {
+            let same = Config { micro_batches: Some(self.planned.plan.micro_batches.len()), ..self.config.clone() };
+            self.planned = (self.make_plan)(&self.model, &same, &machine)?;
+        }
+        self.failures += 1;
+        self.executor = backend.executor(&self.planned)?;
+        let snapshot = self.snapshot.as_ref().expect("bug: there is no snapshot to go on from");
+        for (name, bytes) in &snapshot.tensors {
+            self.executor.write(name, bytes)?;
+        }
+        let state = snapshot.state.clone();
+        self.take_up(&state);
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! One step: a batch goes up, its micro-batches run, and the loss comes back.
+
+use bytemuck::bytes_of;
+
+use super::Trainer;
+use crate::autodiff::{GRAD_NORM, LOSS, hyper_name};
+use crate::data::{Batch, Dataset};
+use crate::error::{DataError, DeviceError, TrainError};
+use crate::exec::Executor;
+use crate::nn::RUN;
+use crate::plan::Planned;
+use crate::tensor::copied;
+use crate::train::diagnose::{self, Location};
+use crate::train::source::{CORRECT, input_names};
+
+/// Runs a program on what was uploaded, and reads values.
+pub(in crate::train) type Launch<'a> = dyn FnMut(&mut dyn Executor, usize, &[&str]) -> Result<(), DeviceError> + 'a;
+
+/// What a step came to, before its update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Mean loss of the batch.
+    pub loss: f32,
+    /// Positions predicted right, and how many count; only where the targets are labels.
+    pub correct: Option<(f64, f64)>,
+    /// Norm of all gradients together before they were clipped, where [`Config::grad_norm`](crate::train::Config::grad_norm) asks
+    /// for it.
+    pub grad_norm: Option<f32>,
+    /// Samples of the batch.
+    pub samples: usize,
+}
+
+impl StepOutcome {
+    /// The share predicted right.
+    pub fn accuracy(&self) -> Option<f32> {
+        self.correct.map(|(correct, counted)| (correct / counted) as f32)
+    }
+}
+
+impl Trainer {
+    /// One step on the samples at `indices`, a full batch: forward, backward and update.
+    ///
+    /// ```
+    /// # use tightfit::data::{Dataset, Samples, Targets};
+    /// # use tightfit::nn::Sequential;
+    /// # use tightfit::train::{Config, DeviceSelector, Trainer};
+    /// # let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
+    /// # let model = Sequential::new("two-classes", [1]).linear(2);
+    /// let mut trainer = Trainer::new(model, Config::default().batch(2), DeviceSelector::Cpu)?;
+    /// // A loop of one's own.
+    /// for step in 0..10 {
+    ///     trainer.set_lr(0.1 / (1.0 + step as f64))?;
+    ///     let outcome = trainer.step(&data, &[step % 2, 2 + step % 2])?;
+    ///     println!("loss {}", outcome.loss);
+    /// }
+    /// println!("{}", trainer.evaluate(&data)?);
+    /// # Ok::<(), tightfit::error::TrainError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Trainer::fit`].
+    pub fn step(&mut self, data: &Dataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
+        self.step_with(data, indices, &mut |executor, program, read| executor.launch(program, read))
+    }
+
+    /// A step whose programs are run by `launch`, as [`Executor::launch`] does.
+    pub(in crate::train) fn step_with(
+        &mut self,
+        data: &Dataset,
+        indices: &[usize],
+        launch: &mut Launch<'_>,
+    ) -> Result<StepOutcome, TrainError> {
+        if indices.len() != self.config.batch {
+            return Err(TrainError::Setting(format!(
+                "a step takes the {} samples of a batch, got {}",
+                self.config.batch,
+                indices.len()
+            )));
+        }
+        if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
+            return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
+        }
+        self.fed.check(&self.config.loss, data, &indices.iter().copied())?;
+        self.submit(data, indices, false, launch)?;
+        self.finish(data, indices)
+    }
+
+    /// Uploads the first micro-batch of the step after the one at hand.
+    pub(super) fn upload_next(&mut self, data: &Dataset, indices: &[usize]) -> Result<(), TrainError> {
+        let uniform = self.uniform_inputs(data, indices, self.steps + 2, self.lr_after(1));
+        self.upload(data, indices, &uniform, self.steps + 2, 0)
+    }
+
+    /// Uploads micro-batch number `part` of the step on these samples, with what all parts are given alike.
+    fn upload(
+        &mut self,
+        data: &Dataset,
+        indices: &[usize],
+        uniform: &[(String, Vec<f32>)],
+        step: u64,
+        part: usize,
+    ) -> Result<(), TrainError> {
+        let sizes = &self.planned.plan.micro_batches;
+        let first = sizes[..part].iter().sum();
+        data.gather(&indices[first..first + sizes[part]], &mut self.batch)?;
+        let program = self.planned.plan.schedule[part];
+        let run = run_words(self.config.seed, step, first);
+        let inputs = inputs(&self.planned, program, &self.batch, &run, uniform);
+        Ok(self.executor.upload(program, &inputs)?)
+    }
+
+    /// Starts a step; [`finish`](Self::finish) waits for it. `uploaded` says that the first micro-batch was.
+    pub(super) fn submit(
+        &mut self,
+        data: &Dataset,
+        indices: &[usize],
+        uploaded: bool,
+        launch: &mut Launch<'_>,
+    ) -> Result<(), TrainError> {
+        let read = self.read_of_step(data, indices);
+        let parts = self.planned.plan.schedule.len();
+        let step = self.steps + 1;
+        let missing = usize::from(uploaded)..parts;
+        let uniform =
+            if missing.is_empty() { Vec::new() } else { self.uniform_inputs(data, indices, step, self.lr_after(0)) };
+        for part in 0..parts {
+            if missing.contains(&part) {
+                self.upload(data, indices, &uniform, step, part)?;
+            }
+            let read = if part + 1 == parts { &read[..] } else { &[] };
+            launch(&mut *self.executor, self.planned.plan.schedule[part], read)?;
+        }
+        Ok(())
+    }
+
+    /// Names of what a step on these samples reads at its end.
+    fn read_of_step(&self, data: &Dataset, indices: &[usize]) -> Vec<&'static str> {
+        let counts = self.config.loss.counted(data.targets(), indices) > 0;
+        let of = |wanted: bool, name| wanted.then_some(name);
+        [Some(LOSS), of(counts, CORRECT), of(self.config.grad_norm, GRAD_NORM)].into_iter().flatten().collect()
+    }
+
+    /// Waits for a step that was started.
+    pub(super) fn finish(&mut self, data: &Dataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
+        let scalars = self.executor.collect()?;
+        let read = self.read_of_step(data, indices);
+        let scalar = |name: &str| {
+            let bytes = read.iter().position(|read| *read == name).and_then(|i| scalars.get(i))?;
+            Some(bytemuck::pod_read_unaligned::<f32>(&bytes[..4]))
+        };
+        let loss = scalar(LOSS).expect("bug: every step reads its loss");
+        if !loss.is_finite() {
+            return Err(self.diagnose(data, indices, loss));
+        }
+        self.steps += 1;
+        self.schedule_step += 1;
+        let counted = self.config.loss.counted(data.targets(), indices) as f64;
+        let correct = scalar(CORRECT).map(|correct| (f64::from(correct), counted));
+        Ok(StepOutcome { loss, correct, grad_norm: scalar(GRAD_NORM), samples: indices.len() })
+    }
+
+    fn diagnose(&mut self, data: &Dataset, indices: &[usize], loss: f32) -> TrainError {
+        let step = self.steps + 1;
+        let uniform = self.uniform_inputs(data, indices, step, self.lr_after(0));
+        let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, &self.fed, |i, program| {
+            let start: usize = self.planned.plan.micro_batches[..i].iter().sum();
+            let micro_batch = &indices[start..start + self.planned.plan.micro_batches[i]];
+            data.gather(micro_batch, &mut self.batch)?;
+            let run = run_words(self.config.seed, step, start);
+            let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
+            inputs
+                .into_iter()
+                .map(|(name, data)| Ok((name.to_owned(), copied(data).map_err(DataError::from)?)))
+                .collect()
+        });
+        match place {
+            // Within the batch, it is the place in the data that helps.
+            Ok(Location::Data { found, input, sample, at }) => {
+                let sample = indices.get(sample).copied().unwrap_or(sample);
+                Location::Data { found, input, sample, at }.error(step, step - 1, loss)
+            }
+            Ok(place) => place.error(step, step - 1, loss),
+            // That training cannot go on is to be known even so.
+            Err(
+                TrainError::Device(DeviceError::HostMemory(error)) | TrainError::Data(DataError::HostMemory(error)),
+            ) => Location::Layer(format!("not known ({error})")).error(step, step - 1, loss),
+            Err(error) => error,
+        }
+    }
+
+    /// What all micro-batches of the step on these samples are given alike.
+    fn uniform_inputs(&self, data: &Dataset, indices: &[usize], step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
+        let rules = self.rules.rules.iter().zip(&self.rules.lr_factors).enumerate();
+        let hypers = rules.map(|(group, (rule, factor))| (hyper_name(group), rule.hyper(step, lr * factor).to_vec()));
+        hypers.chain(self.config.loss.inputs(data.targets(), indices)).collect()
+    }
+}
+
+/// The inputs of a program's graph, by name: from the batch, or from what does not depend on samples.
+pub(super) fn inputs<'a>(
+    planned: &'a Planned,
+    program: usize,
+    batch: &'a Batch,
+    run: &'a [u32; 4],
+    uniform: &'a [(String, Vec<f32>)],
+) -> Vec<(&'a str, &'a [u8])> {
+    let named = |name: &'a str| {
+        let other = uniform.iter().find(|(other, _)| other == name).map(|(_, values)| bytemuck::cast_slice(values));
+        let other = other.or_else(|| (name == RUN).then(|| bytes_of(run)));
+        (name, other.or_else(|| batch.bytes(name)).unwrap_or_else(|| panic!("bug: nothing to upload as `{name}`")))
+    };
+    input_names(&planned.graphs[program]).map(named).collect()
+}
+
+/// The contents of the input [`RUN`].
+pub(super) fn run_words(seed: u64, step: u64, first_sample: usize) -> [u32; 4] {
+    [seed as u32, (seed >> 32) as u32, step as u32, first_sample as u32]
+}
