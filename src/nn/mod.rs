@@ -33,6 +33,7 @@
 //! ```
 
 mod advice;
+mod formula;
 mod init;
 mod layers;
 mod model;
@@ -42,6 +43,7 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use formula::apply_formula;
 pub use init::{Init, Scheme};
 pub use layers::*;
 pub use model::{Built, Input, Mode, Model, Parameter, Statistics};

@@ -39,7 +39,7 @@ impl Input {
     }
 
     /// As a tensor with a batch axis.
-    pub(super) fn batched(&self, batch: usize) -> TensorDesc {
+    pub(crate) fn batched(&self, batch: usize) -> TensorDesc {
         let mut shape = vec![batch];
         shape.extend(self.shape.iter());
         TensorDesc { shape: shape.into(), dtype: self.dtype }
@@ -138,6 +138,8 @@ pub struct Built {
     pub input: ValueId,
     /// What the last layer makes.
     pub output: ValueId,
+    /// What [`Tensor::output`] names, in the order in which it does.
+    pub outputs: Vec<(String, ValueId)>,
     /// All parameters in the order of the layers.
     pub parameters: Vec<Parameter>,
     /// What else files of weights hold, such as running statistics, in the order of the layers.
@@ -352,9 +354,10 @@ impl Model {
         building.skips.finish()?;
         let mut keep: Vec<_> = building.buffer_updates.iter().map(|update| update.value).collect();
         keep.push(output);
+        keep.extend(building.outputs.iter().map(|(_, value)| *value));
         let now = building.graph.fuse(FusionStage::Forward, &keep);
         let now = |value: ValueId| now[value.index()];
-        let Building { graph, parameters, buffers, states, counters, buffer_updates, layers, .. } = building;
+        let Building { graph, outputs, parameters, buffers, states, counters, buffer_updates, layers, .. } = building;
         let moved = |parameters: Vec<Parameter>| -> Vec<Parameter> {
             parameters.into_iter().map(|parameter| Parameter { value: now(parameter.value), ..parameter }).collect()
         };
@@ -370,6 +373,7 @@ impl Model {
             graph,
             input: now(input),
             output: now(output),
+            outputs: outputs.into_iter().map(|(name, value)| (name, now(value))).collect(),
             parameters: moved(parameters),
             buffers: moved(buffers),
             states: moved(states),

@@ -26,6 +26,7 @@ pub(super) struct Building {
     pub(super) parameters: Vec<Parameter>,
     pub(super) buffers: Vec<Parameter>,
     pub(super) states: Vec<Parameter>,
+    pub(super) outputs: Vec<(String, ValueId)>,
     pub(super) counters: Vec<String>,
     pub(super) buffer_updates: Vec<BufferUpdate>,
     pub(super) skips: Skips,
@@ -49,6 +50,7 @@ impl Building {
             parameters: Vec::new(),
             buffers: Vec::new(),
             states: Vec::new(),
+            outputs: Vec::new(),
             counters: Vec::new(),
             buffer_updates: Vec::new(),
             skips: Skips::default(),
@@ -93,6 +95,16 @@ impl Building {
         let parameters = new.iter().map(|parameter| self.graph.value(parameter.value).desc.numel()).sum();
         self.layers.push(LayerInfo { name: layer, output, parameters });
         Ok(output)
+    }
+
+    /// Names an output.
+    pub(super) fn output(&mut self, name: &str, value: ValueId) -> Result<ValueId, GraphError> {
+        if self.outputs.iter().any(|(other, _)| other == name) || name.is_empty() {
+            let reason = format!("the name of an output, `{name}`, must not be empty or taken: use another");
+            return Err(GraphError::Layer { layer: self.path.join("."), reason });
+        }
+        self.outputs.push((name.to_owned(), value));
+        Ok(value)
     }
 
     /// The input of this name, which is made where there is none.

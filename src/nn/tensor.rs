@@ -103,6 +103,14 @@ impl<'a> Tensor<'a> {
         self.with(self.net.add(self.value, |building| building.input(name, &input.into().batched(batch))))
     }
 
+    /// Names this tensor as another output of the model, besides what its last layer makes: a loss of its own can be taken of it
+    /// ([`Config::head`](crate::train::Config::head)), and predictions have it.
+    // Where the model goes on from it, or not.
+    #[allow(clippy::must_use_candidate)]
+    pub fn output(self, name: &str) -> Tensor<'a> {
+        self.with(self.net.add(self.value, |building| building.output(name, self.value)))
+    }
+
     /// Concatenates along an axis (the batch is axis 0).
     #[must_use]
     pub fn concat(self, other: Tensor<'a>, axis: usize) -> Tensor<'a> {

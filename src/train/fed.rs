@@ -1,7 +1,7 @@
 //! What a model is fed, checked before it goes to the device: shapes, types, and that integers are such as its ops can take.
 //! Kernels cannot complain, they make NaN of an index that is none.
 
-use super::loss::Loss;
+use super::objective::{Head, Objective};
 use super::settings::Config;
 use crate::data::{Dataset, INPUT, TARGET, moved_channels, shown_label};
 use crate::error::{DataError, TrainError, nearest};
@@ -14,9 +14,8 @@ use crate::tensor::{DType, Shape, TensorDesc};
 #[derive(Clone, Debug)]
 pub(super) struct Fed {
     inputs: Vec<Entry>,
-    target: Entry,
-    /// What the model makes of a sample.
-    output: Shape,
+    /// The target of each loss, with what the model makes for it of a sample.
+    targets: Vec<(Head, Entry, Shape)>,
 }
 
 /// An input, or the target.
@@ -76,7 +75,7 @@ impl std::fmt::Display for Range {
 }
 
 impl Fed {
-    pub(super) fn new(model: &Model, loss: &Loss) -> Result<Self, TrainError> {
+    pub(super) fn new(model: &Model, objective: &Objective) -> Result<Self, TrainError> {
         let built = model.build(1, Mode::Evaluate)?;
         let graph = &built.graph;
         let inputs = graph.values().iter().filter(|value| value.role == Role::Input && value.name != RUN);
@@ -85,26 +84,30 @@ impl Fed {
             Entry { name: name.to_owned(), dtype: desc.dtype, shape, integers }
         };
         let inputs = inputs.map(|value| entry(&value.name, &value.desc, integers_of(graph, &value.name))).collect();
-        let prediction = &graph.value(built.output).desc.shape;
-        let (target, scores) = loss.shapes(prediction);
-        let descs = [TensorDesc::f32(scores), target.clone()];
-        let ranges = loss.terms().into_iter().filter_map(|(_, loss)| Some((loss.op().0.integers(1, &descs)?, loss)));
-        let integers = ranges.fold(None, |range: Option<Range>, (integers, loss)| {
-            let layer = loss.to_string();
-            Some(range.map_or_else(|| Range::new(integers, &layer), |range| range.and(integers, &layer)))
-        });
-        let target = entry(TARGET, &target, integers);
-        Ok(Fed { inputs, target, output: Shape::from(&prediction[1..]) })
+        let target = |head: &Head| -> Result<_, TrainError> {
+            let prediction = &graph.value(Objective::output(&built, head)?).desc.shape;
+            let (target, scores) = head.loss.shapes(prediction);
+            let descs = [TensorDesc::f32(scores), target.clone()];
+            let ops = head.loss.terms().into_iter().filter_map(|(_, loss)| Some((loss.single_op()?, loss)));
+            let ranges = ops.filter_map(|(op, loss)| Some((op.integers(1, &descs)?, loss)));
+            let integers = ranges.fold(None, |range: Option<Range>, (integers, loss)| {
+                let layer = loss.to_string();
+                Some(range.map_or_else(|| Range::new(integers, &layer), |range| range.and(integers, &layer)))
+            });
+            Ok((head.clone(), entry(&head.target, &target, integers), Shape::from(&prediction[1..])))
+        };
+        let targets = objective.heads.iter().map(target).collect::<Result<_, _>>()?;
+        Ok(Fed { inputs, targets })
     }
 
-    /// What the model makes of a sample.
-    pub(super) fn output(&self) -> &Shape {
-        &self.output
+    /// What the model makes of a sample, and what its losses are of.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = &Shape> {
+        self.targets.iter().map(|(.., output)| output)
     }
 
     /// Whether an input of a graph is of the samples, not of the step.
     pub(super) fn takes(&self, name: &str) -> bool {
-        self.inputs.iter().chain([&self.target]).any(|entry| entry.name == name)
+        self.inputs.iter().chain(self.targets.iter().map(|(_, target, _)| target)).any(|entry| entry.name == name)
     }
 
     /// Whether the model can take these samples.
@@ -122,13 +125,19 @@ impl Fed {
     /// Whether the model can take these samples, and the loss their targets.
     pub(super) fn check(
         &self,
-        loss: &Loss,
         data: &Dataset,
         samples: &(impl Iterator<Item = usize> + Clone),
     ) -> Result<(), DataError> {
         self.check_samples(data, samples)?;
-        loss.check_targets(&self.output, data.targets())?;
-        self.target.check_integers(data, samples.clone())
+        for (head, target, output) in &self.targets {
+            if head.target == TARGET {
+                head.loss.check_targets(output, data.targets())?;
+            } else {
+                target.check(data)?;
+            }
+            target.check_integers(data, samples.clone())?;
+        }
+        Ok(())
     }
 }
 
@@ -138,9 +147,8 @@ impl Fed {
 /// # Errors
 /// Where the model does not fit together, or the data does not fit it or its loss.
 pub fn check_data(model: impl Into<Model>, config: &Config, data: &Dataset) -> Result<(), TrainError> {
-    config.loss.check()?;
-    let fed = Fed::new(&model.into(), &config.loss)?;
-    Ok(fed.check(&config.loss, data, &(0..data.len()))?)
+    let fed = Fed::new(&model.into(), &Objective::new(config)?)?;
+    Ok(fed.check(data, &(0..data.len()))?)
 }
 
 /// What all ops that read an input can take.
@@ -228,12 +236,14 @@ pub(super) fn place(shape: &Shape, element: usize) -> String {
 mod tests {
     use super::*;
     use crate::data::{Samples, Targets};
+    use crate::train::loss::Loss;
     use crate::nn::{Embedding, Gru, Input, Lstm, Sequential};
     use crate::ops::embedding::gather::Gather;
 
     fn check(model: impl Into<Model>, loss: &Loss, data: &Dataset) -> Result<(), String> {
-        let fed = Fed::new(&model.into(), loss).expect("fits together");
-        fed.check(loss, data, &(0..data.len())).map_err(|error| error.to_string())
+        let objective = Objective::new(&Config::default().loss(loss.clone())).expect("possible");
+        let fed = Fed::new(&model.into(), &objective).expect("fits together");
+        fed.check(data, &(0..data.len())).map_err(|error| error.to_string())
     }
 
     fn tokens(shape: &[usize], tokens: &[u32]) -> Dataset {

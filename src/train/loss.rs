@@ -12,9 +12,11 @@ use serde::de::value::{MapAccessDeserializer, MapDeserializer};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::data::{Targets, label_bits};
+use super::criterion::{Criterion, CustomLoss};
+use crate::data::label_bits;
 use crate::error::GraphError;
 use crate::graph::Graph;
+use crate::nn::{Tensor, apply_formula};
 use crate::ops::elementwise::add::Add;
 use crate::ops::elementwise::clamp::Clamp;
 use crate::ops::elementwise::log::Log;
@@ -120,6 +122,9 @@ pub enum Loss {
         #[serde(default = "one")]
         delta: f32,
     },
+    /// A formula of one's own: see [`Criterion`]. No file holds it.
+    #[serde(skip_deserializing)]
+    Custom(CustomLoss),
     /// A sum of losses of the same prediction and target, each with a factor:
     /// `terms = [[1.0, "cross-entropy"], [0.5, "dice"]]`.
     Sum {
@@ -188,6 +193,9 @@ impl fmt::Display for Loss {
             let names: Vec<_> = terms.iter().map(|(factor, loss)| format!("{factor} {loss}")).collect();
             return f.write_str(&names.join(" + "));
         }
+        if let Loss::Custom(CustomLoss(criterion)) = self {
+            return f.write_str(criterion.name());
+        }
         f.write_str(self.kind())
     }
 }
@@ -229,6 +237,11 @@ impl Loss {
     /// Dice loss with labels.
     pub fn dice() -> Self {
         Loss::Dice { sigmoid: false, smooth: 1.0, ignore_index: None }
+    }
+
+    /// A formula of one's own.
+    pub fn custom(criterion: impl Criterion + 'static) -> Self {
+        Loss::Custom(CustomLoss(Arc::new(criterion)))
     }
 
     /// The losses that are added, with their factors.
@@ -285,8 +298,14 @@ impl Loss {
             Loss::Mse => (Arc::new(Mse), Vec::new()),
             Loss::Mae => (Arc::new(Mae), Vec::new()),
             Loss::Huber { delta } => (Arc::new(Huber { delta: *delta }), Vec::new()),
-            Loss::Sum { .. } => unreachable!("bug: a sum is not one op"),
+            Loss::Custom(_) | Loss::Sum { .. } => unreachable!("bug: not one op"),
         }
+    }
+
+    /// Its op, where it is one.
+    pub(super) fn single_op(&self) -> Option<Arc<dyn Op>> {
+        let is_one = !matches!(self, Loss::Custom(_) | Loss::Sum { .. });
+        is_one.then(|| self.op().0)
     }
 
     /// What makes the logits that the op takes of a prediction, where that is probabilities.
@@ -328,6 +347,10 @@ impl Loss {
 
     /// The targets that belong to this prediction, and the prediction's shape as ops want it.
     pub(super) fn shapes(&self, prediction: &Shape) -> (TensorDesc, Shape) {
+        if let Loss::Custom(CustomLoss(criterion)) = self {
+            let (&samples, output) = prediction.split_first().expect("bug: a tensor without axes");
+            return (criterion.target(&Shape::from(output)).batched(samples), prediction.clone());
+        }
         if !self.takes_labels() {
             return (TensorDesc::f32(prediction.clone()), prediction.clone());
         }
@@ -354,18 +377,24 @@ impl Loss {
     }
 
     /// Adds the loss to the graph of a micro-batch that holds this share of the step's samples. Returns it with the share by
-    /// which it counts.
+    /// which it counts. Its terms are numbered from `first` on.
     pub(super) fn apply(
         &self,
         graph: &mut Graph,
         prediction: ValueId,
         target: ValueId,
         share: f32,
+        first: usize,
     ) -> Result<(ValueId, f32), GraphError> {
         let prediction = self.prediction(graph, prediction)?;
         let terms = self.terms();
         let mut sum: Option<ValueId> = None;
         for (i, &(factor, loss)) in terms.iter().enumerate() {
+            if let Loss::Custom(CustomLoss(criterion)) = loss {
+                let value = criterion_loss(graph, criterion.as_ref(), prediction, target)?;
+                sum = Some(add_term(graph, sum, value, factor * share)?);
+                continue;
+            }
             let (op, extra) = loss.op();
             let named = |source| GraphError::Op { node: "loss".to_owned(), source };
             let mut logits = prediction;
@@ -374,17 +403,13 @@ impl Loss {
             }
             let mut inputs = vec![logits, target];
             for ExtraInput { name, values } in &extra {
-                inputs.push(graph.input(input_name(name, i), TensorDesc::f32([values.len().max(1)])));
+                inputs.push(graph.input(input_name(name, first + i), TensorDesc::f32([values.len().max(1)])));
             }
             let value = Builder::apply(graph, op, &inputs).map_err(named)?[0];
             // What is divided by the whole step's weight counts in full.
             let share = if extra.iter().any(|extra| extra.values.is_empty()) { 1.0 } else { share };
             if let Loss::Sum { .. } = self {
-                let value = graph.apply(Scale { factor: factor * share }, &[value])?;
-                sum = Some(match sum {
-                    Some(sum) => graph.apply(Add, &[sum, value])?,
-                    None => value,
-                });
+                sum = Some(add_term(graph, sum, value, factor * share)?);
             } else {
                 return Ok((value, share));
             }
@@ -406,27 +431,53 @@ impl Loss {
         graph.apply(Accuracy { ignore_index: self.ignored() }, &[prediction, target]).map(Some)
     }
 
-    /// What the loss takes besides prediction and target in a step on the samples at `indices`, by name.
-    pub(super) fn inputs(&self, targets: &Targets, indices: &[usize]) -> Vec<(String, Vec<f32>)> {
+    /// What the loss takes besides prediction and target in a step on samples of these labels, by name.
+    pub(super) fn inputs(&self, labels: &[u32], first: usize) -> Vec<(String, Vec<f32>)> {
         let mut inputs = Vec::new();
         for (i, (_, loss)) in self.terms().into_iter().enumerate() {
+            if let Loss::Custom(_) = loss {
+                continue;
+            }
             for ExtraInput { name, mut values } in loss.op().1 {
                 if values.is_empty() {
-                    let weight = loss.weight_of(&mut labels_of(targets, indices)).unwrap_or(1.0);
+                    let weight = loss.weight_of(&mut labels.iter().copied()).unwrap_or(1.0);
                     // Where no label counts, nothing is divided by nothing.
                     values.push(if weight > 0.0 { (1.0 / weight) as f32 } else { 0.0 });
                 }
-                inputs.push((input_name(name, i), values));
+                inputs.push((input_name(name, first + i), values));
             }
         }
         inputs
     }
+}
 
-    /// How many positions of these samples count, where the targets are labels.
-    pub(super) fn counted(&self, targets: &Targets, indices: &[usize]) -> usize {
-        let ignored = self.ignored();
-        labels_of(targets, indices).filter(|label| Some(*label) != ignored).count()
+/// The mean of what a formula makes.
+fn criterion_loss(
+    graph: &mut Graph,
+    criterion: &dyn Criterion,
+    prediction: ValueId,
+    target: ValueId,
+) -> Result<ValueId, GraphError> {
+    let formula = |tensors: &[Tensor<'_>]| criterion.loss(tensors[0], tensors[1]);
+    let losses = apply_formula(graph, "loss", &[prediction, target], &formula)?;
+    let shape = graph.value(losses).desc.shape.clone();
+    if shape[..] == [1] {
+        return Ok(losses);
     }
+    let samples = graph.value(prediction).desc.shape[0];
+    if shape.first() != Some(&samples) {
+        let reason = format!(
+            "{} makes {shape} of {samples} samples: the first axis must be the samples', or it must be one number",
+            criterion.name()
+        );
+        return Err(GraphError::Layer { layer: "loss".to_owned(), reason });
+    }
+    graph.apply(MeanLoss { sample_weights: false }, &[losses])
+}
+
+fn add_term(graph: &mut Graph, sum: Option<ValueId>, value: ValueId, factor: f32) -> Result<ValueId, GraphError> {
+    let value = graph.apply(Scale { factor }, &[value])?;
+    sum.map_or(Ok(value), |sum| graph.apply(Add, &[sum, value]))
 }
 
 /// The power of 2 that brings the largest weight to 1..2. Where a loss is divided by the sum of its weights, they may all be
@@ -443,13 +494,4 @@ fn scaled(weight: f32, scale: f64) -> f32 {
 /// `loss.normalizer`, for an extra term of a sum `loss.normalizer.1`.
 fn input_name(name: &str, term: usize) -> String {
     if term == 0 { format!("loss.{name}") } else { format!("loss.{name}.{term}") }
-}
-
-/// The labels of some samples; none where targets are numbers.
-fn labels_of<'a>(targets: &'a Targets, indices: &'a [usize]) -> impl Iterator<Item = u32> + 'a {
-    let (labels, numel): (&[u32], usize) = match targets {
-        Targets::Labels { labels, shape, .. } => (labels, shape.numel()),
-        Targets::Values { .. } => (&[], 0),
-    };
-    indices.iter().flat_map(move |&i| labels.get(i * numel..(i + 1) * numel).unwrap_or_default()).copied()
 }

@@ -2,7 +2,7 @@
 
 use super::loss::Loss;
 use super::settings::Config;
-use crate::data::{Dataset, TARGET, Targets};
+use crate::data::{Dataset, TARGET};
 use crate::error::{GraphError, TrainError};
 use crate::graph::Graph;
 use crate::nn::Built;
@@ -130,7 +130,7 @@ impl Objective {
         let mut inputs = Vec::new();
         for head in &self.heads {
             let labels = labels_of(data, &head.target, indices);
-            inputs.extend(head.loss.inputs(&mut || Box::new(labels.iter().copied()), term));
+            inputs.extend(head.loss.inputs(&labels, term));
             term += head.loss.terms().len();
         }
         inputs

@@ -2,6 +2,7 @@
 
 use super::groups::Group;
 use super::loss::Loss;
+use super::objective::Head;
 use super::optimizer::Optimizer;
 use super::trainer::Recovery;
 use crate::autodiff::Clip;
@@ -27,6 +28,10 @@ use crate::plan::Levers;
 pub struct Config {
     /// What is minimised.
     pub loss: Loss,
+    /// What that is multiplied by before losses of other outputs are added.
+    pub loss_weight: f32,
+    /// Losses of other outputs, which are added.
+    pub heads: Vec<Head>,
     /// How parameters follow their gradients.
     pub optimizer: Optimizer,
     /// Parameters with settings of their own; each belongs to the first group that it fits, if to any.
@@ -61,6 +66,8 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             loss: Loss::default(),
+            loss_weight: 1.0,
+            heads: Vec::new(),
             optimizer: Optimizer::default(),
             groups: Vec::new(),
             freeze: Vec::new(),
@@ -95,6 +102,8 @@ macro_rules! setters {
 setters! {
     /// Sets the loss.
     loss: Loss => loss = loss;
+    /// Sets what the loss of the model's output is multiplied by, where there are others.
+    loss_weight: f32 => loss_weight = loss_weight;
     /// Sets the optimizer.
     optimizer: Optimizer => optimizer = optimizer;
     /// Sets the samples of a step.
@@ -123,6 +132,13 @@ setters! {
 }
 
 impl Config {
+    /// Adds the loss of another output.
+    #[must_use]
+    pub fn head(mut self, head: Head) -> Self {
+        self.heads.push(head);
+        self
+    }
+
     /// Adds a group of parameters with settings of their own.
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {

@@ -2,11 +2,10 @@
 
 use super::advice::warnings;
 use super::groups::Rules;
-use super::loss::Loss;
 use super::machine::Machine;
+use super::objective::{Added, Objective};
 use super::settings::Config;
 use crate::autodiff::{self, Clip, Training, Update};
-use crate::data::TARGET;
 use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Mode, Model, Statistics};
@@ -28,7 +27,7 @@ pub(crate) enum Purpose {
 /// A model in training.
 pub(crate) struct ModelSource<'a> {
     pub(crate) model: &'a Model,
-    pub(crate) loss: Loss,
+    objective: Objective,
     pub(crate) rules: Rules,
     clip: Option<Clip>,
     ema_decay: Option<f32>,
@@ -51,7 +50,7 @@ impl<'a> ModelSource<'a> {
             let decay = format_number(decay);
             return Err(TrainError::Setting(format!("ema_decay = {decay} is not possible: it must be in 0..1")));
         }
-        config.loss.check()?;
+        let objective = Objective::new(config)?;
         let built = model.build(1, Mode::Evaluate)?;
         let parameters = built.parameters.iter().map(|p| (&*p.name, &built.graph.value(p.value).desc));
         let rules = Rules::new(config, parameters)?;
@@ -60,8 +59,8 @@ impl<'a> ModelSource<'a> {
             let text = "all parameters are frozen, so there is nothing to train: leave one group of them as it is";
             return Err(TrainError::Setting(text.to_owned()));
         }
-        let Config { loss, clip, ema_decay, grad_norm, statistics, .. } = config.clone();
-        Ok(ModelSource { model, loss, rules, clip, ema_decay, grad_norm, statistics, purpose })
+        let Config { clip, ema_decay, grad_norm, statistics, .. } = config.clone();
+        Ok(ModelSource { model, objective, rules, clip, ema_decay, grad_norm, statistics, purpose })
     }
 }
 
@@ -78,19 +77,17 @@ impl Source for ModelSource<'_> {
     fn graph(&self, pass: Pass, samples: usize, batch: usize, saved: SavedActivations) -> Result<Graph, GraphError> {
         let evaluates = pass == Pass::Evaluate || self.purpose == Purpose::Evaluation;
         let mode = if evaluates { Mode::Evaluate } else { Mode::Train(self.statistics) };
-        let Built { mut graph, output, buffer_updates, .. } = self.model.build_part(samples, batch, mode)?;
+        let mut built = self.model.build_part(samples, batch, mode)?;
         if evaluates {
+            let Built { mut graph, output, outputs, buffer_updates, .. } = built;
             graph.mark_output(output);
+            outputs.iter().for_each(|(_, output)| graph.mark_output(*output));
             autodiff::update_buffer_rows(&mut graph, &buffer_updates)?;
             autodiff::compressed(&mut graph)?;
             return Ok(graph);
         }
-        graph.set_scope("loss");
-        let target = graph.input(TARGET, self.loss.target(&graph.value(output).desc));
-        let share = samples as f32 / batch as f32;
-        let (loss, weight) = self.loss.apply(&mut graph, output, target, share)?;
-        graph.set_scope("accuracy");
-        let correct = self.loss.correct(&mut graph, output, target)?;
+        let Added { loss, share: weight, correct } = self.objective.apply(&mut built, samples as f32 / batch as f32)?;
+        let Built { graph, buffer_updates, .. } = built;
         let metrics: Vec<_> = correct.into_iter().map(|correct| (CORRECT, correct)).collect();
         let training = Training {
             update: Update::Optimize {

@@ -19,6 +19,7 @@ use super::checkpoint::Pending;
 use super::fed::Fed;
 use super::groups::Rules;
 use super::machine::{CostSource, Machine};
+use super::objective::Objective;
 use super::optimizer::non_negative;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose, plan_with};
@@ -58,6 +59,7 @@ pub struct Trainer {
     pub(super) model: Model,
     pub(super) config: Config,
     rules: Rules,
+    objective: Objective,
     fed: Fed,
     pub(super) planned: Planned,
     pub(super) executor: Box<dyn Executor>,
@@ -207,11 +209,13 @@ impl Trainer {
     ) -> Result<Self, TrainError> {
         let rules = ModelSource::new(&model, &config, purpose)?.rules;
         let built = model.build(1, Mode::Evaluate)?;
-        let fed = Fed::new(&model, &config.loss)?;
+        let objective = Objective::new(&config)?;
+        let fed = Fed::new(&model, &objective)?;
         let mut trainer = Trainer {
             model,
             config,
             rules,
+            objective,
             fed,
             planned,
             executor,

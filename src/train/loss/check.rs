@@ -76,7 +76,7 @@ impl Loss {
                     ));
                 }
             }
-            Loss::Mse | Loss::Mae => {}
+            Loss::Mse | Loss::Mae | Loss::Custom(_) => {}
             Loss::Sum { terms } => {
                 let Some((_, first)) = terms.first() else { return refuse("it has no terms") };
                 if terms.iter().all(|(factor, _)| *factor == 0.0) {

@@ -24,7 +24,10 @@ macro_rules! registry {
 
             /// Its kind as a model file writes it.
             pub fn kind(&self) -> &'static str {
-                match self { $(Loss::$variant { .. } => $kind,)* }
+                match self {
+                    $(Loss::$variant { .. } => $kind,)*
+                    Loss::Custom(_) => "custom",
+                }
             }
         }
     };

@@ -42,9 +42,9 @@ impl Trainer {
     /// Where the data does not fit the model, the loss stops being finite, the device fails, or a callback ends the fit.
     /// Parameters are then those of the last step whose loss was finite.
     pub fn fit(&mut self, data: &Dataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
-        self.fed.check(&self.config.loss, data, &(0..data.len()))?;
+        self.fed.check(data, &(0..data.len()))?;
         if let Some(validation) = options.validation {
-            self.fed.check(&self.config.loss, validation, &(0..validation.len()))?;
+            self.fed.check(validation, &(0..validation.len()))?;
         }
         // What is carried from batch to batch goes on in the order of the data.
         let order = match self.carried()?.is_empty() {

@@ -80,7 +80,7 @@ impl Trainer {
         if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
             return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
         }
-        self.fed.check(&self.config.loss, data, &indices.iter().copied())?;
+        self.fed.check(data, &indices.iter().copied())?;
         self.submit(data, indices, false, launch)?;
         self.finish(data, indices)
     }
@@ -135,7 +135,7 @@ impl Trainer {
 
     /// Names of what a step on these samples reads at its end.
     fn read_of_step(&self, data: &Dataset, indices: &[usize]) -> Vec<&'static str> {
-        let counts = self.config.loss.counted(data.targets(), indices) > 0;
+        let counts = self.objective.counted(data, indices) > 0;
         let of = |wanted: bool, name| wanted.then_some(name);
         [Some(LOSS), of(counts, CORRECT), of(self.config.grad_norm, GRAD_NORM)].into_iter().flatten().collect()
     }
@@ -154,7 +154,7 @@ impl Trainer {
         }
         self.steps += 1;
         self.schedule_step += 1;
-        let counted = self.config.loss.counted(data.targets(), indices) as f64;
+        let counted = self.objective.counted(data, indices) as f64;
         let correct = scalar(CORRECT).map(|correct| (f64::from(correct), counted));
         Ok(StepOutcome { loss, correct, grad_norm: scalar(GRAD_NORM), samples: indices.len() })
     }
@@ -192,7 +192,7 @@ impl Trainer {
     fn uniform_inputs(&self, data: &Dataset, indices: &[usize], step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
         let rules = self.rules.rules.iter().zip(&self.rules.lr_factors).enumerate();
         let hypers = rules.map(|(group, (rule, factor))| (hyper_name(group), rule.hyper(step, lr * factor).to_vec()));
-        hypers.chain(self.config.loss.inputs(data.targets(), indices)).collect()
+        hypers.chain(self.objective.inputs(data, indices)).collect()
     }
 }
 
