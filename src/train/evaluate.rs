@@ -3,18 +3,12 @@
 use std::sync::Arc;
 
 use super::loss::{ExtraInput, Loss};
+use super::metrics::Target;
 use crate::data::{Targets, shown_label};
 use crate::error::{DataError, GraphError, OpError};
 use crate::ops::loss::accuracy::Accuracy;
 use crate::ops::{Call, Input, Op, Output};
 use crate::tensor::{Shape, TensorDesc, plural};
-
-/// The target of one sample.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Target<'a> {
-    Labels(&'a [u32]),
-    Values(&'a [f32]),
-}
 
 impl<'a> Target<'a> {
     /// That of one sample of a dataset.
