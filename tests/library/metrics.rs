@@ -279,3 +279,10 @@ fn what_does_not_fit_is_refused_in_one_sentence() {
         kind.check(format).unwrap();
     }
 }
+
+#[test]
+fn names_elsewhere_are_written_as_they_are_read() {
+    for name in MetricKind::KINDS.iter().flat_map(|entry| entry.elsewhere) {
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()), "{name}");
+    }
+}

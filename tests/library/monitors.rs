@@ -100,6 +100,10 @@ fn what_is_no_number_is_never_the_best() {
     let mut state = EarlyStoppingState::default();
     assert_eq!(state.observe(&settings, 1, f64::NAN), Verdict::Waiting);
     assert_eq!(state.observe(&settings, 2, 3.0), Verdict::Improved);
+    let impatient = EarlyStopping::default();
+    let mut state = EarlyStoppingState::default();
+    let verdicts = [1, 2].map(|epoch| state.observe(&impatient, epoch, f64::NAN));
+    assert_eq!(verdicts, [Verdict::Waiting, Verdict::Stop], "the first epoch never stops");
     let (monitor, mut best) = (Monitor::new("val_loss"), Best::default());
     let improved = [f64::NAN, f64::INFINITY, 2.0, f64::NAN, f64::NEG_INFINITY, 0.0];
     let improved = improved.iter().zip(1..).map(|(&value, epoch)| {

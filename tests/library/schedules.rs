@@ -174,3 +174,10 @@ fn settings_that_make_no_sense_are_refused_in_one_sentence() {
         assert!(error.starts_with("the schedule ") && !error.contains(". "), "{error}");
     }
 }
+
+#[test]
+fn names_elsewhere_are_written_as_they_are_read() {
+    for name in Schedule::KINDS.iter().flat_map(|entry| entry.elsewhere) {
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()), "{name}");
+    }
+}
