@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::models;
 use tightfit::plan::{Limits, format_bytes};
-use tightfit::train::{Config, FitOptions, Optimizer, StepReport, Trainer, iou, plan};
+use tightfit::train::{Config, FitOptions, Format, MetricKind, Optimizer, StepReport, Target, Trainer, plan};
 
 /// Pixels of a side.
 const SIDE: usize = 48;
@@ -39,11 +39,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     trainer.fit(&train, FitOptions { max_steps, on_step: Some(&mut on_step), ..FitOptions::epochs(2) })?;
 
     let logits = trainer.predict(&test)?;
-    let shares: Vec<f64> = iou(&logits, &truth, SIDE * SIDE, CLASSES.len()).into_iter().flatten().collect();
-    for (class, share) in CLASSES.iter().zip(&shares) {
-        println!("IoU of {class:<10} {share:.3}");
+    let format = Format::labels([CLASSES.len(), SIDE, SIDE], CLASSES.len() as u32);
+    let mut iou = MetricKind::iou_per_class().build();
+    format.samples(&logits, Target::Labels(&truth)).for_each(|sample| iou.add(&sample));
+    let iou = iou.value();
+    for (class, share) in CLASSES.iter().zip(iou.per_class()) {
+        println!("IoU of {class:<10} {:.3}", share.unwrap_or(f64::NAN));
     }
-    println!("mean IoU {:.3}", shares.iter().sum::<f64>() / shares.len() as f64);
+    println!("mean IoU {:.3}", iou.scalar().unwrap_or(f64::NAN));
     println!("measured peak {} bytes, planned {} bytes", trainer.measured_peak_bytes(), trainer.plan().peak_bytes);
     Ok(())
 }

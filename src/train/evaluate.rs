@@ -3,18 +3,12 @@
 use std::sync::Arc;
 
 use super::loss::{ExtraInput, Loss};
+use super::metrics::{Format, Scores, Target};
 use crate::data::{Targets, shown_label};
 use crate::error::{DataError, GraphError, OpError};
 use crate::ops::loss::accuracy::Accuracy;
 use crate::ops::{Call, Input, Op, Output};
 use crate::tensor::{Shape, TensorDesc, plural};
-
-/// The target of one sample.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Target<'a> {
-    Labels(&'a [u32]),
-    Values(&'a [f32]),
-}
 
 impl<'a> Target<'a> {
     /// That of one sample of a dataset.
@@ -63,6 +57,38 @@ impl Loss {
                 mismatch(format!("the data's label {label} is no class: set ignore_index = {label} in the loss"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// How metrics read predictions of this shape, without the batch axis, that a model makes which was trained with this loss.
+    ///
+    /// ```
+    /// use tightfit::data::Targets;
+    /// use tightfit::train::{Loss, MetricKind, Target};
+    ///
+    /// let (labels, logits) = ([1, 0], [0.1, 0.9, 0.2, 0.8]);
+    /// let format = Loss::cross_entropy().format(&[2].into(), &Targets::labels(labels.to_vec(), 2));
+    /// let mut accuracy = MetricKind::accuracy().build();
+    /// format.samples(&logits, Target::Labels(&labels)).for_each(|sample| accuracy.add(&sample));
+    /// assert_eq!(accuracy.value().scalar(), Some(0.5));
+    /// ```
+    pub fn format(&self, output: &Shape, targets: &Targets) -> Format {
+        let classes = match targets {
+            Targets::Labels { classes, .. } => Some(*classes),
+            Targets::Values { .. } => None,
+        };
+        let terms = self.terms();
+        let takes_probabilities = terms.iter().any(|(_, loss)| !loss.to_logits().is_empty());
+        let is_multilabel = |loss: &Loss| {
+            matches!(loss, Loss::Bce { .. } | Loss::BceWithLogits { .. } | Loss::Dice { sigmoid: true, .. })
+        };
+        Format {
+            shape: output.clone(),
+            classes,
+            ignored: self.ignored(),
+            classes_last: self.has_classes_last(),
+            scores: if takes_probabilities { Scores::Probabilities } else { Scores::Logits },
+            multilabel: terms.iter().any(|(_, loss)| is_multilabel(loss)),
         }
     }
 

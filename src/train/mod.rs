@@ -1,4 +1,4 @@
-//! Training: the [`Trainer`] with its settings ([`Config`]), losses and optimizers; planning without training ([`plan_for`],
+//! Training: the [`Trainer`] with its settings ([`Config`]), losses, optimizers, schedules and metrics; planning without training ([`plan_for`],
 //! [`sweep`], [`max_batch`]); weights and plans in files; and measuring a device ([`calibrate()`]).
 
 mod advice;
@@ -19,11 +19,13 @@ mod loss;
 mod machine;
 mod metrics;
 mod objective;
+mod monitor;
 mod optimizer;
 mod plan_file;
 mod profile;
 mod report;
 mod run;
+mod schedule;
 mod settings;
 mod source;
 mod state;
@@ -47,11 +49,19 @@ pub use fed::check_data;
 pub use groups::Group;
 pub use loss::{Loss, LossKind};
 pub use machine::{CostSource, Machine};
-pub use metrics::iou;
 pub use objective::Head;
 pub use optimizer::{Optimizer, OptimizerKind};
 pub use plan_file::PlanFile;
 pub use report::{EpochReport, Evaluation, FitOptions, FitReport, StepReport};
+pub use metrics::{
+    Average, Format, Metric, MetricEntry, MetricKind, MetricValue, MultiOutput, Sample, Scores, Target,
+    higher_is_better,
+};
+pub use monitor::{
+    Best, EarlyStopping, EarlyStoppingState, Monitor, MonitorMode, PlateauState, ReduceOnPlateau, ThresholdMode,
+    Verdict,
+};
+pub use schedule::{Anneal, Length, LrSchedule, Schedule, ScheduleKind, Warmup};
 pub use settings::Config;
 pub use source::{plan, plan_for};
 pub use summary::{Summary, SummaryRow, summary};

@@ -1,6 +1,7 @@
 //! Forward alone: predictions, and how good they are.
 
-use super::super::evaluate::{Tally, Target};
+use super::super::evaluate::Tally;
+use super::super::metrics::Target;
 use super::super::report::Evaluation;
 use super::Trainer;
 use super::step::{inputs, run_words};
