@@ -62,8 +62,7 @@ fn write(trainer: &mut Trainer, start: &str, count: usize) -> Result<String, Box
         let seen = &text[text.len().saturating_sub(LENGTH)..];
         // What comes after the last character does not change what follows it.
         let sample = seen.iter().copied().chain(std::iter::repeat(0)).take(LENGTH).collect();
-        let unused = Targets::label_maps(vec![0; LENGTH], CHARACTERS, [LENGTH]);
-        let logits = trainer.predict(&Dataset::new(Samples::Tokens(sample), [LENGTH], unused)?)?;
+        let logits = trainer.predict(&Dataset::unlabeled(Samples::Tokens(sample), [LENGTH])?)?.values;
         let classes = CHARACTERS as usize;
         let last = &logits[(seen.len() - 1) * classes..seen.len() * classes];
         // A temperature of 0.7 keeps to what is likely.

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     trainer.fit(&train, FitOptions { max_steps, on_step: Some(&mut on_step), ..FitOptions::epochs(30) })?;
 
-    let model: Vec<f32> = trainer.predict(&test)?.into_iter().map(|y| scale.invert(y)).collect();
+    let model: Vec<f32> = trainer.predict(&test)?.values.into_iter().map(|y| scale.invert(y)).collect();
     let truth = &sunspots[split..];
     println!("\n{} months, {:>28} {:>8}", truth.len(), "RMSE", "MAE");
     let model = report("LSTM", &model, truth);

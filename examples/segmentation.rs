@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     trainer.fit(&train, FitOptions { max_steps, on_step: Some(&mut on_step), ..FitOptions::epochs(2) })?;
 
-    let logits = trainer.predict(&test)?;
+    let logits = trainer.predict(&test)?.values;
     let format = Format::labels([CLASSES.len(), SIDE, SIDE], CLASSES.len() as u32);
     let mut iou = MetricKind::iou_per_class().build();
     format.samples(&logits, Target::Labels(&truth)).for_each(|sample| iou.add(&sample));

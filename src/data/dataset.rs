@@ -1,6 +1,7 @@
 //! Samples and targets in host memory.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use super::batch::{Batch, INPUT, TARGET};
 use crate::error::{DataError, HostMemory};
@@ -75,6 +76,8 @@ pub enum Targets {
         /// Shape of one sample's target.
         shape: Shape,
     },
+    /// None: for predictions alone.
+    None,
 }
 
 impl Targets {
@@ -103,18 +106,21 @@ impl Targets {
         self
     }
 
-    /// Shape of one sample's target; `[]` (no extents) for one label a sample.
+    /// Shape of one sample's target; `[]` (no extents) for one label a sample, `[0]` where there is none.
     pub fn shape(&self) -> &Shape {
+        static NONE: LazyLock<Shape> = LazyLock::new(|| [0].into());
         match self {
             Targets::Labels { shape, .. } | Targets::Values { shape, .. } => shape,
+            Targets::None => &NONE,
         }
     }
 
     /// How many samples there are targets for.
-    fn count(&self) -> Result<usize, DataError> {
-        let Targets::Labels { labels, classes, shape, ignored } = self else {
-            let Targets::Values { values, shape } = self else { unreachable!("bug: targets of a third kind") };
-            return count("targets", values.len(), shape);
+    fn count(&self) -> Result<Option<usize>, DataError> {
+        let (labels, classes, shape, ignored) = match self {
+            Targets::None => return Ok(None),
+            Targets::Values { values, shape } => return count("targets", values.len(), shape).map(Some),
+            Targets::Labels { labels, classes, shape, ignored } => (labels, classes, shape, ignored),
         };
         let count = count("targets", labels.len(), shape)?;
         let wrong = |label: &u32| label >= classes && Some(*label) != *ignored;
@@ -127,7 +133,7 @@ impl Targets {
                 classes.saturating_sub(1)
             )));
         }
-        Ok(count)
+        Ok(Some(count))
     }
 
     fn part(&self, range: Range<usize>) -> Result<Targets, DataError> {
@@ -141,6 +147,7 @@ impl Targets {
             Targets::Values { values, shape } => {
                 Targets::Values { values: copied(&values[range])?, shape: shape.clone() }
             }
+            Targets::None => Targets::None,
         })
     }
 }
@@ -183,13 +190,22 @@ impl Dataset {
     pub fn new(samples: Samples, sample_shape: impl Into<Shape>, targets: Targets) -> Result<Self, DataError> {
         let sample_shape = sample_shape.into();
         let len = count("samples", samples.len(), &sample_shape)?;
-        let target_count = targets.count()?;
-        if target_count != len {
+        if let Some(target_count) = targets.count()?
+            && target_count != len
+        {
             return Err(DataError::Mismatch(format!(
                 "{len} samples but {target_count} targets: each sample needs one"
             )));
         }
         Ok(Dataset { samples, sample_shape, targets, extra: Vec::new(), len })
+    }
+
+    /// Samples without targets: for predictions.
+    ///
+    /// # Errors
+    /// As [`Dataset::new`].
+    pub fn unlabeled(samples: Samples, sample_shape: impl Into<Shape>) -> Result<Self, DataError> {
+        Dataset::new(samples, sample_shape, Targets::None)
     }
 
     /// Adds what a model takes besides the samples: `name` is what the model calls the input, such as `lengths`, `shape`
@@ -243,6 +259,13 @@ impl Dataset {
         if name == INPUT {
             return Some((self.samples.dtype(), &self.sample_shape));
         }
+        if name == TARGET {
+            return match &self.targets {
+                Targets::Labels { shape, .. } => Some((DType::U32, shape)),
+                Targets::Values { shape, .. } => Some((DType::F32, shape)),
+                Targets::None => None,
+            };
+        }
         let extra = self.extra.iter().find(|extra| extra.name == name)?;
         Some((extra.values.dtype(), &extra.shape))
     }
@@ -257,7 +280,7 @@ impl Dataset {
         let extra = || self.extra.iter().find(|extra| extra.name == name);
         match (name, &self.targets) {
             (TARGET, Targets::Labels { labels, shape, .. }) => return Some((labels, shape)),
-            (TARGET, Targets::Values { .. }) => return None,
+            (TARGET, Targets::Values { .. } | Targets::None) => return None,
             _ => {}
         }
         let (samples, shape) = match name {
@@ -270,11 +293,26 @@ impl Dataset {
         }
     }
 
+    /// The numbers of an entry of all samples, and the shape of one sample's; `None` where it holds none, or bytes.
+    pub(crate) fn values(&self, name: &str) -> Option<(&[f32], &Shape)> {
+        if let (TARGET, Targets::Values { values, shape }) = (name, &self.targets) {
+            return Some((values, shape));
+        }
+        let (samples, shape) = match name {
+            INPUT => (&self.samples, &self.sample_shape),
+            _ => self.extra.iter().find(|extra| extra.name == name).map(|extra| (&extra.values, &extra.shape))?,
+        };
+        match samples {
+            Samples::F32(values) => Some((values, shape)),
+            Samples::U8(_) | Samples::Tokens(_) => None,
+        }
+    }
+
     /// Number of classes, if the targets are labels.
     pub fn classes(&self) -> Option<u32> {
         match self.targets {
             Targets::Labels { classes, .. } => Some(classes),
-            Targets::Values { .. } => None,
+            Targets::Values { .. } | Targets::None => None,
         }
     }
 
@@ -360,6 +398,7 @@ impl Dataset {
             out.extend_from_slice(match &self.targets {
                 Targets::Labels { labels, .. } => bytemuck::cast_slice(&labels[range]),
                 Targets::Values { values, .. } => bytemuck::cast_slice(&values[range]),
+                Targets::None => &[],
             });
         }
         Ok(())

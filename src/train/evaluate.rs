@@ -1,24 +1,31 @@
-//! Losses on the host: whether targets fit one, and what it is over a dataset.
+//! Whether targets fit a loss, and how metrics read predictions.
 
-use std::sync::Arc;
-
-use super::loss::{ExtraInput, Loss};
+use super::loss::Loss;
 use super::metrics::{Format, Scores, Target};
-use crate::data::{Targets, shown_label};
-use crate::error::{DataError, GraphError, OpError};
-use crate::ops::loss::accuracy::Accuracy;
-use crate::ops::{Call, Input, Op, Output};
-use crate::tensor::{Shape, TensorDesc, plural};
+use crate::data::{Dataset, Targets, shown_label};
+use crate::error::DataError;
+use crate::tensor::{Shape, plural};
 
-impl<'a> Target<'a> {
-    /// That of one sample of a dataset.
-    pub(super) fn of(targets: &'a Targets, sample: usize) -> Self {
-        let numel = targets.shape().numel();
-        let range = sample * numel..(sample + 1) * numel;
-        match targets {
-            Targets::Labels { labels, .. } => Target::Labels(&labels[range]),
-            Targets::Values { values, .. } => Target::Values(&values[range]),
+/// A target, in a dataset.
+#[derive(Debug)]
+pub(super) struct TargetOf<'a> {
+    data: &'a Dataset,
+    name: &'a str,
+}
+
+impl<'a> TargetOf<'a> {
+    pub(super) fn new(data: &'a Dataset, name: &'a str) -> Self {
+        TargetOf { data, name }
+    }
+
+    /// That of one sample; none where the data has no such.
+    pub(super) fn of(&self, sample: usize) -> Target<'a> {
+        let part = |shape: &Shape| sample * shape.numel()..(sample + 1) * shape.numel();
+        if let Some((labels, shape)) = self.data.integers(self.name) {
+            return Target::Labels(labels.get(part(shape)).unwrap_or_default());
         }
+        let values = self.data.values(self.name).and_then(|(values, shape)| values.get(part(shape)));
+        Target::Values(values.unwrap_or_default())
     }
 }
 
@@ -28,6 +35,9 @@ impl Loss {
         let mismatch = |text: String| Err(DataError::Mismatch(text));
         let (expected, logits) = self.sample_shapes(output);
         match targets {
+            Targets::None => mismatch(format!("the data has no targets, which the loss {self} needs")),
+            // What they are is in the formula's hands.
+            Targets::Labels { .. } if matches!(self, Loss::Custom(_)) => Ok(()),
             Targets::Values { .. } if self.takes_labels() => {
                 mismatch(format!("{self} needs labels, but the data has target values"))
             }
@@ -75,7 +85,7 @@ impl Loss {
     pub fn format(&self, output: &Shape, targets: &Targets) -> Format {
         let classes = match targets {
             Targets::Labels { classes, .. } => Some(*classes),
-            Targets::Values { .. } => None,
+            Targets::Values { .. } | Targets::None => None,
         };
         let terms = self.terms();
         let takes_probabilities = terms.iter().any(|(_, loss)| !loss.to_logits().is_empty());
@@ -92,6 +102,13 @@ impl Loss {
         }
     }
 
+    /// Whether predictions are right or wrong.
+    pub(super) fn classifies(&self) -> bool {
+        use Loss::{Bce, BceWithLogits, Dice, SoftCrossEntropy};
+        self.takes_labels()
+            || matches!(self, SoftCrossEntropy { .. } | BceWithLogits { .. } | Dice { .. } | Bce { .. })
+    }
+
     /// The shape of one sample's target, and the number of classes.
     fn sample_shapes(&self, output: &Shape) -> (Shape, usize) {
         if !self.takes_labels() {
@@ -104,146 +121,4 @@ impl Loss {
         };
         parts.map_or_else(|| (Shape::from([]), 0), |(rest, classes)| (rest.into(), classes))
     }
-}
-
-/// A loss over samples that come one by one, and how many positions are predicted right.
-pub(super) struct Tally<'a> {
-    loss: &'a Loss,
-    /// A batch of one sample.
-    prediction: Shape,
-    terms: Vec<Term<'a>>,
-    samples: usize,
-    right: usize,
-    counted: usize,
-}
-
-/// One loss, by its op's twin on one sample after the other.
-struct Term<'a> {
-    loss: &'a Loss,
-    factor: f64,
-    /// What makes its logits of a prediction.
-    to_logits: Vec<Arc<dyn Op>>,
-    op: Arc<dyn Op>,
-    descs: Vec<TensorDesc>,
-    extra: Vec<Vec<f64>>,
-    sum: f64,
-    weight: f64,
-}
-
-impl<'a> Tally<'a> {
-    /// For predictions of this shape, without the batch axis.
-    pub(super) fn new(loss: &'a Loss, output: &Shape) -> Result<Self, GraphError> {
-        let prediction: Shape = std::iter::once(1).chain(output.iter().copied()).collect::<Vec<_>>().into();
-        let term = |(factor, loss): (f32, &'a Loss)| {
-            let (op, extra) = loss.op();
-            let (target, input) = loss.shapes(&prediction);
-            let mut descs = vec![TensorDesc::f32(input), target];
-            let extra = extra.into_iter().map(|ExtraInput { values, .. }| {
-                // Sums are divided at the end.
-                let values: Vec<f64> = values.into_iter().map(f64::from).collect();
-                if values.is_empty() { vec![1.0] } else { values }
-            });
-            let extra: Vec<_> = extra.collect();
-            descs.extend(extra.iter().map(|values| TensorDesc::f32([values.len()])));
-            op.outputs(&descs)?;
-            let (factor, to_logits) = (f64::from(factor), loss.to_logits());
-            Ok(Term { loss, factor, to_logits, op, descs, extra, sum: 0.0, weight: 0.0 })
-        };
-        let terms = loss.terms().into_iter().map(term).collect::<Result<_, _>>();
-        let terms = terms.map_err(|source: OpError| GraphError::Op { node: "loss".to_owned(), source })?;
-        Ok(Tally { loss, prediction, terms, samples: 0, right: 0, counted: 0 })
-    }
-
-    /// Adds one sample.
-    pub(super) fn add(&mut self, prediction: &[f32], target: Target<'_>) {
-        let exact: Vec<f64> = prediction.iter().map(|&x| f64::from(x)).collect();
-        for term in &mut self.terms {
-            term.add(&exact, target);
-        }
-        self.samples += 1;
-        let (right, counted) = self.count(&exact, target);
-        self.right += right;
-        self.counted += counted;
-    }
-
-    /// The loss of all samples.
-    pub(super) fn loss(&self) -> f64 {
-        let mean = |term: &Term<'_>| term.factor * if term.weight > 0.0 { term.sum / term.weight } else { term.sum };
-        self.terms.iter().map(mean).sum()
-    }
-
-    /// The share predicted right of all positions that count, for losses where that means something.
-    pub(super) fn accuracy(&self) -> Option<f64> {
-        (self.counted > 0).then(|| self.right as f64 / self.counted as f64)
-    }
-
-    /// How many positions of a sample are predicted right, of how many.
-    fn count(&self, prediction: &[f64], target: Target<'_>) -> (usize, usize) {
-        let classes = self.prediction.get(1).copied().unwrap_or(1);
-        let inner = prediction.len() / classes.max(1);
-        // The elements of each position, one for every class.
-        let positions = |is_right: &dyn Fn(&[usize]) -> bool| {
-            let elements = |position: usize| (0..classes).map(|class| class * inner + position).collect::<Vec<_>>();
-            ((0..inner).filter(|&position| is_right(&elements(position))).count(), inner)
-        };
-        match (self.loss, target) {
-            (loss, Target::Labels(labels)) => {
-                let op = Accuracy { ignore_index: loss.ignored() };
-                let (target, input) = loss.shapes(&self.prediction);
-                let descs = [TensorDesc::f32(input), target];
-                let right = run(&op, &descs, vec![Input::Real(prediction), Input::Int(labels)]);
-                (right as usize, labels.iter().filter(|label| Some(**label) != loss.ignored()).count())
-            }
-            (Loss::SoftCrossEntropy { .. }, Target::Values(target)) => positions(&|elements| {
-                let first_largest = |value: &dyn Fn(usize) -> f64| {
-                    let larger = |best: usize, next: usize| if value(next) > value(best) { next } else { best };
-                    elements.iter().copied().reduce(larger)
-                };
-                first_largest(&|i| prediction[i]) == first_largest(&|i| f64::from(target[i]))
-            }),
-            (Loss::BceWithLogits { .. } | Loss::Dice { .. } | Loss::Bce { .. }, Target::Values(target)) => {
-                let limit = if self.loss.to_logits().is_empty() { 0.0 } else { 0.5 };
-                positions(&|elements| elements.iter().all(|&i| (prediction[i] > limit) == (target[i] > 0.5)))
-            }
-            _ => (0, 0),
-        }
-    }
-}
-
-impl Term<'_> {
-    fn add(&mut self, prediction: &[f64], target: Target<'_>) {
-        let exact: Vec<f64>;
-        let (target, weight) = match target {
-            Target::Labels(labels) => (Input::Int(labels), self.loss.weight_of(&mut labels.iter().copied())),
-            Target::Values(values) => {
-                exact = values.iter().map(|&x| f64::from(x)).collect();
-                (Input::Real(&exact), None)
-            }
-        };
-        let logits = logits(&self.to_logits, &self.descs[0], prediction);
-        let inputs = [Input::Real(&logits), target].into_iter();
-        let inputs = inputs.chain(self.extra.iter().map(|values| Input::Real(values))).collect();
-        self.sum += run(&*self.op, &self.descs, inputs);
-        self.weight += weight.unwrap_or(1.0);
-    }
-}
-
-/// The logits of a prediction.
-fn logits(to_logits: &[Arc<dyn Op>], desc: &TensorDesc, prediction: &[f64]) -> Vec<f64> {
-    let apply = |x: Vec<f64>, op: &Arc<dyn Op>| outputs(&**op, std::slice::from_ref(desc), vec![Input::Real(&x)]);
-    to_logits.iter().fold(prediction.to_vec(), apply)
-}
-
-/// The first number that an op's twin makes.
-fn run(op: &dyn Op, input_descs: &[TensorDesc], inputs: Vec<Input<'_, f64>>) -> f64 {
-    outputs(op, input_descs, inputs)[0]
-}
-
-/// The first output that an op's twin makes.
-fn outputs(op: &dyn Op, input_descs: &[TensorDesc], inputs: Vec<Input<'_, f64>>) -> Vec<f64> {
-    let output_descs = op.outputs(input_descs).expect("bug: an op that was tried on these shapes");
-    let mut data: Vec<_> = output_descs.iter().map(|desc| vec![0.0; desc.numel()]).collect();
-    let outputs = data.iter_mut().map(|data| Output::Real(data)).collect();
-    op.run_f64(&mut Call { input_descs, output_descs: &output_descs, inputs, outputs, mutated: Vec::new() });
-    data.swap_remove(0)
 }

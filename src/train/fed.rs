@@ -1,6 +1,7 @@
 //! What a model is fed, checked before it goes to the device: shapes, types, and that integers are such as its ops can take.
 //! Kernels cannot complain, they make NaN of an index that is none.
 
+use super::loss::Loss;
 use super::objective::{Head, Objective};
 use super::settings::Config;
 use crate::data::{Dataset, INPUT, TARGET, moved_channels, shown_label};
@@ -100,9 +101,9 @@ impl Fed {
         Ok(Fed { inputs, targets })
     }
 
-    /// What the model makes of a sample, and what its losses are of.
-    pub(super) fn outputs(&self) -> impl Iterator<Item = &Shape> {
-        self.targets.iter().map(|(.., output)| output)
+    /// Each loss, with what the model makes for it of a sample.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (&Head, &Shape)> {
+        self.targets.iter().map(|(head, _, output)| (head, output))
     }
 
     /// Whether an input of a graph is of the samples, not of the step.
@@ -130,7 +131,7 @@ impl Fed {
     ) -> Result<(), DataError> {
         self.check_samples(data, samples)?;
         for (head, target, output) in &self.targets {
-            if head.target == TARGET {
+            if head.target == TARGET && !matches!(head.loss, Loss::Custom(_)) {
                 head.loss.check_targets(output, data.targets())?;
             } else {
                 target.check(data)?;
@@ -236,7 +237,6 @@ pub(super) fn place(shape: &Shape, element: usize) -> String {
 mod tests {
     use super::*;
     use crate::data::{Samples, Targets};
-    use crate::train::loss::Loss;
     use crate::nn::{Embedding, Gru, Input, Lstm, Sequential};
     use crate::ops::embedding::gather::Gather;
 

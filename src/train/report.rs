@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::callbacks::Callback;
 use super::checkpoints::Checkpoints;
+use super::metrics::MetricValue;
 use crate::data::Dataset;
 use crate::tensor::plural;
 
@@ -73,7 +74,7 @@ pub struct FitReport {
 }
 
 /// How well a model does on a dataset.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// Mean loss.
     pub loss: f64,
@@ -82,6 +83,8 @@ pub struct Evaluation {
     pub accuracy: Option<f64>,
     /// Samples.
     pub samples: usize,
+    /// What [`Config::metrics`](super::Config::metrics) asks for, by name.
+    pub metrics: Vec<(String, MetricValue)>,
 }
 
 impl fmt::Display for Evaluation {
@@ -89,6 +92,11 @@ impl fmt::Display for Evaluation {
         write!(f, "loss {:.4}", self.loss)?;
         if let Some(accuracy) = self.accuracy {
             write!(f, ", accuracy {:.2}%", accuracy * 100.0)?;
+        }
+        for (name, value) in &self.metrics {
+            if let Some(number) = value.scalar() {
+                write!(f, ", {name} {number:.4}")?;
+            }
         }
         write!(f, " on {}", plural(self.samples, "sample"))
     }

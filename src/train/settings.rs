@@ -2,8 +2,10 @@
 
 use super::groups::Group;
 use super::loss::Loss;
+use super::metrics::MetricKind;
 use super::objective::Head;
 use super::optimizer::Optimizer;
+use super::schedule::Schedule;
 use super::trainer::Recovery;
 use crate::autodiff::Clip;
 use crate::nn::Statistics;
@@ -34,6 +36,10 @@ pub struct Config {
     pub heads: Vec<Head>,
     /// How parameters follow their gradients.
     pub optimizer: Optimizer,
+    /// How the learning rate changes from step to step.
+    pub schedule: Option<Schedule>,
+    /// What is said of evaluations besides loss and accuracy.
+    pub metrics: Vec<MetricKind>,
     /// Parameters with settings of their own; each belongs to the first group that it fits, if to any.
     pub groups: Vec<Group>,
     /// Parameters whose names begin so are not trained.
@@ -69,6 +75,8 @@ impl Default for Config {
             loss_weight: 1.0,
             heads: Vec::new(),
             optimizer: Optimizer::default(),
+            schedule: None,
+            metrics: Vec::new(),
             groups: Vec::new(),
             freeze: Vec::new(),
             train_only: Vec::new(),
@@ -106,6 +114,9 @@ setters! {
     loss_weight: f32 => loss_weight = loss_weight;
     /// Sets the optimizer.
     optimizer: Optimizer => optimizer = optimizer;
+    /// Sets how the learning rate changes from step to step. In a [fit](super::Trainer::fit) it goes over all its steps; in a loop of
+    /// one's own its lengths must be set.
+    schedule: Schedule => schedule = Some(schedule);
     /// Sets the samples of a step.
     batch: usize => batch = batch;
     /// Sets the budget in bytes.
@@ -132,6 +143,13 @@ setters! {
 }
 
 impl Config {
+    /// Adds what is said of evaluations besides loss and accuracy.
+    #[must_use]
+    pub fn metric(mut self, metric: MetricKind) -> Self {
+        self.metrics.push(metric);
+        self
+    }
+
     /// Adds the loss of another output.
     #[must_use]
     pub fn head(mut self, head: Head) -> Self {

@@ -10,9 +10,12 @@ use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Mode, Model, Statistics};
 use crate::ops::SavedActivations;
+use crate::ops::shape::copy::Copy;
 use crate::plan::{self, DeviceClass, Limits, Planned, Request, Source};
 use crate::tensor::format_number;
 
+/// Name of what the last layer makes, among predictions.
+pub(crate) const OUTPUT: &str = "output";
 /// Name of the metric that counts positions predicted right.
 pub(crate) const CORRECT: &str = "correct";
 
@@ -81,7 +84,12 @@ impl Source for ModelSource<'_> {
         if evaluates {
             let Built { mut graph, output, outputs, buffer_updates, .. } = built;
             graph.mark_output(output);
-            outputs.iter().for_each(|(_, output)| graph.mark_output(*output));
+            for (name, output) in outputs {
+                // It may be what the last layer makes, or have another name already.
+                let is_own = graph.value(output).role == Role::Intermediate && graph.storage_root(output) == output;
+                let output = if is_own { output } else { graph.apply(Copy, &[output])? };
+                graph.promote(output, format!("output.{name}"), Role::Output);
+            }
             autodiff::update_buffer_rows(&mut graph, &buffer_updates)?;
             autodiff::compressed(&mut graph)?;
             return Ok(graph);

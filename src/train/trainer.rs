@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(super) use recover::Snapshot;
+pub use evaluation::Prediction;
 pub use recover::{Recovery, Replan};
 pub use step::StepOutcome;
 
@@ -21,6 +22,7 @@ use super::groups::Rules;
 use super::machine::{CostSource, Machine};
 use super::objective::Objective;
 use super::optimizer::non_negative;
+use super::schedule::{LrSchedule as _, Schedule};
 use super::settings::Config;
 use super::source::{ModelSource, Purpose, plan_with};
 use super::state::Lasting;
@@ -76,6 +78,8 @@ pub struct Trainer {
     /// Steps of the schedule so far, and all of them where that is known.
     pub(super) schedule_step: u64,
     pub(super) schedule_steps: Option<u64>,
+    /// That of the settings, with lengths in steps.
+    pub(super) schedule: Option<Schedule>,
     /// What the scheduled learning rate is multiplied by, such as by a callback that waits for a plateau.
     pub(super) lr_scale: f64,
     /// Failures since the last step that was made.
@@ -86,6 +90,8 @@ pub struct Trainer {
     pub(super) pending: Option<Pending>,
     /// The micro-batch at hand.
     batch: Batch,
+    /// What the last prediction that goes on left.
+    predicted_state: Vec<(String, Vec<u8>)>,
     /// Whether the device has no memory of its own.
     unified_memory: bool,
     /// Where the costs come from that the plan counts on; `None` where the executor was made elsewhere.
@@ -208,6 +214,10 @@ impl Trainer {
         make_plan: Arc<MakePlan>,
     ) -> Result<Self, TrainError> {
         let rules = ModelSource::new(&model, &config, purpose)?.rules;
+        if let Some(schedule) = &config.schedule {
+            schedule.check()?;
+        }
+        let schedule = config.schedule.clone();
         let built = model.build(1, Mode::Evaluate)?;
         let objective = Objective::new(&config)?;
         let fed = Fed::new(&model, &objective)?;
@@ -227,11 +237,13 @@ impl Trainer {
             epochs: 0,
             schedule_step: 0,
             schedule_steps: None,
+            schedule,
             lr_scale: 1.0,
             failures: 0,
             stop_reason: None,
             pending: None,
             batch: Batch::default(),
+            predicted_state: Vec::new(),
             unified_memory: false,
             source: None,
             base_bytes: None,
@@ -278,8 +290,12 @@ impl Trainer {
     /// The learning rate of the step so many after the next.
     fn lr_after(&self, ahead: u64) -> f64 {
         let mut optimizer = self.config.optimizer;
-        let _ = ahead;
-        *optimizer.lr_mut() * self.lr_scale
+        let step = self.schedule_step + ahead;
+        let factor = self.schedule.as_ref().map_or(1.0, |schedule| {
+            // A loop of one's own is as long as the schedule says.
+            schedule.factor(step, self.schedule_steps.unwrap_or(u64::MAX))
+        });
+        *optimizer.lr_mut() * factor * self.lr_scale
     }
 
     /// The snapshot is not what training goes on from any more.

@@ -201,7 +201,7 @@ fn attention_is_that_of_pytorch() {
             close(found, &expected.buf::<f64>().to_f64(), tolerance)
                 .unwrap_or_else(|error| panic!("{device}, {}, {what}: {error}", entry.case));
         };
-        let output: Vec<f64> = trainer.predict(&data).unwrap().into_iter().map(f64::from).collect();
+        let output: Vec<f64> = trainer.predict(&data).unwrap().values.into_iter().map(f64::from).collect();
         check("output", &output, &entry.output);
         trainer.step(&data, &(0..batch).collect::<Vec<_>>()).unwrap();
         for (name, gradient) in momenta(&mut trainer) {

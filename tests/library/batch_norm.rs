@@ -108,7 +108,7 @@ fn running_statistics_follow_the_batches_and_evaluation_uses_them() {
             (f64::from(x) - of("running_mean")) / (of("running_var") + 1e-5).sqrt() * of("weight") + of("bias")
         };
         let expected: Vec<_> = samples.iter().enumerate().map(predict).collect();
-        let found: Vec<_> = trainer.predict(&data).expect("predict").into_iter().map(f64::from).collect();
+        let found: Vec<_> = trainer.predict(&data).expect("predict").values.into_iter().map(f64::from).collect();
         assert_close(&found, &expected, &device);
         assert_ne!(state["bn1.weight"], [1.0; CHANNELS], "the weight is trained");
     }

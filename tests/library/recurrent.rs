@@ -65,7 +65,7 @@ fn check(entry: &Entry, device: &str, micro_batches: usize) {
         close(&f64s(found), expected, TOLERANCE).unwrap_or_else(|error| panic!("{label}: {what}: {error}"));
     };
     let expected = entry.predicted.data.as_ref().unwrap();
-    compare("predictions", &trainer.predict(&data).unwrap(), expected);
+    compare("predictions", &trainer.predict(&data).unwrap().values, expected);
     let steps = data.len() / entry.batch;
     trainer.reset_state().unwrap();
     for step in 0..steps {

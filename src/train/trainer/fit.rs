@@ -15,6 +15,7 @@ use crate::train::checkpoints::Checkpoints;
 use crate::train::diagnose;
 use crate::train::report::{EpochReport, FitOptions, FitReport, StepReport};
 use crate::train::run::Run;
+use crate::train::schedule::Schedule;
 
 /// Times of steps that are kept for their median.
 const MOST_TIMES: usize = 1 << 14;
@@ -54,6 +55,9 @@ impl Trainer {
         let batches = Batches::new(data.len(), self.config.batch, order, true)?;
         let run = self.begin(data.len(), &mut options)?;
         let steps_of_all = (batches.per_epoch() as u64).saturating_mul(options.epochs);
+        let steps_per_epoch = batches.per_epoch() as u64;
+        self.schedule = self.config.schedule.as_ref().map(|schedule| schedule.resolve(steps_per_epoch));
+        self.schedule.as_ref().map_or(Ok(()), Schedule::check)?;
         self.schedule_steps = Some(options.max_steps.map_or(steps_of_all, |most| most.min(steps_of_all)));
         for callback in &mut options.callbacks {
             callback.on_fit_begin(self)?;
