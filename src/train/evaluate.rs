@@ -162,7 +162,7 @@ impl<'a> Tally<'a> {
         };
         match (self.loss, target) {
             (loss, Target::Labels(labels)) => {
-                let op = Accuracy { ignore_index: loss.ignored() };
+                let op = Accuracy { ignore_index: loss.ignored(), sample_weights: false };
                 let (target, input) = loss.shapes(&self.prediction);
                 let descs = [TensorDesc::f32(input), target];
                 let right = run(&op, &descs, vec![Input::Real(prediction), Input::Int(labels)]);

@@ -267,24 +267,27 @@ impl Loss {
                 let scale = weight_scale(values);
                 let values = values.iter().map(|&weight| scaled(weight, scale)).collect();
                 let extra = normalizer.into_iter().chain(class_weights(&values)).collect();
-                (Arc::new(CrossEntropy { label_smoothing, ignore_index, normalized, weighted }), extra)
+                let op = CrossEntropy { label_smoothing, ignore_index, normalized, weighted, sample_weights: false };
+                (Arc::new(op), extra)
             }
             Loss::SoftCrossEntropy { label_smoothing, class_weights: values, .. } => {
-                let op = SoftCrossEntropy { label_smoothing: *label_smoothing, weighted: !values.is_empty() };
+                let (label_smoothing, weighted) = (*label_smoothing, !values.is_empty());
+                let op = SoftCrossEntropy { label_smoothing, weighted, sample_weights: false };
                 (Arc::new(op), class_weights(values).into_iter().collect())
             }
             Loss::Dice { sigmoid, smooth, ignore_index } => {
                 let probabilities = if *sigmoid { Probabilities::Sigmoid } else { Probabilities::Softmax };
                 let ignore_index = ignore_index.and_then(label_bits);
-                (Arc::new(Dice { probabilities, smooth: *smooth, ignore_index }), Vec::new())
+                let op = Dice { probabilities, smooth: *smooth, ignore_index, sample_weights: false };
+                (Arc::new(op), Vec::new())
             }
             Loss::BceWithLogits { pos_weight } | Loss::Bce { pos_weight } => {
-                let op = BceWithLogits { weighted: !pos_weight.is_empty() };
+                let op = BceWithLogits { weighted: !pos_weight.is_empty(), sample_weights: false };
                 (Arc::new(op), weights("pos_weight", pos_weight).into_iter().collect())
             }
-            Loss::Mse => (Arc::new(Mse), Vec::new()),
-            Loss::Mae => (Arc::new(Mae), Vec::new()),
-            Loss::Huber { delta } => (Arc::new(Huber { delta: *delta }), Vec::new()),
+            Loss::Mse => (Arc::new(Mse { sample_weights: false }), Vec::new()),
+            Loss::Mae => (Arc::new(Mae { sample_weights: false }), Vec::new()),
+            Loss::Huber { delta } => (Arc::new(Huber { delta: *delta, sample_weights: false }), Vec::new()),
             Loss::Sum { .. } => unreachable!("bug: a sum is not one op"),
         }
     }
@@ -403,7 +406,7 @@ impl Loss {
             return Ok(None);
         }
         let prediction = self.prediction(graph, prediction)?;
-        graph.apply(Accuracy { ignore_index: self.ignored() }, &[prediction, target]).map(Some)
+        graph.apply(Accuracy { ignore_index: self.ignored(), sample_weights: false }, &[prediction, target]).map(Some)
     }
 
     /// What the loss takes besides prediction and target in a step on the samples at `indices`, by name.
