@@ -9,7 +9,7 @@ use std::fs;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tightfit::data::text::{CHARACTERS, character, pieces, token};
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Dataset, Samples};
 use tightfit::models;
 use tightfit::train::{Config, FitOptions, Loss, Optimizer, StepReport, Trainer};
 

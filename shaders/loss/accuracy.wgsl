@@ -1,6 +1,7 @@
 // counts[split] = number of the split's positions whose first largest input is at the label (sum.combine adds them up).
+// Where SAMPLE_WEIGHTS, positions of a sample of weight 0 do not count.
 //
-// bindings   count: input [N, classes, ...inner], labels u32 [N, ...inner], counts f32 [splits]
+// bindings   count: input [N, classes, ...inner], labels u32 [N, ...inner], counts f32 [splits], sample_weights (where SAMPLE_WEIGHTS)
 // dispatch   LANES invocations per split, 64 per workgroup, folded
 // workgroup  256 bytes (LANES = 64)
 #import "shared/index.wgsl"
@@ -15,9 +16,15 @@ struct Params {
     // 1 where labels of ignore_index do not count.
     ignores: u32,
     ignore_index: u32,
+#ifdef SAMPLE_WEIGHTS
+    per_weight: u32,
+#endif
 }
 var<immediate> params: Params;
 #import "shared/positions.wgsl"
+#ifdef SAMPLE_WEIGHTS
+#import "shared/sample_weights.wgsl"
+#endif
 
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
@@ -54,7 +61,11 @@ fn count(
         let best = first_largest(position, place, local_index);
         let label = labels[position];
         let counts_at_all = number < params.positions && !(params.ignores == 1u && label == params.ignore_index);
+#ifdef SAMPLE_WEIGHTS
+        sum += select(0.0, 1.0, counts_at_all && sample_weight(position) != 0.0 && best == label);
+#else
         sum += select(0.0, 1.0, counts_at_all && best == label);
+#endif
     }
     if place == 0u && split < params.splits {
         counts[split] = sum;

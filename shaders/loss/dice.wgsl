@@ -1,6 +1,6 @@
 // loss = mean over rows (samples and classes) of 1 - (2 sum p t + smooth) / (sum p + sum t + smooth), sums over the row's pixels;
-// 0 for a row whose denominator is 0
-// With d the fraction and g = -grad_loss / rows * (2 t - d) / (sum p + sum t + smooth) the gradient for a probability:
+// 0 for a row whose denominator is 0. Each row is multiplied by the weight of its sample, where SAMPLE_WEIGHTS.
+// With d the fraction and g = -grad_loss * weight / rows * (2 t - d) / (sum p + sum t + smooth) the gradient for a probability:
 //   softmax: grad_input = p (g - sum of g p over the classes); sigmoid: grad_input = g p (1 - p)
 //
 // Three kernels make the loss: `softmax` the largest input of each pixel and 1 / the sum of exponentials (where SOFTMAX), `sums`
@@ -10,8 +10,8 @@
 // bindings   softmax: input [N, classes, ...inner], found vec2 [positions]
 //            sums: input, target (labels u32 [N, ...inner], or as input), sums [rows, 2] (one split) or [rows, 2, splits] (sum.combine
 //            adds them up), found (where SOFTMAX)
-//            loss: sums [rows, 2], loss [1] (one split) or [splits] (sum.combine adds them up)
-//            grad_input: input, target, sums [rows, 2], grad_loss [1], grad_input
+//            loss: sums [rows, 2], loss [1] (one split) or [splits] (sum.combine adds them up), sample_weights (where SAMPLE_WEIGHTS)
+//            grad_input: input, target, sums [rows, 2], grad_loss [1], grad_input, sample_weights (where SAMPLE_WEIGHTS)
 // in place   grad_input: input (each element is read before it is written)
 // dispatch   softmax, grad_input: one invocation per pixel of a sample; sums: one per row and split; loss: one per split; 64 per
 //            workgroup, folded
@@ -34,9 +34,15 @@ struct Params {
     scale: f32,
     smooth_: f32,
     ignore_index: u32,
+#ifdef SAMPLE_WEIGHTS
+    per_weight: u32,
+#endif
 }
 var<immediate> params: Params;
 #import "shared/positions.wgsl"
+#ifdef SAMPLE_WEIGHTS
+#import "shared/sample_weights.wgsl"
+#endif
 
 #ifdef ENTRY_loss
 @group(0) @binding(0) var<storage, read> sums_: array<f32>;
@@ -56,7 +62,12 @@ fn loss(
     for (var row = split; row < params.rows; row += params.splits) {
         let total = sums_[2u * row + 1u] + params.smooth_;
         let fraction = (2.0 * sums_[2u * row] + params.smooth_) / total;
+#ifdef SAMPLE_WEIGHTS
+        let weight = sample_weight(row / params.classes);
+        add_term(&added, Term(weight * (1.0 - select(fraction, 1.0, total == 0.0))));
+#else
         add_term(&added, Term(1.0 - select(fraction, 1.0, total == 0.0)));
+#endif
     }
     losses[split] = total_of(added).x * params.scale;
 }
@@ -185,7 +196,12 @@ fn by_probability(position: u32, c: u32, element: u32) -> Accum {
     let row = position / params.inner * params.classes + c;
     let total = Accum(sums_[2u * row + 1u]) + params.smooth_;
     let fraction = (2.0 * Accum(sums_[2u * row]) + params.smooth_) / total;
+#ifdef SAMPLE_WEIGHTS
+    let factor = params.scale * Accum(grad_loss[0]) * sample_weight(position / params.inner);
+    let gradient = factor * (fraction - 2.0 * target_at(position, c, element)) / total;
+#else
     let gradient = params.scale * Accum(grad_loss[0]) * (fraction - 2.0 * target_at(position, c, element)) / total;
+#endif
     return select(gradient, 0.0, total == 0.0);
 }
 

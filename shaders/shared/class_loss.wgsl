@@ -1,14 +1,15 @@
 // The kernels of cross-entropies. With q the target's share of a class, smoothed and weighted, and l = ln sum_j exp(x_j):
 //   loss = scale * sum over positions of sum_c q_c (l - x_c)
 //   grad_input_c = scale * grad_loss * (softmax(x)_c sum_j q_j - q_c)
+// Both times the weight of the position's sample, where SAMPLE_WEIGHTS.
 // The importing file defines binding 1 and
 //   fn target_at(position: u32) -> u32                                  read once for each position
 //   fn counts(target_: u32) -> bool                                     whether the position counts
 //   fn target_share(target_: u32, c: u32, element: u32) -> Accum    before smoothing
 //
 // bindings   forward: input [N, classes, ...inner], target, sums f32 [splits] (sum.combine adds them up);
-//            grad_input: input, target, grad_loss [1], grad_input. Both then, where NORMALIZED, normalizer [1], and where
-//            WEIGHTED, class_weights [classes].
+//            grad_input: input, target, grad_loss [1], grad_input. Both then, where NORMALIZED, normalizer [1], where
+//            WEIGHTED, class_weights [classes], and where SAMPLE_WEIGHTS, sample_weights.
 // in place   grad_input: input (each element is read before it is written)
 // dispatch   forward: LANES invocations per split; grad_input: LANES per position; 64 per workgroup, folded
 // workgroup  256 bytes (LANES = 64)
@@ -32,9 +33,15 @@ struct Params {
     smoothing: f32,
     scale: f32,
     ignore_index: u32,
+#ifdef SAMPLE_WEIGHTS
+    per_weight: u32,
+#endif
 }
 var<immediate> params: Params;
 #import "shared/positions.wgsl"
+#ifdef SAMPLE_WEIGHTS
+#import "shared/sample_weights.wgsl"
+#endif
 
 #ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
@@ -130,7 +137,11 @@ fn loss_at(position: u32, place: u32, local_index: u32) -> Accum {
     let sum = lanes_sum(local_index, totals.x);
     let total = all_shares(lanes_sum(local_index, totals.y));
     let distance = lanes_sum(local_index, totals.z);
+#ifdef SAMPLE_WEIGHTS
+    return select(0.0, sample_weight(position) * (total * log(sum) + distance), counts(target_));
+#else
     return select(0.0, total * log(sum) + distance, counts(target_));
+#endif
 }
 
 @compute @workgroup_size(64)
@@ -176,7 +187,11 @@ fn grad_input(
     if number >= params.positions {
         return;
     }
+#ifdef SAMPLE_WEIGHTS
+    let factor = scale() * Accum(grad_loss[0]) * sample_weight(position);
+#else
     let factor = scale() * Accum(grad_loss[0]);
+#endif
     let is_counted = counts(target_);
     for (var c = place; c < params.classes; c += LANES) {
         let element = start + c * params.inner;

@@ -1,11 +1,12 @@
 // The kernels of losses that are means over single elements. The importing file defines the function and its derivative:
 //   fn loss(x: Accum4, t: Accum4, weight: Accum4) -> Accum4
 //   fn loss_gradient(x: Accum4, t: Accum4, weight: Accum4) -> Accum4
-// of an input, a target and, where WEIGHTED, the weight of the element's channel (else 1).
+// of an input, a target and, where WEIGHTED, the weight of the element's channel (else 1). Both are multiplied by the weight of the
+// element's sample, where SAMPLE_WEIGHTS.
 //
 // bindings   forward: input, target, sums f32 [splits] (the loss where there is one split, else sum.combine adds them),
 //            weights [channels]; grad_input: input, target, grad_loss [1], grad_input, weights [channels]. Weights only
-//            where WEIGHTED.
+//            where WEIGHTED. Behind these sample_weights, where SAMPLE_WEIGHTS.
 // in place   grad_input: input or target
 // dispatch   forward: one invocation per split, 64 per workgroup, folded; grad_input: one invocation per 4 elements
 // workgroup  0 bytes
@@ -25,8 +26,14 @@ struct Params {
     // Elements behind one channel, and channels.
     inner: u32,
     channels: u32,
+#ifdef SAMPLE_WEIGHTS
+    per_weight: u32,
+#endif
 }
 var<immediate> params: Params;
+#ifdef SAMPLE_WEIGHTS
+#import "shared/sample_weights.wgsl"
+#endif
 
 #ifndef IN_PLACE_0
 @group(0) @binding(0) var<storage, read> input: array<Storage4>;
@@ -75,7 +82,11 @@ fn forward(
     }
     var added = LongSum();
     for (var i = split; i < (params.elements + 3u) / 4u; i += params.splits) {
+#ifdef SAMPLE_WEIGHTS
+        let terms = sample_weights4(i, params.elements) * loss(Accum4(input[i]), Accum4(target_[i]), weights_of(i));
+#else
         let terms = loss(Accum4(input[i]), Accum4(target_[i]), weights_of(i));
+#endif
         // What lies behind the last element may be anything.
         add_term(&added, select(Accum4(0.0), terms, 4u * i + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(params.elements)));
     }
@@ -103,6 +114,11 @@ fn grad_input(
 #else
     let t = Accum4(target_[i]);
 #endif
+#ifdef SAMPLE_WEIGHTS
+    let factor = params.scale * Accum(grad_loss[0]) * sample_weights4(i, params.elements);
+    grad[i] = Storage4(factor * loss_gradient(x, t, weights_of(i)));
+#else
     grad[i] = Storage4((params.scale * Accum(grad_loss[0])) * loss_gradient(x, t, weights_of(i)));
+#endif
 }
 #endif

@@ -5,6 +5,9 @@ pub const INPUT: &str = "input";
 /// What a batch calls the targets.
 pub const TARGET: &str = "target";
 
+/// What a dataset calls the weights of its samples.
+pub const SAMPLE_WEIGHT: &str = "sample_weight";
+
 /// Samples, targets and whatever else a model takes, by name: bytes in the machine's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {

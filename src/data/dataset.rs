@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use super::batch::{Batch, INPUT, TARGET};
+use super::batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 use crate::error::{DataError, HostMemory};
 use crate::tensor::{DType, Shape, copied};
 
@@ -232,6 +232,21 @@ impl Dataset {
         }
         self.extra.push(ExtraInput { name, values, shape });
         Ok(self)
+    }
+
+    /// Gives each sample a weight, by which its losses and metrics are multiplied where
+    /// [`Config::sample_weights`](crate::train::Config::sample_weights) is set: the entry [`SAMPLE_WEIGHT`].
+    ///
+    /// # Errors
+    /// [`DataError::Mismatch`] when there are not as many weights as samples, or one is below 0 or not a number.
+    pub fn with_sample_weights(self, weights: Vec<f32>) -> Result<Self, DataError> {
+        if let Some(at) = weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) {
+            let weight = weights[at];
+            return Err(DataError::Mismatch(format!(
+                "the weight of sample {at} is {weight}: it must be a number, 0 or more"
+            )));
+        }
+        self.with_input(SAMPLE_WEIGHT, Samples::F32(weights), [])
     }
 
     /// Number of samples.

@@ -24,7 +24,7 @@ pub mod mnist;
 pub mod series;
 pub mod text;
 
-pub use batch::{Batch, INPUT, TARGET};
+pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 pub(crate) use dataset::moved_channels;
 pub use dataset::{Dataset, Samples, Targets};
 pub(crate) use dataset::{label_bits, shown_label};

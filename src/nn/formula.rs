@@ -7,26 +7,23 @@ use crate::error::GraphError;
 use crate::graph::Graph;
 use crate::tensor::ValueId;
 
-/// A function of tensors.
-pub(crate) type Formula<'f> = dyn for<'a> Fn(&[Tensor<'a>]) -> Tensor<'a> + 'f;
-
 /// Adds what a formula makes of some values, under a name. The graph is left empty where it fails.
-pub(crate) fn apply_formula(
+pub(crate) fn apply_formula<const N: usize>(
     graph: &mut Graph,
     name: &str,
-    values: &[ValueId],
-    formula: &Formula<'_>,
+    values: [ValueId; N],
+    formula: impl for<'a> FnOnce([Tensor<'a>; N]) -> Tensor<'a>,
 ) -> Result<ValueId, GraphError> {
     let mut building = Building::new(1, Mode::Evaluate, false);
     building.graph = std::mem::take(graph);
     building.enter(name);
     building.graph.set_scope(name);
     let net = Net::new(building);
-    let tensors: Vec<_> = values.iter().map(|&value| net.tensor(value)).collect();
-    let output = formula(&tensors).value();
+    let output = formula(values.map(|value| net.tensor(value))).value();
     let (building, output) = net.finish(output)?;
     if let Some(parameter) = building.parameters.iter().chain(&building.buffers).next() {
-        let reason = format!("a formula has no parameters, but it makes `{}`: make it a layer of the model", parameter.name);
+        let reason =
+            format!("a formula has no parameters, but it makes `{}`: make it a layer of the model", parameter.name);
         return Err(GraphError::Layer { layer: name.to_owned(), reason });
     }
     *graph = building.graph;

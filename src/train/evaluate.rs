@@ -105,8 +105,7 @@ impl Loss {
     /// Whether predictions are right or wrong.
     pub(super) fn classifies(&self) -> bool {
         use Loss::{Bce, BceWithLogits, Dice, SoftCrossEntropy};
-        self.takes_labels()
-            || matches!(self, SoftCrossEntropy { .. } | BceWithLogits { .. } | Dice { .. } | Bce { .. })
+        self.takes_labels() || matches!(self, SoftCrossEntropy { .. } | BceWithLogits { .. } | Dice { .. } | Bce { .. })
     }
 
     /// The shape of one sample's target, and the number of classes.

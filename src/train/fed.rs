@@ -4,7 +4,7 @@
 use super::loss::Loss;
 use super::objective::{Head, Objective};
 use super::settings::Config;
-use crate::data::{Dataset, INPUT, TARGET, moved_channels, shown_label};
+use crate::data::{Dataset, INPUT, SAMPLE_WEIGHT, TARGET, moved_channels, shown_label};
 use crate::error::{DataError, TrainError, nearest};
 use crate::graph::{Graph, Role};
 use crate::nn::{Mode, Model, RUN};
@@ -17,6 +17,8 @@ pub(super) struct Fed {
     inputs: Vec<Entry>,
     /// The target of each loss, with what the model makes for it of a sample.
     targets: Vec<(Head, Entry, Shape)>,
+    /// The weights of samples, where they have some.
+    weights: Option<Entry>,
 }
 
 /// An input, or the target.
@@ -98,7 +100,8 @@ impl Fed {
             Ok((head.clone(), entry(&head.target, &target, integers), Shape::from(&prediction[1..])))
         };
         let targets = objective.heads.iter().map(target).collect::<Result<_, _>>()?;
-        Ok(Fed { inputs, targets })
+        let weights = objective.sample_weights.then(|| entry(SAMPLE_WEIGHT, &TensorDesc::f32([1]), None));
+        Ok(Fed { inputs, targets, weights })
     }
 
     /// Each loss, with what the model makes for it of a sample.
@@ -130,6 +133,7 @@ impl Fed {
         samples: &(impl Iterator<Item = usize> + Clone),
     ) -> Result<(), DataError> {
         self.check_samples(data, samples)?;
+        self.weights.iter().try_for_each(|weights| weights.check(data))?;
         for (head, target, output) in &self.targets {
             if head.target == TARGET && !matches!(head.loss, Loss::Custom(_)) {
                 head.loss.check_targets(output, data.targets())?;

@@ -16,7 +16,7 @@ use super::criterion::{Criterion, CustomLoss};
 use crate::data::label_bits;
 use crate::error::GraphError;
 use crate::graph::Graph;
-use crate::nn::{Tensor, apply_formula};
+use crate::nn::apply_formula;
 use crate::ops::elementwise::add::Add;
 use crate::ops::elementwise::clamp::Clamp;
 use crate::ops::elementwise::log::Log;
@@ -28,6 +28,7 @@ use crate::ops::loss::cross_entropy::CrossEntropy;
 use crate::ops::loss::dice::{Dice, Probabilities};
 use crate::ops::loss::huber::Huber;
 use crate::ops::loss::mae::Mae;
+use crate::ops::loss::mean_loss::MeanLoss;
 use crate::ops::loss::mse::Mse;
 use crate::ops::loss::soft_cross_entropy::SoftCrossEntropy;
 use crate::ops::shape::reshape::Reshape;
@@ -266,8 +267,8 @@ impl Loss {
         matches!(self, Loss::CrossEntropy { classes_last: true, .. })
     }
 
-    /// The op of one loss, and what it takes besides prediction and target.
-    pub(super) fn op(&self) -> (Arc<dyn Op>, Vec<ExtraInput>) {
+    /// The op of one loss, and what it takes besides prediction and target, and before the weights of samples.
+    pub(super) fn op(&self, sample_weights: bool) -> (Arc<dyn Op>, Vec<ExtraInput>) {
         let weights =
             |name, values: &Vec<f32>| (!values.is_empty()).then(|| ExtraInput { name, values: values.clone() });
         let class_weights = |values: &Vec<f32>| weights("class_weights", values);
@@ -280,24 +281,27 @@ impl Loss {
                 let scale = weight_scale(values);
                 let values = values.iter().map(|&weight| scaled(weight, scale)).collect();
                 let extra = normalizer.into_iter().chain(class_weights(&values)).collect();
-                (Arc::new(CrossEntropy { label_smoothing, ignore_index, normalized, weighted }), extra)
+                let op = CrossEntropy { label_smoothing, ignore_index, normalized, weighted, sample_weights };
+                (Arc::new(op), extra)
             }
             Loss::SoftCrossEntropy { label_smoothing, class_weights: values, .. } => {
-                let op = SoftCrossEntropy { label_smoothing: *label_smoothing, weighted: !values.is_empty() };
+                let (label_smoothing, weighted) = (*label_smoothing, !values.is_empty());
+                let op = SoftCrossEntropy { label_smoothing, weighted, sample_weights };
                 (Arc::new(op), class_weights(values).into_iter().collect())
             }
             Loss::Dice { sigmoid, smooth, ignore_index } => {
                 let probabilities = if *sigmoid { Probabilities::Sigmoid } else { Probabilities::Softmax };
                 let ignore_index = ignore_index.and_then(label_bits);
-                (Arc::new(Dice { probabilities, smooth: *smooth, ignore_index }), Vec::new())
+                let op = Dice { probabilities, smooth: *smooth, ignore_index, sample_weights };
+                (Arc::new(op), Vec::new())
             }
             Loss::BceWithLogits { pos_weight } | Loss::Bce { pos_weight } => {
-                let op = BceWithLogits { weighted: !pos_weight.is_empty() };
+                let op = BceWithLogits { weighted: !pos_weight.is_empty(), sample_weights };
                 (Arc::new(op), weights("pos_weight", pos_weight).into_iter().collect())
             }
-            Loss::Mse => (Arc::new(Mse), Vec::new()),
-            Loss::Mae => (Arc::new(Mae), Vec::new()),
-            Loss::Huber { delta } => (Arc::new(Huber { delta: *delta }), Vec::new()),
+            Loss::Mse => (Arc::new(Mse { sample_weights }), Vec::new()),
+            Loss::Mae => (Arc::new(Mae { sample_weights }), Vec::new()),
+            Loss::Huber { delta } => (Arc::new(Huber { delta: *delta, sample_weights }), Vec::new()),
             Loss::Custom(_) | Loss::Sum { .. } => unreachable!("bug: not one op"),
         }
     }
@@ -305,7 +309,7 @@ impl Loss {
     /// Its op, where it is one.
     pub(super) fn single_op(&self) -> Option<Arc<dyn Op>> {
         let is_one = !matches!(self, Loss::Custom(_) | Loss::Sum { .. });
-        is_one.then(|| self.op().0)
+        is_one.then(|| self.op(false).0)
     }
 
     /// What makes the logits that the op takes of a prediction, where that is probabilities.
@@ -385,17 +389,18 @@ impl Loss {
         target: ValueId,
         share: f32,
         first: usize,
+        weights: Option<ValueId>,
     ) -> Result<(ValueId, f32), GraphError> {
         let prediction = self.prediction(graph, prediction)?;
         let terms = self.terms();
         let mut sum: Option<ValueId> = None;
         for (i, &(factor, loss)) in terms.iter().enumerate() {
             if let Loss::Custom(CustomLoss(criterion)) = loss {
-                let value = criterion_loss(graph, criterion.as_ref(), prediction, target)?;
+                let value = criterion_loss(graph, criterion.as_ref(), [prediction, target], weights)?;
                 sum = Some(add_term(graph, sum, value, factor * share)?);
                 continue;
             }
-            let (op, extra) = loss.op();
+            let (op, extra) = loss.op(weights.is_some());
             let named = |source| GraphError::Op { node: "loss".to_owned(), source };
             let mut logits = prediction;
             for op in loss.to_logits() {
@@ -405,6 +410,7 @@ impl Loss {
             for ExtraInput { name, values } in &extra {
                 inputs.push(graph.input(input_name(name, first + i), TensorDesc::f32([values.len().max(1)])));
             }
+            inputs.extend(weights);
             let value = Builder::apply(graph, op, &inputs).map_err(named)?[0];
             // What is divided by the whole step's weight counts in full.
             let share = if extra.iter().any(|extra| extra.values.is_empty()) { 1.0 } else { share };
@@ -423,26 +429,31 @@ impl Loss {
         graph: &mut Graph,
         prediction: ValueId,
         target: ValueId,
+        weights: Option<ValueId>,
     ) -> Result<Option<ValueId>, GraphError> {
         if !self.takes_labels() {
             return Ok(None);
         }
         let prediction = self.prediction(graph, prediction)?;
-        graph.apply(Accuracy { ignore_index: self.ignored() }, &[prediction, target]).map(Some)
+        let op = Accuracy { ignore_index: self.ignored(), sample_weights: weights.is_some() };
+        let inputs: Vec<_> = [prediction, target].into_iter().chain(weights).collect();
+        graph.apply(op, &inputs).map(Some)
     }
 
     /// What the loss takes besides prediction and target in a step on samples of these labels, by name.
-    pub(super) fn inputs(&self, labels: &[u32], first: usize) -> Vec<(String, Vec<f32>)> {
+    pub(super) fn inputs(&self, labels: &[u32], first: usize, filled: f32) -> Vec<(String, Vec<f32>)> {
         let mut inputs = Vec::new();
         for (i, (_, loss)) in self.terms().into_iter().enumerate() {
             if let Loss::Custom(_) = loss {
                 continue;
             }
-            for ExtraInput { name, mut values } in loss.op().1 {
+            for ExtraInput { name, mut values } in loss.op(false).1 {
                 if values.is_empty() {
                     let weight = loss.weight_of(&mut labels.iter().copied()).unwrap_or(1.0);
                     // Where no label counts, nothing is divided by nothing.
-                    values.push(if weight > 0.0 { (1.0 / weight) as f32 } else { 0.0 });
+                    let normalizer = if weight > 0.0 { (1.0 / weight) as f32 } else { 0.0 };
+                    // The weights of a short batch's samples make up for what it lacks, which this sum does not have.
+                    values.push(normalizer * filled);
                 }
                 inputs.push((input_name(name, first + i), values));
             }
@@ -455,24 +466,26 @@ impl Loss {
 fn criterion_loss(
     graph: &mut Graph,
     criterion: &dyn Criterion,
-    prediction: ValueId,
-    target: ValueId,
+    [prediction, target]: [ValueId; 2],
+    weights: Option<ValueId>,
 ) -> Result<ValueId, GraphError> {
-    let formula = |tensors: &[Tensor<'_>]| criterion.loss(tensors[0], tensors[1]);
-    let losses = apply_formula(graph, "loss", &[prediction, target], &formula)?;
+    let values = [prediction, target];
+    let losses = apply_formula(graph, "loss", values, |[prediction, target]| criterion.loss(prediction, target))?;
     let shape = graph.value(losses).desc.shape.clone();
-    if shape[..] == [1] {
+    let samples = graph.value(prediction).desc.shape[0];
+    if shape[..] == [1] && samples != 1 && weights.is_none() {
         return Ok(losses);
     }
-    let samples = graph.value(prediction).desc.shape[0];
     if shape.first() != Some(&samples) {
         let reason = format!(
-            "{} makes {shape} of {samples} samples: the first axis must be the samples', or it must be one number",
+            "the loss {} makes {shape} of {samples} samples: the first axis must be the samples', or it must be one number, which \
+             cannot be weighted by sample",
             criterion.name()
         );
         return Err(GraphError::Layer { layer: "loss".to_owned(), reason });
     }
-    graph.apply(MeanLoss { sample_weights: false }, &[losses])
+    let inputs: Vec<_> = std::iter::once(losses).chain(weights).collect();
+    graph.apply(MeanLoss { sample_weights: weights.is_some() }, &inputs)
 }
 
 fn add_term(graph: &mut Graph, sum: Option<ValueId>, value: ValueId, factor: f32) -> Result<ValueId, GraphError> {

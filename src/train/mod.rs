@@ -7,8 +7,8 @@ mod calibrate;
 mod callbacks;
 mod checkpoint;
 mod checkpoints;
-mod device_profile;
 mod criterion;
+mod device_profile;
 mod diagnose;
 mod evaluate;
 mod explore;
@@ -19,8 +19,8 @@ mod host;
 mod loss;
 mod machine;
 mod metrics;
-mod objective;
 mod monitor;
+mod objective;
 mod optimizer;
 mod plan_file;
 mod profile;
@@ -51,10 +51,6 @@ pub use fed::check_data;
 pub use groups::Group;
 pub use loss::{Loss, LossKind};
 pub use machine::{CostSource, Machine};
-pub use objective::Head;
-pub use optimizer::{Optimizer, OptimizerKind};
-pub use plan_file::PlanFile;
-pub use report::{EpochReport, Evaluation, FitOptions, FitReport, StepReport};
 pub use metrics::{
     Average, Format, Metric, MetricEntry, MetricKind, MetricValue, MultiOutput, Sample, Scores, Target,
     higher_is_better,
@@ -63,6 +59,10 @@ pub use monitor::{
     Best, EarlyStopping, EarlyStoppingState, Monitor, MonitorMode, PlateauState, ReduceOnPlateau, ThresholdMode,
     Verdict,
 };
+pub use objective::Head;
+pub use optimizer::{Optimizer, OptimizerKind};
+pub use plan_file::PlanFile;
+pub use report::{EpochReport, Evaluation, FitOptions, FitReport, StepReport};
 pub use schedule::{Anneal, Length, LrSchedule, Schedule, ScheduleKind, Warmup};
 pub use settings::Config;
 pub use source::{plan, plan_for};

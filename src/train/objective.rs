@@ -2,7 +2,7 @@
 
 use super::loss::Loss;
 use super::settings::Config;
-use crate::data::{Dataset, TARGET};
+use crate::data::{Dataset, SAMPLE_WEIGHT, TARGET};
 use crate::error::{GraphError, TrainError};
 use crate::graph::Graph;
 use crate::nn::Built;
@@ -55,6 +55,10 @@ impl Head {
 #[derive(Clone, Debug)]
 pub(super) struct Objective {
     pub(super) heads: Vec<Head>,
+    /// Whether samples have weights in the data.
+    pub(super) sample_weights: bool,
+    /// Whether graphs take weights: then, or where a short batch is filled up.
+    pub(super) weighted: bool,
 }
 
 /// The loss in a graph.
@@ -79,7 +83,8 @@ impl Objective {
                 )));
             }
         }
-        Ok(Objective { heads })
+        let sample_weights = config.sample_weights;
+        Ok(Objective { heads, sample_weights, weighted: sample_weights || !config.drop_last })
     }
 
     /// The output of a head.
@@ -95,19 +100,20 @@ impl Objective {
     }
 
     /// Adds all losses to the graph of a micro-batch that holds this share of the step's samples.
-    pub(super) fn apply(&self, built: &mut Built, share: f32) -> Result<Added, GraphError> {
+    pub(super) fn apply(&self, built: &mut Built, samples: usize, share: f32) -> Result<Added, GraphError> {
         let mut sum: Option<ValueId> = None;
         let (mut term, mut single, mut correct) = (0, None, None);
+        let weights = self.weighted.then(|| built.graph.input(SAMPLE_WEIGHT, TensorDesc::f32([samples])));
         for (i, head) in self.heads.iter().enumerate() {
             let output = Objective::output(built, head)?;
             let graph = &mut built.graph;
             graph.set_scope("loss");
             let target = target(graph, head, &head.loss.target(&graph.value(output).desc))?;
-            let (loss, counts) = head.loss.apply(graph, output, target, share, term)?;
+            let (loss, counts) = head.loss.apply(graph, output, target, share, term, weights)?;
             term += head.loss.terms().len();
             if i == 0 {
                 graph.set_scope("accuracy");
-                correct = head.loss.correct(graph, output, target)?;
+                correct = head.loss.correct(graph, output, target, weights)?;
                 graph.set_scope("loss");
             }
             if self.heads.len() == 1 && head.weight == 1.0 {
@@ -124,13 +130,14 @@ impl Objective {
         Ok(Added { loss, share, correct })
     }
 
-    /// What losses take besides predictions and targets in a step on the samples at `indices`, by name.
-    pub(super) fn inputs(&self, data: &Dataset, indices: &[usize]) -> Vec<(String, Vec<f32>)> {
+    /// What losses take besides predictions and targets in a step on the samples at `indices`, which fill this share of a batch, by
+    /// name.
+    pub(super) fn inputs(&self, data: &Dataset, indices: &[usize], filled: f32) -> Vec<(String, Vec<f32>)> {
         let mut term = 0;
         let mut inputs = Vec::new();
         for head in &self.heads {
             let labels = labels_of(data, &head.target, indices);
-            inputs.extend(head.loss.inputs(&labels, term));
+            inputs.extend(head.loss.inputs(&labels, term, filled));
             term += head.loss.terms().len();
         }
         inputs
@@ -140,8 +147,15 @@ impl Objective {
     pub(super) fn counted(&self, data: &Dataset, indices: &[usize]) -> usize {
         let loss = &self.heads[0].loss;
         let ignored = loss.ignored();
-        let labels = labels_of(data, TARGET, indices);
+        let counts: Vec<_> = indices.iter().copied().filter(|&i| self.weight(data, i) != 0.0).collect();
+        let labels = labels_of(data, TARGET, &counts);
         labels.into_iter().filter(|label| Some(*label) != ignored).count()
+    }
+
+    /// The weight of a sample.
+    pub(super) fn weight(&self, data: &Dataset, sample: usize) -> f32 {
+        let weights = || data.values(SAMPLE_WEIGHT)?.0.get(sample).copied();
+        if self.sample_weights { weights().unwrap_or(1.0) } else { 1.0 }
     }
 }
 

@@ -36,6 +36,10 @@ pub struct Config {
     pub heads: Vec<Head>,
     /// How parameters follow their gradients.
     pub optimizer: Optimizer,
+    /// Whether each sample's loss is multiplied by its weight in the data.
+    pub sample_weights: bool,
+    /// Whether a last batch that is not full is left out of an epoch; else it is trained on, each of its samples counting more.
+    pub drop_last: bool,
     /// How the learning rate changes from step to step.
     pub schedule: Option<Schedule>,
     /// What is said of evaluations besides loss and accuracy.
@@ -75,6 +79,8 @@ impl Default for Config {
             loss_weight: 1.0,
             heads: Vec::new(),
             optimizer: Optimizer::default(),
+            sample_weights: false,
+            drop_last: true,
             schedule: None,
             metrics: Vec::new(),
             groups: Vec::new(),
@@ -114,6 +120,12 @@ setters! {
     loss_weight: f32 => loss_weight = loss_weight;
     /// Sets the optimizer.
     optimizer: Optimizer => optimizer = optimizer;
+    /// Sets whether each sample's loss is multiplied by its weight in the data, [`SAMPLE_WEIGHT`](crate::data::SAMPLE_WEIGHT). A step's
+    /// loss is divided by its samples as if all weights were 1, as in Keras.
+    sample_weights: bool => sample_weights = sample_weights;
+    /// Sets whether a last batch that is not full is left out of an epoch (by default it is). Else it is filled up with samples that do not
+    /// count, and its loss is the mean over those that do.
+    drop_last: bool => drop_last = drop_last;
     /// Sets how the learning rate changes from step to step. In a [fit](super::Trainer::fit) it goes over all its steps; in a loop of
     /// one's own its lengths must be set.
     schedule: Schedule => schedule = Some(schedule);

@@ -94,7 +94,8 @@ impl Source for ModelSource<'_> {
             autodiff::compressed(&mut graph)?;
             return Ok(graph);
         }
-        let Added { loss, share: weight, correct } = self.objective.apply(&mut built, samples as f32 / batch as f32)?;
+        let Added { loss, share: weight, correct } =
+            self.objective.apply(&mut built, samples, samples as f32 / batch as f32)?;
         let Built { graph, buffer_updates, .. } = built;
         let metrics: Vec<_> = correct.into_iter().map(|correct| (CORRECT, correct)).collect();
         let training = Training {

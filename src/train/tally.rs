@@ -57,11 +57,11 @@ impl By {
             let mut graph = Graph::new();
             let prediction = graph.input("prediction", TensorDesc::f32(prediction.clone()));
             let target = graph.input("target", target);
-            let (loss, _) = loss.apply(&mut graph, prediction, target, 1.0, 0)?;
+            let (loss, _) = loss.apply(&mut graph, prediction, target, 1.0, 0, None)?;
             return Ok(By::Formula { graph, prediction, target, loss });
         };
         let mut descs = vec![TensorDesc::f32(input), target];
-        let extra = loss.op().1.into_iter().map(|ExtraInput { values, .. }| {
+        let extra = loss.op(false).1.into_iter().map(|ExtraInput { values, .. }| {
             // Sums are divided at the end.
             let values: Vec<f64> = values.into_iter().map(f64::from).collect();
             if values.is_empty() { vec![1.0] } else { values }
@@ -123,17 +123,18 @@ impl<'a> Tally<'a> {
         Ok(Tally { heads, format, accuracy, metrics, samples: 0 })
     }
 
-    /// Adds one sample: what the model makes for each loss, and its targets.
-    pub(super) fn add(&mut self, sample: &[(&[f32], Target<'_>)]) {
+    /// Adds one sample: what the model makes for each loss, and its targets. Its losses are multiplied by its weight, and divided
+    /// as if that were 1.
+    pub(super) fn add(&mut self, sample: &[(&[f32], Target<'_>)], weight: f64) {
         for (HeadTally { terms, .. }, (prediction, target)) in self.heads.iter_mut().zip(sample) {
             let exact: Vec<f64> = prediction.iter().map(|&x| f64::from(x)).collect();
             for term in terms {
-                term.add(&exact, *target);
+                term.add(&exact, *target, weight);
             }
         }
         self.samples += 1;
         if let Some((prediction, target)) = sample.first() {
-            let sample = Sample::new(prediction, *target, &self.format);
+            let sample = Sample { weight, ..Sample::new(prediction, *target, &self.format) };
             self.accuracy.iter_mut().chain(&mut self.metrics).for_each(|metric| metric.add(&sample));
         }
     }
@@ -165,12 +166,12 @@ impl<'a> Tally<'a> {
 }
 
 impl Term<'_> {
-    fn add(&mut self, prediction: &[f64], target: Target<'_>) {
+    fn add(&mut self, prediction: &[f64], target: Target<'_>, factor: f64) {
         let weight = match target {
             Target::Labels(labels) => self.loss.weight_of(&mut labels.iter().copied()),
             Target::Values(_) => None,
         };
-        self.sum += self.by.loss(prediction, target);
+        self.sum += factor * self.by.loss(prediction, target);
         self.weight += weight.unwrap_or(1.0);
     }
 }

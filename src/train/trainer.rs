@@ -9,8 +9,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(super) use recover::Snapshot;
 pub use evaluation::Prediction;
+pub(super) use recover::Snapshot;
 pub use recover::{Recovery, Replan};
 pub use step::StepOutcome;
 

@@ -16,8 +16,8 @@ class Case:
     name: str
     inputs: dict
     settings: dict = field(default_factory=dict)
-    # How inputs are drawn where it is not N(0, 1): ("uniform", low, high), ("labels", n), ("away", distance),
-    # ("constant", value).
+    # How inputs are drawn where it is not N(0, 1): ("uniform", low, high), ("labels", n), ("whole", n) (as
+    # labels, but reals), ("away", distance), ("constant", value).
     fill: dict = field(default_factory=dict)
     # Inputs without a gradient.
     no_grad: tuple = ()
@@ -478,7 +478,15 @@ for op, ALL in (("lstm", (0, 1, 2)), ("gru", (0, 1))):
 
 # Losses over classes: input [N, C, ...], labels [N, ...]; output [1]. Where there is a normalizer, the sum over positions times it,
 # else the mean over positions.
-def over_classes(op, name, shape, weighted=False, normalized=False, fill=None, **settings):
+# With `samples`, so many weights of samples come last, and each belongs to as many of the first axis's N.
+SAMPLE_WEIGHTS = {"sample_weight": ("uniform", 0.25, 4.0)}
+
+
+def sampled(samples):
+    return ({"sample_weight": (samples,)}, {"sample_weights": True}) if samples else ({}, {})
+
+
+def over_classes(op, name, shape, weighted=False, normalized=False, fill=None, samples=None, **settings):
     inputs, fills = {"input": shape}, {"input": fill} if fill else {}
     if op == "soft_cross_entropy":
         inputs["target"], fills["target"] = shape, ("uniform", 0.0, 1.0)
@@ -488,8 +496,9 @@ def over_classes(op, name, shape, weighted=False, normalized=False, fill=None, *
         inputs["normalizer"], fills["normalizer"] = (1,), ("uniform", 0.05, 0.5)
     if weighted:
         inputs["class_weights"], fills["class_weights"] = (shape[1],), ("uniform", 0.25, 4.0)
-    no_grad = ("labels", "target", "normalizer", "class_weights")
-    add(op, name, inputs, settings, fill=fills, no_grad=no_grad)
+    weights, weighs = sampled(samples)
+    no_grad = ("labels", "target", "normalizer", "class_weights", "sample_weight")
+    add(op, name, inputs | weights, settings | weighs, fill=fills | SAMPLE_WEIGHTS, no_grad=no_grad)
 
 
 EXTREME = ("uniform", -100.0, 100.0)
@@ -505,6 +514,12 @@ over_classes("cross_entropy", "ignoring_13x3", (13, 3), normalized=True, ignore_
 over_classes("cross_entropy", "ignoring_smooth_13x3", (13, 3), normalized=True, ignore_index=1, label_smoothing=0.1)
 over_classes("cross_entropy", "weighted_7x5", (7, 5), True, True)
 over_classes("cross_entropy", "all_2x3x5x7", (2, 3, 5, 7), True, True, label_smoothing=0.2, ignore_index=1)
+over_classes("cross_entropy", "samples7_7x3", (7, 3), samples=7)
+over_classes("cross_entropy", "samples3_6x5", (6, 5), samples=3)
+over_classes("cross_entropy", "samples1_4x10", (4, 10), samples=1, label_smoothing=0.1)
+over_classes("cross_entropy", "samples3_steps_3x4x7", (3, 4, 7), samples=3)
+over_classes("cross_entropy", "samples2_normalized_4x3", (4, 3), normalized=True, samples=2)
+over_classes("cross_entropy", "samples2_all_4x3x5x7", (4, 3, 5, 7), True, True, samples=2, label_smoothing=0.2, ignore_index=1)
 for shape in ((1, 2), (4, 10), (2, 300)):
     over_classes("soft_cross_entropy", dims(shape), shape)
 over_classes("soft_cross_entropy", "extreme_4x5", (4, 5), fill=EXTREME)
@@ -513,14 +528,20 @@ over_classes("soft_cross_entropy", "steps_3x4x7", (3, 4, 7), label_smoothing=0.1
 over_classes("soft_cross_entropy", "smooth_4x10", (4, 10), label_smoothing=0.1)
 over_classes("soft_cross_entropy", "weighted_7x5", (7, 5), True)
 over_classes("soft_cross_entropy", "all_2x3x5x7", (2, 3, 5, 7), True, label_smoothing=0.2)
+over_classes("soft_cross_entropy", "samples7_7x3", (7, 3), samples=7)
+over_classes("soft_cross_entropy", "samples3_6x5", (6, 5), samples=3)
+over_classes("soft_cross_entropy", "samples1_4x10", (4, 10), samples=1, label_smoothing=0.1)
+over_classes("soft_cross_entropy", "samples2_all_4x3x5x7", (4, 3, 5, 7), True, samples=2, label_smoothing=0.2)
 
 
 # dice: target are labels [N, ...] or probabilities as the input.
-def dice(name, shape, probabilities, labels, smooth=1.0, ignore_index=None, fill=None):
+def dice(name, shape, probabilities, labels, smooth=1.0, ignore_index=None, fill=None, samples=None):
     target = (shape[0], *shape[2:]) if labels else shape
     fills = {"target": ("labels", shape[1]) if labels else ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
     settings = {"probabilities": probabilities, "smooth": smooth} | ({} if ignore_index is None else {"ignore_index": ignore_index})
-    add("dice", name, {"input": shape, "target": target}, settings, fill=fills, no_grad=("target",))
+    weights, weighs = sampled(samples)
+    inputs = {"input": shape, "target": target} | weights
+    add("dice", name, inputs, settings | weighs, fill=fills | SAMPLE_WEIGHTS, no_grad=("target", "sample_weight"))
 
 
 dice("softmax_2x3x4x5", (2, 3, 4, 5), "softmax", True)
@@ -534,23 +555,32 @@ dice("sigmoid_2x3x4x5", (2, 3, 4, 5), "sigmoid", False)
 dice("sigmoid_one_class_3x1x7x5", (3, 1, 7, 5), "sigmoid", False)
 dice("sigmoid_extreme_2x3x7", (2, 3, 7), "sigmoid", False, fill=EXTREME)
 dice("one_pixel_5x3", (5, 3), "sigmoid", False)
+dice("samples2_2x3x4x5", (2, 3, 4, 5), "softmax", True, samples=2)
+dice("samples2_ignoring_4x3x7", (4, 3, 7), "softmax", True, ignore_index=1, samples=2)
+dice("samples1_sigmoid_3x2x5", (3, 2, 5), "sigmoid", False, samples=1)
 
 # Losses over elements: mean over all, output [1].
-for name, shape, weights, fill in (
-    ("1", (1,), None, None),
-    ("7", (7,), None, None),
-    ("4x5", (4, 5), None, None),
-    ("257", (257,), None, None),
-    ("extreme", (13,), None, EXTREME),
-    ("one_weight_7", (7,), 1, None),
-    ("weighted_4x5", (4, 5), 5, None),
-    ("weighted_2x3x5x7", (2, 3, 5, 7), 3, None),
-    ("weighted_extreme_3x13", (3, 13), 13, EXTREME),
+SAMPLED = ((7, (7,)), (3, (6, 5)), (1, (4, 5)), (3, (9, 1, 7)))
+for name, shape, weights, fill, samples in (
+    ("1", (1,), None, None, None),
+    ("7", (7,), None, None, None),
+    ("4x5", (4, 5), None, None, None),
+    ("257", (257,), None, None, None),
+    ("extreme", (13,), None, EXTREME, None),
+    ("one_weight_7", (7,), 1, None, None),
+    ("weighted_4x5", (4, 5), 5, None, None),
+    ("weighted_2x3x5x7", (2, 3, 5, 7), 3, None, None),
+    ("weighted_extreme_3x13", (3, 13), 13, EXTREME, None),
+    *((f"samples{samples}_{dims(shape)}", shape, None, None, samples) for samples, shape in SAMPLED),
+    ("samples2_one_weight_4x5", (4, 5), 1, None, 2),
+    ("samples2_weighted_4x3x5x7", (4, 3, 5, 7), 3, None, 2),
 ):
     inputs = {"input": shape, "target": shape} | ({"pos_weight": (weights,)} if weights else {})
     fills = {"target": ("uniform", 0.0, 1.0)} | ({"input": fill} if fill else {})
     fills |= {"pos_weight": ("uniform", 0.25, 4.0)} if weights else {}
-    add("bce_with_logits", name, inputs, fill=fills, no_grad=("target", "pos_weight"))
+    weights, weighs = sampled(samples)
+    no_grad = ("target", "pos_weight", "sample_weight")
+    add("bce_with_logits", name, inputs | weights, weighs, fill=fills | SAMPLE_WEIGHTS, no_grad=no_grad)
 for shape in ((1,), (7,), (4, 5), (257,)):
     for op, prefix, settings in (
         ("mse", "", {}),
@@ -559,20 +589,38 @@ for shape in ((1,), (7,), (4, 5), (257,)):
         ("huber", "delta0.25_", {"delta": 0.25}),
     ):
         add(op, prefix + dims(shape), {"input": shape, "target": shape}, settings)
+for samples, shape in SAMPLED:
+    for op, prefix, settings in (("mse", "", {}), ("mae", "", {}), ("huber", "delta0.25_", {"delta": 0.25})):
+        weights, weighs = sampled(samples)
+        inputs = {"input": shape, "target": shape} | weights
+        name = f"{prefix}samples{samples}_{dims(shape)}"
+        add(op, name, inputs, settings | weighs, fill=SAMPLE_WEIGHTS, no_grad=("sample_weight",))
 
-# accuracy: the number of positions whose first largest logit is at the label, of shape [1]; no gradient.
-for name, shape, ignore_index in (
-    ("1x2", (1, 2), None),
-    ("7x3", (7, 3), None),
-    ("64x10", (64, 10), None),
-    ("pixels_2x3x5x7", (2, 3, 5, 7), None),
-    ("ignoring_13x3", (13, 3), 1),
-    ("ignoring_pixels_2x3x5x7", (2, 3, 5, 7), 2),
+# mean_loss: the mean of losses that are its input.
+for samples, shape in ((None, (1,)), (None, (7,)), (None, (4, 5)), (None, (2, 1, 3, 1, 2, 1, 3)), *SAMPLED):
+    weights, weighs = sampled(samples)
+    name = f"samples{samples}_{dims(shape)}" if samples else dims(shape)
+    add("mean_loss", name, {"input": shape} | weights, weighs, fill=SAMPLE_WEIGHTS, no_grad=("sample_weight",))
+
+# accuracy: the number of positions whose first largest logit is at the label, of samples whose weight is not 0, of shape [1]; no
+# gradient.
+for name, shape, ignore_index, samples in (
+    ("1x2", (1, 2), None, None),
+    ("7x3", (7, 3), None, None),
+    ("64x10", (64, 10), None, None),
+    ("pixels_2x3x5x7", (2, 3, 5, 7), None, None),
+    ("ignoring_13x3", (13, 3), 1, None),
+    ("ignoring_pixels_2x3x5x7", (2, 3, 5, 7), 2, None),
+    ("samples7_7x3", (7, 3), None, 7),
+    ("samples8_64x10", (64, 10), None, 8),
+    ("samples1_4x3", (4, 3), None, 1),
+    ("samples3_ignoring_pixels_6x3x5x7", (6, 3, 5, 7), 2, 3),
 ):
-    inputs = {"input": shape, "labels": (shape[0], *shape[2:])}
-    settings = {} if ignore_index is None else {"ignore_index": ignore_index}
-    fill = {"labels": ("labels", shape[1])}
-    add("accuracy", name, inputs, settings, fill=fill, no_grad=("input", "labels"), grad_outputs=())
+    weights, weighs = sampled(samples)
+    inputs = {"input": shape, "labels": (shape[0], *shape[2:])} | weights
+    settings = ({} if ignore_index is None else {"ignore_index": ignore_index}) | weighs
+    fill = {"labels": ("labels", shape[1]), "sample_weight": ("whole", 3)}
+    add("accuracy", name, inputs, settings, fill=fill, no_grad=tuple(inputs), grad_outputs=())
 
 
 # Updates: three steps from zero states, with a given gradient each.
@@ -631,6 +679,8 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 * gru: outputs are output [B, T, H], h_n [B, H]. With lengths (u32, 1 to T), both are PyTorch's packed sequences.
 * Losses have shape [1], and get a random gradient; targets of cross-entropies, dice and bce_with_logits get none. With an input
   `normalizer`, cross_entropy is the sum over positions times it, else the mean. pos_weight belongs to axis 1.
+* With sample_weights, the last input has W weights, which divide the N of axis 0: each is the weight of N / W of these, which the loss
+  without reduction is multiplied by. What the sum is divided by does not change. accuracy only leaves out where the weight is 0.
 * dice: one minus the mean over samples and classes of (2 sum p t + smooth) / (sum p + sum t + smooth).
 * batch_norm and the other normalizations have further outputs: mean and biased variance (rms_norm: mean square), of shapes
   [C] (batch_norm), [N, groups] (group_norm), the input's without the last `dims` axes (layer_norm, rms_norm).
@@ -638,7 +688,7 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
 * sgd, adam and the other optimizers: three steps with given gradients from zero states; adagrad's `sum` is without the initial
   value. clip: `clip_grad_norm_` over all gradients.
 * Fills: `extreme` cases are Uniform(-100, 100); relu and leaky_relu AwayFromZero(0.05); targets that are probabilities Uniform(0, 1),
-  weights Uniform(0.25, 4), normalizers Uniform(0.05, 0.5);
+  weights Uniform(0.25, 4), accuracy's Labels(3), normalizers Uniform(0.05, 0.5);
   max_pool2d wants Distinct; the rest N(0, 1).
 """
 

@@ -26,6 +26,8 @@ def draw(shape, fill, rng):
     kind = fill[0] if fill else "normal"
     if kind == "labels":
         return torch.randint(0, fill[1], shape, generator=rng)
+    if kind == "whole":
+        return torch.randint(0, fill[1], shape, generator=rng).float()
     if kind == "lengths":
         return torch.randint(1, fill[1] + 1, shape, generator=rng)
     if kind == "constant":

@@ -134,22 +134,53 @@ def scale(input, factor):
     return factor * input
 
 
-def accuracy(input, labels, ignore_index=-1):
-    return ((input.argmax(1) == labels) & (labels != ignore_index)).sum().double()
+def of_samples(sample_weight, losses):
+    """The weights as factors of losses [N, ...]: each belongs to as many of the N."""
+    rows = sample_weight.repeat_interleave(len(losses) // len(sample_weight))
+    return rows.reshape([-1] + [1] * (losses.dim() - 1))
 
 
-def cross_entropy(input, labels, normalizer=None, class_weights=None, label_smoothing=0.0, ignore_index=-100):
+def weighing_samples(loss):
+    """A loss whose last input may be weights of samples."""
+
+    def run(*inputs, sample_weights=False, **settings):
+        if not sample_weights:
+            return loss(*inputs, **settings)
+        *inputs, sample_weight = inputs
+        losses = loss(*inputs, reduction="none", **settings)
+        return (of_samples(sample_weight, losses) * losses).sum() / losses.numel()
+
+    return run
+
+
+def accuracy(input, labels, sample_weight=None, ignore_index=-1, sample_weights=False):
+    is_right = (input.argmax(1) == labels) & (labels != ignore_index)
+    if sample_weights:
+        is_right &= of_samples(sample_weight, is_right) != 0
+    return is_right.sum().double()
+
+
+def cross_entropy(
+    input, labels, normalizer=None, class_weights=None, label_smoothing=0.0, ignore_index=-100, reduction="mean"
+):
     settings = dict(weight=class_weights, label_smoothing=single(label_smoothing), ignore_index=ignore_index)
     if normalizer is None:
-        return F.cross_entropy(input, labels, **settings)
+        return F.cross_entropy(input, labels, reduction=reduction, **settings)
+    if reduction == "none":
+        # The sum is divided by the number of positions.
+        return normalizer[0] * labels.numel() * F.cross_entropy(input, labels, reduction="none", **settings)
     return normalizer[0] * F.cross_entropy(input, labels, reduction="sum", **settings)
 
 
-def soft_cross_entropy(input, target, class_weights=None, label_smoothing=0.0):
-    return F.cross_entropy(input, target, class_weights, label_smoothing=single(label_smoothing))
+def soft_cross_entropy(input, target, class_weights=None, label_smoothing=0.0, reduction="mean"):
+    return F.cross_entropy(input, target, class_weights, label_smoothing=single(label_smoothing), reduction=reduction)
 
 
-def dice(input, target, probabilities, smooth, ignore_index=-1):
+def mean_loss(input, reduction="mean"):
+    return input if reduction == "none" else input.mean()
+
+
+def dice(input, target, probabilities, smooth, ignore_index=-1, reduction="mean"):
     smooth = single(smooth)
     p = torch.softmax(input, 1) if probabilities == "softmax" else torch.sigmoid(input)
     if not target.is_floating_point():
@@ -157,13 +188,14 @@ def dice(input, target, probabilities, smooth, ignore_index=-1):
         target = F.one_hot(target, input.shape[1]).movedim(-1, 1) * counts
         p = p * counts
     both, total = (x.flatten(2).sum(2) if x.dim() > 2 else x for x in (p * target, p + target))
-    return (1 - (2 * both + smooth) / (total + smooth)).mean()
+    losses = 1 - (2 * both + smooth) / (total + smooth)
+    return losses if reduction == "none" else losses.mean()
 
 
-def bce_with_logits(input, target, pos_weight=None):
+def bce_with_logits(input, target, pos_weight=None, reduction="mean"):
     if pos_weight is not None and input.dim() > 1:
         pos_weight = pos_weight.reshape([-1] + [1] * (input.dim() - 2))
-    return F.binary_cross_entropy_with_logits(input, target, pos_weight=pos_weight)
+    return F.binary_cross_entropy_with_logits(input, target, pos_weight=pos_weight, reduction=reduction)
 
 
 def permute(input, axes):
@@ -288,13 +320,14 @@ OPS = {
     "mean": reduce(torch.mean),
     "lstm": recurrent(torch.nn.LSTM),
     "gru": recurrent(torch.nn.GRU),
-    "cross_entropy": cross_entropy,
-    "soft_cross_entropy": soft_cross_entropy,
-    "dice": dice,
-    "bce_with_logits": bce_with_logits,
-    "mse": F.mse_loss,
-    "mae": F.l1_loss,
-    "huber": F.huber_loss,
+    "cross_entropy": weighing_samples(cross_entropy),
+    "soft_cross_entropy": weighing_samples(soft_cross_entropy),
+    "dice": weighing_samples(dice),
+    "bce_with_logits": weighing_samples(bce_with_logits),
+    "mse": weighing_samples(F.mse_loss),
+    "mae": weighing_samples(F.l1_loss),
+    "huber": weighing_samples(F.huber_loss),
+    "mean_loss": weighing_samples(mean_loss),
     "accuracy": accuracy,
 }
 

@@ -207,6 +207,7 @@ impl Run {
         let targets = match golden.targets(golden.batch) {
             Targets::Labels { labels, .. } => cast_slice(&labels).to_vec(),
             Targets::Values { values, .. } => cast_slice(&values).to_vec(),
+            Targets::None => unreachable!("golden samples have targets"),
         };
         let graph = planned.graphs[program].clone();
         let mut run = Run { executor, graph, program, built, inputs: vec![(INPUT, samples), (TARGET, targets)] };

@@ -132,7 +132,7 @@ fn a_sequence_in_batches_is_the_whole_sequence() {
     let predict = |layer: Lstm, input: Vec<f32>, time: usize, micro_batches: usize| {
         let model = Sequential::new("parts", [time, 3]).push(layer);
         let data = regression(input, [time, 3], 5);
-        Trainer::new(model, config(2, micro_batches), DeviceSelector::Cpu).unwrap().predict(&data).unwrap()
+        Trainer::new(model, config(2, micro_batches), DeviceSelector::Cpu).unwrap().predict(&data).unwrap().values
     };
     let expected = predict(layer(), whole, TIME, 1);
     for micro_batches in [1, 2] {

@@ -17,6 +17,7 @@ mod swish;
 mod finite_differences;
 mod golden;
 mod gpu;
+mod sample_weights;
 mod sums;
 mod updates;
 
@@ -84,6 +85,9 @@ fn main() -> ExitCode {
         Trial::test("golden::clip", updates::clip),
         Trial::test("golden::ema", updates::ema),
         Trial::test("golden::weight_recipe", golden::weight_recipe),
+        Trial::test("sample_weights::every_loss_has_them", sample_weights::every_loss_has_them),
+        Trial::test("sample_weights::ones_change_no_bit", sample_weights::ones_change_no_bit),
+        Trial::test("sample_weights::zeros_leave_samples_out", sample_weights::zeros_leave_samples_out),
         Trial::test("sums::of_many_terms", sums::check),
         Trial::test("sums::label_smoothing_of_equal_logits", sums::smoothing_of_equal_logits),
     ];

@@ -7,6 +7,7 @@ use tightfit::ops::embedding::embedding::Embedding;
 use tightfit::ops::embedding::gather::Gather;
 use tightfit::ops::loss::cross_entropy::CrossEntropy;
 use tightfit::ops::loss::dice::{Dice, Probabilities};
+use tightfit::ops::loss::mean_loss::MeanLoss;
 use tightfit::ops::loss::mse::Mse;
 use tightfit::ops::loss::soft_cross_entropy::SoftCrossEntropy;
 use tightfit::ops::matmul::matmul::MatMul;
@@ -57,9 +58,9 @@ fn cases() -> Vec<Case> {
     let (tenth, equal, weights) = (Fill::Constant(0.1), Fill::Constant(0.5), Fill::Constant(0.3));
     let smooth = CrossEntropy { label_smoothing: 0.1, ..CrossEntropy::default() };
     let weighted = CrossEntropy { weighted: true, normalized: true, ..smooth };
-    let soft = SoftCrossEntropy { label_smoothing: 0.1, weighted: false };
+    let soft = SoftCrossEntropy { label_smoothing: 0.1, ..SoftCrossEntropy::default() };
     let shares = Fill::Constant(1.0 / CLASSES as f32);
-    let dice = Dice { probabilities: Probabilities::Sigmoid, smooth: 1.0, ignore_index: None };
+    let dice = Dice { probabilities: Probabilities::Sigmoid, smooth: 1.0, ignore_index: None, sample_weights: false };
     let (dims, eps, affine) = (1, 1e-5, Affine::default());
     let layer = LayerNorm { dims, eps, affine };
     let rms = RmsNorm { dims, eps, affine: Affine::Weight };
@@ -79,7 +80,8 @@ fn cases() -> Vec<Case> {
         .no_grad(3),
         case("shares", soft, &[(&[2, CLASSES], equal), (&[2, CLASSES], shares)]).no_grad(1),
         case("positions", smooth, &[(&[1, 3, 300, 700], Fill::Uniform(0.4, 0.5)), (&[1, 300, 700], Fill::Labels(1))]),
-        case("mse", Mse, &[(&[MANY], Fill::Constant(0.0)), (&[MANY], tenth)]),
+        case("mse", Mse::default(), &[(&[MANY], Fill::Constant(0.0)), (&[MANY], tenth)]),
+        case("mean_loss", MeanLoss::default(), &[(&[MANY], tenth)]),
         case("dice", dice, &[(&[1, 1, MANY], equal), (&[1, 1, MANY], tenth)]).no_grad(1),
         case("sum", Sum { axes: vec![0], keepdim: false }, &[(&[MANY], tenth)]),
         case("mean", Mean { axes: vec![0], keepdim: false }, &[(&[MANY / 2, 2], tenth)]),

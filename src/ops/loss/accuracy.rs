@@ -1,28 +1,34 @@
 //! How many positions a classifier gets right.
 
+use std::sync::Arc;
+
 use crate::error::OpError;
 use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
+use crate::ops::loss::sample_weights;
 use crate::ops::reduce::reduction;
 use crate::ops::{Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
-/// `correct = number of positions whose first largest logit is at the label`
+/// `correct = number of positions whose first largest logit is at the label`, of samples whose weight is not 0
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | input (logits) | `[N, C, ...inner]` |
 /// | labels, u32 | `[N, ...inner]` |
+/// | sample_weight, only where `sample_weights` | `[W]`, see [`loss`](crate::ops::loss) |
 /// | correct | `[1]` |
 ///
-/// It has no gradient. **Numerics:** exact up to 2²⁴ positions.
+/// A sample of any other weight counts in full. It has no gradient. **Numerics:** exact up to 2²⁴ positions.
 ///
 /// # Errors
-/// Where the shapes do not fit, the input is not f32, the labels are not u32, or there are more than 2²⁰ classes.
+/// Where the shapes do not fit, input or weights are not f32, the labels are not u32, or there are more than 2²⁰ classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accuracy {
     /// Positions with this label do not count.
     pub ignore_index: Option<u32>,
+    /// Whether there is an input `sample_weight`.
+    pub sample_weights: bool,
 }
 
 params! {
@@ -43,9 +49,12 @@ impl Op for Accuracy {
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        expect_count("accuracy", inputs, 2)?;
+        expect_count("accuracy", inputs, 2 + usize::from(self.sample_weights))?;
         Positions::expect("accuracy", &inputs[0])?;
         expect_labels("accuracy", inputs)?;
+        if self.sample_weights {
+            sample_weights::expect("accuracy", inputs)?;
+        }
         Ok(vec![TensorDesc::f32([1])])
     }
 
@@ -74,9 +83,12 @@ impl Op for Accuracy {
             ignores: u32::from(self.ignore_index.is_some()),
             ignore_index: self.ignore_index.unwrap_or(0),
         };
-        let count = Dispatch::new("accuracy", "count", [Slot::Input(0), Slot::Input(1), Slot::Workspace(0)])
+        let mut count = Dispatch::new("accuracy", "count", [Slot::Input(0), Slot::Input(1), Slot::Workspace(0)])
             .params(&params)
             .loops(steps * positions.iterations(1));
+        if self.sample_weights {
+            count = sample_weights::bind(count, inputs, 2, positions.count);
+        }
         vec![
             reduction::over_rows(count, splits, positions.lanes()),
             reduction::combine(Slot::Workspace(0), Slot::Output(0), 1, splits, 1.0),
@@ -93,8 +105,11 @@ impl Accuracy {
             let values = positions.elements(position).map(|i| input[i]).enumerate();
             values.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(class, _)| class)
         };
+        let weight = sample_weights::factors(call, self.sample_weights, positions.count);
         let counts = labels.iter().enumerate().filter(|&(position, &label)| {
-            self.ignore_index != Some(label) && first_largest(position) == Some(label as usize)
+            self.ignore_index != Some(label)
+                && weight(position) != T::ZERO
+                && first_largest(position) == Some(label as usize)
         });
         let correct = counts.count();
         call.output(0)[0] = T::from_f64(correct as f64);
@@ -105,7 +120,16 @@ impl Accuracy {
 pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, ignore_index: Option<u32>, shape: &[usize]| {
         let inputs = [TensorDesc::f32(shape), TensorDesc::u32(label_shape(&shape.into()))];
-        Case::new(name, Accuracy { ignore_index }, inputs).fill(1, Fill::Labels(shape[1] as u32)).forward_only()
+        Case::new(name, Accuracy { ignore_index, sample_weights: false }, inputs)
+            .fill(1, Fill::Labels(shape[1] as u32))
+            .forward_only()
+    };
+    // Weights of 0, 1 and 2.
+    let samples = |count: usize, rest: &str, ignore_index: Option<u32>, shape: &[usize]| {
+        let mut case = case(&format!("samples{count}_{rest}"), ignore_index, shape);
+        case.op = Arc::new(Accuracy { ignore_index, sample_weights: true });
+        let weights = case.inputs.len();
+        sample_weights::case(case, count).fill(weights, Fill::Labels(3))
     };
     vec![
         case("1x2", None, &[1, 2]),
@@ -115,6 +139,11 @@ pub(crate) fn cases() -> Vec<Case> {
         case("pixels_2x3x5x7", None, &[2, 3, 5, 7]),
         case("ignoring_13x3", Some(1), &[13, 3]),
         case("ignoring_pixels_2x3x5x7", Some(2), &[2, 3, 5, 7]),
+        samples(7, "7x3", None, &[7, 3]),
+        samples(8, "64x10", None, &[64, 10]),
+        samples(1, "4x3", None, &[4, 3]),
+        samples(3, "ignoring_pixels_6x3x5x7", Some(2), &[6, 3, 5, 7]),
+        samples(5, "many_classes_5x1031", None, &[5, 1031]),
         case("more_positions_than_sums_1x2x300x301", Some(0), &[1, 2, 300, 301]),
         case("many_classes_5x1031", None, &[5, 1031]),
         case("ties_many_classes_3x517x2", None, &[3, 517, 2]).fill(0, Fill::Constant(0.5)),

@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 
 use crate::error::OpError;
+use crate::ops::loss::sample_weights;
 use crate::ops::reduce::reduction;
 use crate::ops::sums::{self, Sums, sum};
 use crate::ops::{Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, expect_dtype, expect_shape};
@@ -101,8 +102,10 @@ pub(in crate::ops) struct Options {
     pub(in crate::ops) ignore_index: Option<u32>,
     /// Whether the sum is multiplied by an input of one number, `normalizer`; else it is divided by the positions.
     pub(in crate::ops) normalized: bool,
-    /// Whether there is an input `class_weights`, which comes last.
+    /// Whether there is an input `class_weights` behind it.
     pub(in crate::ops) weighted: bool,
+    /// Whether there is an input `sample_weight`, which comes last.
+    pub(in crate::ops) sample_weights: bool,
 }
 
 impl Options {
@@ -124,17 +127,26 @@ impl Options {
         if self.weighted {
             expect("class_weights", inputs[0].shape[1])?;
         }
+        if self.sample_weights {
+            sample_weights::expect(op, inputs)?;
+        }
         Ok(())
+    }
+
+    /// How many of normalizer and class weights there are.
+    fn scales(self) -> usize {
+        usize::from(self.normalized) + usize::from(self.weighted)
     }
 
     /// The number of inputs.
     pub(in crate::ops) fn inputs(self) -> usize {
-        2 + usize::from(self.normalized) + usize::from(self.weighted)
+        2 + self.scales() + usize::from(self.sample_weights)
     }
 }
 
 /// A loss over classes. At each position, with the share q of the target at a class smoothed to
-/// `(1 − s) q + s / C` and multiplied by the class's weight, the loss is `Σ q (ln Σ exp(x) − x)` over the classes.
+/// `(1 − s) q + s / C` and multiplied by the class's weight, the loss is `Σ q (ln Σ exp(x) − x)` over the classes, times the weight
+/// of the sample.
 pub(in crate::ops) trait ClassLoss: Op + Copy {
     /// Name of the op and of its files.
     const NAME: &'static str;
@@ -174,8 +186,15 @@ params! {
 /// Passes over the classes: forward's, and those of the gradient.
 const PASSES: [usize; 2] = [2, 3];
 
-fn launch<L: ClassLoss>(loss: &L, entry: &'static str, bindings: Vec<Slot>, input: &TensorDesc) -> Dispatch {
-    let (positions, options) = (Positions::of(input), loss.options());
+/// A launch that binds `fixed` and then the inputs behind them, if there are any: those from `first` on.
+fn launch<L: ClassLoss>(
+    loss: &L,
+    entry: &'static str,
+    fixed: &[Slot],
+    first: usize,
+    inputs: &[TensorDesc],
+) -> Dispatch {
+    let (positions, options) = (Positions::of(&inputs[0]), loss.options());
     let is_forward = entry == "forward";
     let (splits, steps) = if is_forward { positions.splits(PASSES[0]) } else { (positions.count, 1) };
     let params = Params {
@@ -189,22 +208,19 @@ fn launch<L: ClassLoss>(loss: &L, entry: &'static str, bindings: Vec<Slot>, inpu
         ignore_index: options.ignore_index.unwrap_or(0),
     };
     let iterations = positions.iterations(PASSES[usize::from(!is_forward)]);
+    let scales = first..first + options.scales();
+    let bindings: Vec<_> = fixed.iter().copied().chain(scales.clone().map(Slot::Input)).collect();
     let mut dispatch = Dispatch::new(L::NAME, entry, bindings).params(&params).loops(steps * iterations);
     let flags = [
         ("IGNORES", options.ignore_index.is_some()),
         ("NORMALIZED", options.normalized),
         ("WEIGHTED", options.weighted),
     ];
-    for (name, _) in flags.into_iter().filter(|(_, is_on)| *is_on) {
-        dispatch = dispatch.constant(name, 1);
+    dispatch = dispatch.flags(flags);
+    if options.sample_weights {
+        dispatch = sample_weights::bind(dispatch, inputs, scales.end, positions.count);
     }
     reduction::over_rows(dispatch, splits, positions.lanes())
-}
-
-/// What a launch binds: these, then normalizer and weights if there are any, which are the inputs from `first` on.
-fn bindings<L: ClassLoss>(loss: &L, fixed: &[Slot], first: usize) -> Vec<Slot> {
-    let more = loss.options().inputs() - 2;
-    fixed.iter().copied().chain((first..first + more).map(Slot::Input)).collect()
 }
 
 /// The bytes of the partial sums.
@@ -214,12 +230,12 @@ pub(in crate::ops) fn workspaces(input: &TensorDesc) -> Vec<u64> {
 }
 
 /// The launches of the loss.
-pub(in crate::ops) fn dispatches<L: ClassLoss>(loss: &L, input: &TensorDesc) -> Vec<Dispatch> {
-    let positions = Positions::of(input);
+pub(in crate::ops) fn dispatches<L: ClassLoss>(loss: &L, inputs: &[TensorDesc]) -> Vec<Dispatch> {
+    let positions = Positions::of(&inputs[0]);
     let (splits, _) = positions.splits(PASSES[0]);
-    let forward = bindings(loss, &[Slot::Input(0), Slot::Input(1), Slot::Workspace(0)], 2);
+    let forward = [Slot::Input(0), Slot::Input(1), Slot::Workspace(0)];
     vec![
-        launch(loss, "forward", forward, input),
+        launch(loss, "forward", &forward, 2, inputs),
         reduction::combine(Slot::Workspace(0), Slot::Output(0), 1, splits, 1.0),
     ]
 }
@@ -257,15 +273,16 @@ struct Softmax<T> {
     shares: Vec<T>,
 }
 
-/// The softmax at a position; `None` where it does not count. `weights` is the number of the input that holds them.
+/// The softmax at a position; `None` where it does not count. `first` is the number of the first input behind the fixed ones.
 fn softmax<L: ClassLoss, T: Real>(
     loss: &L,
     call: &Call<'_, T>,
     positions: Positions,
     position: usize,
-    weights: usize,
+    first: usize,
 ) -> Option<Softmax<T>> {
     let (input, options, classes) = (call.input(0), loss.options(), positions.classes);
+    let weights = first + usize::from(options.normalized);
     let smoothing = T::from_f64(f64::from(options.label_smoothing));
     let elements = positions.elements(position);
     let largest = elements.clone().map(|i| input[i]).fold(T::NEG_INFINITY, Real::max);
@@ -286,16 +303,16 @@ fn scale<L: ClassLoss, T: Real>(loss: &L, call: &Call<'_, T>, positions: Positio
 /// The CPU twin of the loss.
 pub(in crate::ops) fn forward_twin<L: ClassLoss, T: Real>(loss: &L, call: &mut Call<'_, T>) {
     let (input, positions) = (call.input(0), Positions::of(&call.input_descs[0]));
-    let weights = loss.options().inputs() - 1;
+    let weight = sample_weights::factors(call, loss.options().sample_weights, positions.count);
     let mut total = Sums::new(1);
     for position in 0..positions.count {
-        let Some(Softmax { largest, sum, shares }) = softmax(loss, call, positions, position, weights) else {
+        let Some(Softmax { largest, sum, shares }) = softmax(loss, call, positions, position, 2) else {
             continue;
         };
         for (element, share) in positions.elements(position).zip(shares) {
             // A class without a share does not count, even where its logit is −∞.
             if share != T::ZERO {
-                total.add(0, share * (sum.ln() + (largest - input[element])));
+                total.add(0, weight(position) * (share * (sum.ln() + (largest - input[element]))));
             }
         }
     }
@@ -303,7 +320,8 @@ pub(in crate::ops) fn forward_twin<L: ClassLoss, T: Real>(loss: &L, call: &mut C
     call.output(0)[0] = total.get::<T>(0) * scale;
 }
 
-/// `grad_input = scale · grad_loss · (softmax(input) · Σ shares − share)`; inputs `input, target, grad_loss`, then as forward.
+/// `grad_input = scale · grad_loss · weight · (softmax(input) · Σ shares − share)`, weight that of the sample; inputs
+/// `input, target, grad_loss`, then as forward.
 #[derive(Clone, Copy, Debug)]
 struct GradInput<L>(L);
 
@@ -326,7 +344,7 @@ impl<L: ClassLoss> Op for GradInput<L> {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let fixed = [Slot::Input(0), Slot::Input(1), Slot::Input(2), Slot::Output(0)];
-        vec![launch(&self.0, "grad_input", bindings(&self.0, &fixed, 3), &inputs[0])]
+        vec![launch(&self.0, "grad_input", &fixed, 3, inputs)]
     }
 
     twin!();
@@ -336,15 +354,16 @@ impl<L: ClassLoss> GradInput<L> {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let (input, positions) = (call.input(0), Positions::of(&call.input_descs[0]));
         let factor = scale(&self.0, call, positions, 3) * call.input(2)[0];
-        let weights = self.0.options().inputs();
+        let weight = sample_weights::factors(call, self.0.options().sample_weights, positions.count);
         for position in 0..positions.count {
-            let found = softmax(&self.0, call, positions, position, weights);
+            let found = softmax(&self.0, call, positions, position, 3);
             let grad = call.output(0);
             let Some(Softmax { largest, sum, shares }) = found else {
                 positions.elements(position).for_each(|element| grad[element] = T::ZERO);
                 continue;
             };
             let total = sums::sum(shares.iter().copied());
+            let factor = factor * weight(position);
             for (element, share) in positions.elements(position).zip(shares) {
                 grad[element] = factor * ((input[element] - largest).exp() / sum * total - share);
             }

@@ -2,12 +2,14 @@
 
 use crate::error::OpError;
 use crate::ops::loss::class_loss::{self, ClassLoss, Coordinate, Options, Positions};
+use crate::ops::loss::sample_weights;
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, expect_count};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
 /// `loss = scale · Σ w_y ((1 − s) ℓ_y) + s/C Σ_c w_c ℓ_c` over all positions, where `ℓ_c = ln Σⱼ exp(inputⱼ) − input_c`, y is the
-/// label, s the label smoothing and w the weights of the classes (1 where there are none)
+/// label, s the label smoothing and w the weights of the classes (1 where there are none). Where `sample_weights`, each term is
+/// multiplied by the weight of its sample
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -15,6 +17,7 @@ use crate::tensor::{TensorDesc, ValueId};
 /// | labels, u32 | `[N, ...inner]` |
 /// | normalizer, only where `normalized` | `[1]` |
 /// | class_weights, only where `weighted` | `[C]` |
+/// | sample_weight, only where `sample_weights` | `[W]`, see [`loss`](crate::ops::loss) |
 /// | loss | `[1]` |
 ///
 /// `scale` is 1 / (N · inner), or the normalizer: PyTorch's mean has there 1 over the sum of the weights of all labels that
@@ -25,8 +28,8 @@ use crate::tensor::{TensorDesc, ValueId};
 /// loss NaN. Sums in f32, in two levels and always in the same order.
 ///
 /// # Errors
-/// Where the shapes or types do not fit, there are more than 2²⁰ classes, the smoothing is not in 0..=1, or there are weights or
-/// an ignored label but no normalizer.
+/// Where the shapes or types do not fit, there are more than 2²⁰ classes, the smoothing is not in 0..=1, or there are class weights
+/// or an ignored label but no normalizer.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html>
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,6 +42,8 @@ pub struct CrossEntropy {
     pub normalized: bool,
     /// Whether there is an input `class_weights`.
     pub weighted: bool,
+    /// Whether there is an input `sample_weight`.
+    pub sample_weights: bool,
 }
 
 impl Op for CrossEntropy {
@@ -77,7 +82,7 @@ impl Op for CrossEntropy {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        class_loss::dispatches(self, &inputs[0])
+        class_loss::dispatches(self, inputs)
     }
 
     twin!();
@@ -94,8 +99,8 @@ impl ClassLoss for CrossEntropy {
     const GRAD_INPUT: &'static str = "cross_entropy.grad_input";
 
     fn options(&self) -> Options {
-        let CrossEntropy { label_smoothing, ignore_index, normalized, weighted } = *self;
-        Options { label_smoothing, ignore_index, normalized, weighted }
+        let CrossEntropy { label_smoothing, ignore_index, normalized, weighted, sample_weights } = *self;
+        Options { label_smoothing, ignore_index, normalized, weighted, sample_weights }
     }
 
     fn share<T: Real>(&self, call: &Call<'_, T>, at: Coordinate) -> Option<T> {
@@ -130,7 +135,11 @@ pub(crate) fn cases() -> Vec<Case> {
     let smooth = CrossEntropy { label_smoothing: 0.1, ..plain };
     let ignoring = CrossEntropy { ignore_index: Some(1), ..normalized };
     let weighted = CrossEntropy { weighted: true, ..normalized };
-    let all = CrossEntropy { label_smoothing: 0.2, ignore_index: Some(1), weighted: true, normalized: true };
+    let all = CrossEntropy { label_smoothing: 0.2, ignore_index: Some(1), ..weighted };
+    let samples = |count: usize, rest: &str, op: CrossEntropy, shape: &[usize]| {
+        let op = CrossEntropy { sample_weights: true, ..op };
+        sample_weights::case(case(&format!("samples{count}_{rest}"), op, shape), count)
+    };
     vec![
         case("1x2", plain, &[1, 2]),
         case("4x10", plain, &[4, 10]),
@@ -147,12 +156,19 @@ pub(crate) fn cases() -> Vec<Case> {
         case("ignoring_smooth_13x3", CrossEntropy { label_smoothing: 0.1, ..ignoring }, &[13, 3]),
         case("weighted_7x5", weighted, &[7, 5]),
         case("all_2x3x5x7", all, &[2, 3, 5, 7]),
+        samples(7, "7x3", plain, &[7, 3]),
+        samples(3, "6x5", plain, &[6, 5]),
+        samples(1, "4x10", smooth, &[4, 10]),
+        samples(3, "steps_3x4x7", plain, &[3, 4, 7]),
+        samples(2, "normalized_4x3", normalized, &[4, 3]),
+        samples(2, "all_4x3x5x7", all, &[4, 3, 5, 7]),
         case("131x10", plain, &[131, 10]).large(),
         case("label_out_of_range_4x3", plain, &[4, 3]).fill(1, Fill::Constant(3.0)).large(),
         case("label_far_out_of_range_4x3", ignoring, &[4, 3]).fill(1, Fill::Constant(3e9)).large(),
         case("all_ignored_4x3", all, &[4, 3]).fill(1, Fill::Constant(1.0)).large(),
         case("long_rows_5x1031", plain, &[5, 1031]).large(),
         case("long_rows_all_2x517x3", all, &[2, 517, 3]).large(),
+        samples(2, "long_rows_all_4x517x3", all, &[4, 517, 3]).large(),
         case("pixels_all_3x21x65x67", all, &[3, 21, 65, 67]).large(),
         case("more_positions_than_sums_1x2x300x301", all, &[1, 2, 300, 301]).large(),
     ]

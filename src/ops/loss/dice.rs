@@ -3,6 +3,7 @@
 use crate::error::OpError;
 use crate::ops::elementwise::sigmoid::sigmoid;
 use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
+use crate::ops::loss::sample_weights;
 use crate::ops::reduce::reduction;
 use crate::ops::sums::{Sums, mean, sum};
 use crate::ops::{
@@ -23,12 +24,14 @@ pub enum Probabilities {
 }
 
 /// `loss = mean over samples and classes of 1 − (2 Σ p t + smooth) / (Σ p + Σ t + smooth)`, where the sums go over the pixels of
-/// a sample, p are the probabilities of the logits and t the targets
+/// a sample, p are the probabilities of the logits and t the targets. Where `sample_weights`, each term is multiplied by the weight of its
+/// sample
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | input (logits) | `[N, C, ...inner]` |
 /// | target: probabilities as the input, or u32 labels | `[N, C, ...inner]` or `[N, ...inner]` |
+/// | sample_weight, only where `sample_weights` | `[W]`, see [`loss`](crate::ops::loss) |
 /// | loss | `[1]` |
 /// | sums, for backward | `[N, C, 2]`: `Σ p t`, `Σ p + Σ t` |
 ///
@@ -53,6 +56,8 @@ pub struct Dice {
     pub smooth: f32,
     /// Pixels with this label do not count.
     pub ignore_index: Option<u32>,
+    /// Whether there is an input `sample_weight`.
+    pub sample_weights: bool,
 }
 
 /// Most classes: kernels go over them three times at each pixel.
@@ -120,6 +125,15 @@ impl Dice {
         flags.into_iter().filter(|(_, is_on)| *is_on).fold(dispatch, |dispatch, (name, _)| dispatch.constant(name, 1))
     }
 
+    /// A launch of a kernel that multiplies by the weights of samples, where there are any.
+    fn weighed(&self, launch: Dispatch, inputs: &[TensorDesc]) -> Dispatch {
+        if self.sample_weights {
+            sample_weights::bind(launch, inputs, inputs.len() - 1, inputs[0].shape[0])
+        } else {
+            launch
+        }
+    }
+
     fn is_softmax(self) -> bool {
         self.probabilities == Probabilities::Softmax
     }
@@ -138,7 +152,7 @@ impl Op for Dice {
         if !(self.smooth.is_finite() && self.smooth >= 0.0) {
             return setting("smooth", self.smooth.to_string(), "it must be 0 or more");
         }
-        expect_count(op, inputs, 2)?;
+        expect_count(op, inputs, 2 + usize::from(self.sample_weights))?;
         Positions::expect(op, &inputs[0])?;
         let (samples, classes) = (inputs[0].shape[0], inputs[0].shape[1]);
         if classes > MOST_CLASSES {
@@ -154,16 +168,22 @@ impl Op for Dice {
                 return setting("ignore_index", label.to_string(), "the targets are probabilities, not labels");
             }
         }
+        if self.sample_weights {
+            sample_weights::expect(op, inputs)?;
+        }
         Ok(vec![TensorDesc::f32([1]), TensorDesc::f32([samples, classes, 2])])
     }
 
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
-        if forward.wanted[1] || forward.grad_outputs[1].is_some() {
-            return Err(OpError::NotDifferentiable { op: "dice (for its target, and of its sums)" });
+        if forward.wanted[1..].contains(&true) || forward.grad_outputs[1].is_some() {
+            return Err(OpError::NotDifferentiable { op: "dice (for its target and weights, and of its sums)" });
         }
-        let Some(grad_loss) = forward.grad_outputs[0] else { return Ok(vec![None, None]) };
-        let inputs = [forward.inputs[0], forward.inputs[1], forward.outputs[1], grad_loss];
-        Ok(vec![Some(graph.emit(GradInput(*self), &inputs)?), None])
+        let mut gradients = vec![None; forward.inputs.len()];
+        if let Some(grad_loss) = forward.grad_outputs[0] {
+            let inputs = [&forward.inputs[..2], &[forward.outputs[1], grad_loss], &forward.inputs[2..]].concat();
+            gradients[0] = Some(graph.emit(GradInput(*self), &inputs)?);
+        }
+        Ok(gradients)
     }
 
     fn integers(&self, input: usize, inputs: &[TensorDesc]) -> Option<Integers> {
@@ -204,6 +224,7 @@ impl Op for Dice {
         }
         let mean = if mean_splits == 1 { Slot::Output(0) } else { partial_means };
         let launch = self.launch("loss", vec![sums, mean], inputs, mean_splits, mean_splits);
+        let launch = self.weighed(launch, inputs);
         dispatches.push(launch.loops(rows.div_ceil(mean_splits)));
         if mean_splits > 1 {
             dispatches.push(reduction::combine(partial_means, Slot::Output(0), 1, mean_splits, 1.0));
@@ -258,9 +279,11 @@ impl Dice {
         let mut sums = vec![T::ZERO; 2 * rows];
         added.write(&mut sums);
         let smooth = T::from_f64(f64::from(self.smooth));
-        let terms = sums.chunks(2).map(|sum| {
+        let weight = sample_weights::factors(call, self.sample_weights, rows);
+        let terms = sums.chunks(2).enumerate().map(|(row, sum)| {
             let total = sum[1] + smooth;
-            if total == T::ZERO { T::ZERO } else { T::ONE - (sum[0] + sum[0] + smooth) / total }
+            let term = if total == T::ZERO { T::ZERO } else { T::ONE - (sum[0] + sum[0] + smooth) / total };
+            weight(row) * term
         });
         let loss = mean(terms);
         call.output(0)[0] = loss;
@@ -268,8 +291,8 @@ impl Dice {
     }
 }
 
-/// The gradient for the input; inputs `input, target, sums, grad_loss`. With `d` the fraction of the class and
-/// `g = −grad_loss / (N C) · (2 t − d) / (Σ p + Σ t + smooth)` the gradient for a probability, it is `p (g − Σ g p)` over the classes
+/// The gradient for the input; inputs `input, target, sums, grad_loss`, and weights if there are any. With `d` the fraction of the class
+/// and `g = −grad_loss · weight / (N C) · (2 t − d) / (Σ p + Σ t + smooth)` the gradient for a probability, it is `p (g − Σ g p)` over the classes
 /// for a softmax, `g p (1 − p)` for a sigmoid.
 #[derive(Clone, Copy, Debug)]
 struct GradInput(Dice);
@@ -296,7 +319,7 @@ impl Op for GradInput {
         let positions = Positions::of(&inputs[0]);
         let bindings = [0, 1, 2, 3].map(Slot::Input).into_iter().chain([Slot::Output(0)]).collect();
         let launch = self.0.launch("grad_input", bindings, inputs, positions.count, 1);
-        vec![launch.loops(3 * positions.classes)]
+        vec![self.0.weighed(launch, inputs).loops(3 * positions.classes)]
     }
 
     twin!();
@@ -308,6 +331,7 @@ impl GradInput {
         let Layout { positions, rows, .. } = Layout::of(&call.input_descs[0]);
         let smooth = T::from_f64(f64::from(self.0.smooth));
         let factor = grad_loss / T::from_f64(rows as f64);
+        let weight = sample_weights::factors(call, self.0.sample_weights, positions.count);
         for position in 0..positions.count {
             let elements = positions.elements(position);
             let Some(targets) = targets(self.0, call, positions, position) else {
@@ -316,6 +340,7 @@ impl GradInput {
                 continue;
             };
             let first_row = position / positions.inner * positions.classes;
+            let factor = factor * weight(position);
             let by_probability = |class: usize, t: T| {
                 let (both, total) = (sums[2 * (first_row + class)], sums[2 * (first_row + class) + 1] + smooth);
                 let gradient = factor * ((both + both + smooth) / total - (t + t)) / total;
@@ -334,7 +359,8 @@ impl GradInput {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let softmax = Dice { probabilities: Probabilities::Softmax, smooth: 1.0, ignore_index: None };
+    let softmax =
+        Dice { probabilities: Probabilities::Softmax, smooth: 1.0, ignore_index: None, sample_weights: false };
     let sigmoid = Dice { probabilities: Probabilities::Sigmoid, ..softmax };
     let ignoring = Dice { ignore_index: Some(1), ..softmax };
     let labels = |name: &str, op: Dice, shape: &[usize]| {
@@ -349,6 +375,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let case = Case::new(name, op, [desc.clone(), desc]).fill(1, Fill::Uniform(0.0, 1.0)).no_grad(1);
         case.reduction(shape[1..].iter().product())
     };
+    let samples = |op: Dice| Dice { sample_weights: true, ..op };
     let extreme = Fill::Uniform(-100.0, 100.0);
     vec![
         labels("softmax_2x3x4x5", softmax, &[2, 3, 4, 5]),
@@ -366,6 +393,10 @@ pub(crate) fn cases() -> Vec<Case> {
         labels("nothing_2x3x5", Dice { smooth: 0.0, ..sigmoid }, &[2, 3, 5])
             .fill(0, Fill::Constant(-1000.0))
             .fill(1, Fill::Constant(0.0)),
+        sample_weights::case(labels("samples2_2x3x4x5", samples(softmax), &[2, 3, 4, 5]), 2),
+        sample_weights::case(labels("samples2_ignoring_4x3x7", samples(ignoring), &[4, 3, 7]), 2),
+        sample_weights::case(values("samples1_sigmoid_3x2x5", samples(sigmoid), &[3, 2, 5]), 1),
+        sample_weights::case(labels("samples257_514x3x3", samples(softmax), &[514, 3, 3]), 257).large(),
         labels("ignoring_31x2x65x67", ignoring, &[31, 2, 65, 67]),
         labels("long_2x3x257x259", softmax, &[2, 3, 257, 259]),
         labels("many_samples_257x3x3", softmax, &[257, 3, 3]).large(),

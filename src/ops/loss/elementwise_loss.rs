@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use crate::error::OpError;
 use crate::ops::elementwise::activation::shape_name;
+use crate::ops::loss::sample_weights;
 use crate::ops::reduce::reduction;
 use crate::ops::sums::sum;
 use crate::ops::{
@@ -34,6 +35,9 @@ pub(in crate::ops) trait ElementwiseLoss: Op + Copy {
     fn weighted(&self) -> bool {
         false
     }
+
+    /// Whether the last input holds weights of samples, which value and derivative are multiplied by.
+    fn sample_weights(&self) -> bool;
 
     /// Whether the settings make sense.
     ///
@@ -123,9 +127,10 @@ params! {
     }
 }
 
-/// Elements behind one channel, and channels: of axis 1, or all as one where there is a single weight.
-fn channels(inputs: &[TensorDesc]) -> (usize, usize) {
-    match inputs.get(2) {
+/// Elements behind one channel, and channels: of axis 1, or all as one where there is a single weight. `weights` is the number of the input
+/// that holds them.
+fn channels<L: ElementwiseLoss>(loss: &L, inputs: &[TensorDesc], weights: usize) -> (usize, usize) {
+    match inputs.get(weights).filter(|_| loss.weighted()) {
         Some(weights) if weights.numel() > 1 => (inputs[0].shape[2..].iter().product(), inputs[0].shape[1]),
         _ => (inputs[0].numel(), 1),
     }
@@ -135,17 +140,20 @@ fn channels(inputs: &[TensorDesc]) -> (usize, usize) {
 pub(in crate::ops) fn outputs<L: ElementwiseLoss>(loss: &L, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
     loss.check()?;
     let op = L::NAME;
-    expect_count(op, inputs, 2 + usize::from(loss.weighted()))?;
+    expect_count(op, inputs, 2 + usize::from(loss.weighted()) + usize::from(loss.sample_weights()))?;
     expect_dtype(op, "input", &inputs[0], DType::F32)?;
     expect_dtype(op, "target", &inputs[1], DType::F32)?;
     expect_shape(op, "target", &inputs[1], inputs[0].shape.clone())?;
-    if let Some(weights) = inputs.get(2) {
+    if let Some(weights) = inputs.get(2).filter(|_| loss.weighted()) {
         expect_dtype(op, "weight", weights, DType::F32)?;
         let channels = inputs[0].shape.get(1).copied().unwrap_or(1);
         if weights.shape[..] != [1] && weights.shape[..] != [channels] {
             let expected = format!("of shape [1] or [{channels}], one for each channel");
             return Err(OpError::Input { op, input: "weight", expected, found: weights.clone() });
         }
+    }
+    if loss.sample_weights() {
+        sample_weights::expect(op, inputs)?;
     }
     Ok(vec![TensorDesc::f32([1])])
 }
@@ -162,8 +170,7 @@ pub(in crate::ops) fn backward<L: ElementwiseLoss>(
     }
     let mut gradients = vec![None; forward.inputs.len()];
     let Some(grad_loss) = forward.grad_outputs[0] else { return Ok(gradients) };
-    let mut inputs = vec![forward.inputs[0], forward.inputs[1], grad_loss];
-    inputs.extend(forward.inputs.get(2));
+    let inputs = [&forward.inputs[..2], &[grad_loss], &forward.inputs[2..]].concat();
     for (i, sign) in [1.0, -1.0].into_iter().enumerate() {
         if forward.wanted[i] {
             gradients[i] = Some(graph.emit(GradInput { loss: *loss, sign }, &inputs)?);
@@ -177,15 +184,16 @@ pub(in crate::ops) fn cost<L: ElementwiseLoss>(inputs: &[TensorDesc], more: u64)
     Cost { flops: L::FLOPS * inputs[0].numel() as u64, bytes_moved: (2 + more) * inputs[0].size_bytes() }
 }
 
+/// A launch that binds `fixed` and then the weights, if there are any: the inputs from `first` on.
 fn launch<L: ElementwiseLoss>(
     loss: &L,
     entry: &'static str,
-    bindings: Vec<Slot>,
+    (fixed, first): (&[Slot], usize),
     inputs: &[TensorDesc],
     splits: usize,
     scale: f32,
 ) -> Dispatch {
-    let (inner, channels) = channels(if loss.weighted() { inputs } else { &inputs[..1] });
+    let (inner, channels) = channels(loss, inputs, first);
     let params = Params {
         elements: inputs[0].numel() as u32,
         splits: splits as u32,
@@ -194,8 +202,15 @@ fn launch<L: ElementwiseLoss>(
         inner: inner as u32,
         channels: channels as u32,
     };
+    let weights = loss.weighted().then_some(Slot::Input(first));
+    let bindings: Vec<_> = fixed.iter().copied().chain(weights).collect();
     let dispatch = Dispatch::new(L::NAME, entry, bindings).params(&params).linear(splits.div_ceil(64));
-    if loss.weighted() { dispatch.constant("WEIGHTED", 1) } else { dispatch }
+    let dispatch = dispatch.flags([("WEIGHTED", loss.weighted())]);
+    if loss.sample_weights() {
+        sample_weights::bind(dispatch, inputs, inputs.len() - 1, inputs[0].numel())
+    } else {
+        dispatch
+    }
 }
 
 /// The launches of the mean.
@@ -204,9 +219,8 @@ pub(in crate::ops) fn dispatches<L: ElementwiseLoss>(loss: &L, inputs: &[TensorD
     let vectors = numel.div_ceil(4);
     let (splits, scale) = (reduction::splits(1, vectors), 1.0 / numel as f32);
     let partial = |sums: Slot, scale: f32| {
-        let mut bindings = vec![Slot::Input(0), Slot::Input(1), sums];
-        bindings.extend(loss.weighted().then_some(Slot::Input(2)));
-        launch(loss, "forward", bindings, inputs, splits, scale).loops(vectors.div_ceil(splits))
+        let fixed = [Slot::Input(0), Slot::Input(1), sums];
+        launch(loss, "forward", (&fixed, 2), inputs, splits, scale).loops(vectors.div_ceil(splits))
     };
     if splits == 1 {
         return vec![partial(Slot::Output(0), scale)];
@@ -231,23 +245,18 @@ fn elements<'a, T: Real>(
 pub(in crate::ops) fn forward_twin<L: ElementwiseLoss, T: Real>(loss: &L, call: &mut Call<'_, T>) {
     let (input, target) = (call.input(0), call.input(1));
     let weights = loss.weighted().then(|| call.input(2));
-    let terms = elements(input, target, weights, channels(call.input_descs));
-    let sum = sum(terms.map(|(x, t, weight)| loss.value(x, t, weight)));
+    let factor = sample_weights::factors(call, loss.sample_weights(), input.len());
+    let terms = elements(input, target, weights, channels(loss, call.input_descs, 2)).enumerate();
+    let sum = sum(terms.map(|(i, (x, t, weight))| factor(i) * loss.value(x, t, weight)));
     call.output(0)[0] = sum / T::from_f64(input.len() as f64);
 }
 
-/// `grad_input = sign · grad_loss / n · derivative`; inputs `input, target, grad_loss`, and the weights if there are any.
+/// `grad_input = sign · grad_loss / n · weight · derivative`, weight that of the sample; inputs `input, target, grad_loss`, and all weights
+/// that there are.
 #[derive(Clone, Copy, Debug)]
 struct GradInput<L> {
     loss: L,
     sign: f32,
-}
-
-impl<L: ElementwiseLoss> GradInput<L> {
-    /// The inputs in forward's order.
-    fn forward_inputs(inputs: &[TensorDesc]) -> Vec<TensorDesc> {
-        inputs.iter().enumerate().filter(|(i, _)| *i != 2).map(|(_, desc)| desc.clone()).collect()
-    }
 }
 
 impl<L: ElementwiseLoss> Op for GradInput<L> {
@@ -269,10 +278,9 @@ impl<L: ElementwiseLoss> Op for GradInput<L> {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let numel = inputs[0].numel();
-        let mut bindings = vec![Slot::Input(0), Slot::Input(1), Slot::Input(2), Slot::Output(0)];
-        bindings.extend(self.loss.weighted().then_some(Slot::Input(3)));
+        let fixed = [Slot::Input(0), Slot::Input(1), Slot::Input(2), Slot::Output(0)];
         let scale = self.sign / numel as f32;
-        vec![launch(&self.loss, "grad_input", bindings, &Self::forward_inputs(inputs), numel.div_ceil(4), scale)]
+        vec![launch(&self.loss, "grad_input", (&fixed, 3), inputs, numel.div_ceil(4), scale)]
     }
 
     twin!();
@@ -283,9 +291,10 @@ impl<L: ElementwiseLoss> GradInput<L> {
         let (input, target, grad_loss) = (call.input(0), call.input(1), call.input(2)[0]);
         let weights = self.loss.weighted().then(|| call.input(3));
         let factor = T::from_f64(f64::from(self.sign)) / T::from_f64(input.len() as f64) * grad_loss;
-        let terms = elements(input, target, weights, channels(&Self::forward_inputs(call.input_descs)));
-        for (d, (x, t, weight)) in call.output(0).iter_mut().zip(terms) {
-            *d = factor * self.loss.gradient(x, t, weight);
+        let sample = sample_weights::factors(call, self.loss.sample_weights(), input.len());
+        let terms = elements(input, target, weights, channels(&self.loss, call.input_descs, 3)).enumerate();
+        for (d, (i, (x, t, weight))) in call.output(0).iter_mut().zip(terms) {
+            *d = factor * sample(i) * self.loss.gradient(x, t, weight);
         }
     }
 }
@@ -295,6 +304,17 @@ pub(in crate::ops) fn cases<L: ElementwiseLoss>(loss: L, prefix: &str, targets: 
     [vec![1], vec![7], vec![4, 5], vec![257], vec![2, 4099]]
         .into_iter()
         .map(|shape| case(loss, format!("{prefix}{}", shape_name(&shape)), &shape, targets))
+        .collect()
+}
+
+/// The cases of such a loss with weights of samples: as many as rows, fewer, one.
+pub(in crate::ops) fn sample_cases<L: ElementwiseLoss>(loss: L, prefix: &str, targets: Fill) -> Vec<Case> {
+    [(7, vec![7]), (3, vec![6, 5]), (1, vec![4, 5]), (3, vec![9, 1, 7]), (2, vec![4, 2053])]
+        .into_iter()
+        .map(|(samples, shape)| {
+            let name = format!("{prefix}samples{samples}_{}", shape_name(&shape));
+            sample_weights::case(case(loss, name, &shape, targets), samples)
+        })
         .collect()
 }
 

@@ -5,24 +5,27 @@ use crate::ops::loss::elementwise_loss::{self, ElementwiseLoss, elementwise_loss
 use crate::ops::{Case, Fill, Real};
 
 /// `loss = mean(h(input − target))` over all elements, where `h(d)` is `d²/2` up to `|d| = delta` and
-/// `delta (|d| − delta/2)` beyond
+/// `delta (|d| − delta/2)` beyond; where `sample_weights`, `Σ weight h(input − target) / n`
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | input, target | any, both alike |
+/// | sample_weight, only where `sample_weights` | `[W]`, see [`loss`](crate::ops::loss) |
 /// | loss | `[1]` |
 ///
 /// **Saved for backward:** input and target. **In place:** no.
 /// **Numerics:** sums in f32, in two levels and always in the same order.
 ///
 /// # Errors
-/// Where the shapes differ, an input is not f32, or delta is not above 0.
+/// Where the shapes do not fit, an input is not f32, or delta is not above 0; backward, where a gradient for the weights is wanted.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.HuberLoss.html>
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Huber {
     /// Where the square turns into a straight line.
     pub delta: f32,
+    /// Whether there is an input `sample_weight`.
+    pub sample_weights: bool,
 }
 
 impl ElementwiseLoss for Huber {
@@ -33,6 +36,10 @@ impl ElementwiseLoss for Huber {
 
     fn setting(&self) -> f32 {
         self.delta
+    }
+
+    fn sample_weights(&self) -> bool {
+        self.sample_weights
     }
 
     fn check(&self) -> Result<(), OpError> {
@@ -59,7 +66,10 @@ elementwise_loss!(Huber);
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = elementwise_loss::cases(Huber { delta: 1.0 }, "delta1_", Fill::Normal);
-    cases.extend(elementwise_loss::cases(Huber { delta: 0.25 }, "delta0.25_", Fill::Normal));
+    let huber = Huber { delta: 1.0, sample_weights: false };
+    let mut cases = elementwise_loss::cases(huber, "delta1_", Fill::Normal);
+    let huber = Huber { delta: 0.25, ..huber };
+    cases.extend(elementwise_loss::cases(huber, "delta0.25_", Fill::Normal));
+    cases.extend(elementwise_loss::sample_cases(Huber { sample_weights: true, ..huber }, "delta0.25_", Fill::Normal));
     cases
 }

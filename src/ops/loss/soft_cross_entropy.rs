@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::loss::class_loss::{self, ClassLoss, Coordinate, Options, Positions};
+use crate::ops::loss::sample_weights;
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
 };
@@ -9,12 +10,14 @@ use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `loss = mean over positions of Σ_c w_c q_c (ln Σⱼ exp(inputⱼ) − input_c)`, where `q = (1 − s) target + s/C`, s is the label
-/// smoothing and w the weights of the classes (1 where there are none)
+/// smoothing and w the weights of the classes (1 where there are none). Where `sample_weights`, each position is multiplied by the
+/// weight of its sample
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | input (logits), target | `[N, C, ...inner]`, both alike |
 /// | class_weights, only where `weighted` | `[C]` |
+/// | sample_weight, only where `sample_weights` | `[W]`, see [`loss`](crate::ops::loss) |
 /// | loss | `[1]` |
 ///
 /// There are N · inner positions. Targets need not add up to 1. **Saved for backward:** input and target; the softmax is
@@ -24,7 +27,7 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 ///
 /// # Errors
 /// Where the shapes or types do not fit, there are more than 2²⁰ classes, or the smoothing is not in 0..=1; backward, where a
-/// gradient for the target is wanted.
+/// gradient for the target or weights is wanted.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html>
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,6 +36,8 @@ pub struct SoftCrossEntropy {
     pub label_smoothing: f32,
     /// Whether there is an input `class_weights`.
     pub weighted: bool,
+    /// Whether there is an input `sample_weight`.
+    pub sample_weights: bool,
 }
 
 impl Op for SoftCrossEntropy {
@@ -63,7 +68,7 @@ impl Op for SoftCrossEntropy {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        class_loss::dispatches(self, &inputs[0])
+        class_loss::dispatches(self, inputs)
     }
 
     twin!();
@@ -80,8 +85,8 @@ impl ClassLoss for SoftCrossEntropy {
     const GRAD_INPUT: &'static str = "soft_cross_entropy.grad_input";
 
     fn options(&self) -> Options {
-        let SoftCrossEntropy { label_smoothing, weighted } = *self;
-        Options { label_smoothing, ignore_index: None, normalized: false, weighted }
+        let SoftCrossEntropy { label_smoothing, weighted, sample_weights } = *self;
+        Options { label_smoothing, ignore_index: None, normalized: false, weighted, sample_weights }
     }
 
     fn share<T: Real>(&self, call: &Call<'_, T>, at: Coordinate) -> Option<T> {
@@ -106,7 +111,12 @@ pub(crate) fn cases() -> Vec<Case> {
     };
     let plain = SoftCrossEntropy::default();
     let smooth = SoftCrossEntropy { label_smoothing: 0.1, ..plain };
-    let all = SoftCrossEntropy { label_smoothing: 0.2, weighted: true };
+    let weighted = SoftCrossEntropy { weighted: true, ..plain };
+    let all = SoftCrossEntropy { label_smoothing: 0.2, ..weighted };
+    let samples = |count: usize, rest: &str, op: SoftCrossEntropy, shape: &[usize]| {
+        let op = SoftCrossEntropy { sample_weights: true, ..op };
+        sample_weights::case(case(&format!("samples{count}_{rest}"), op, shape), count)
+    };
     vec![
         case("1x2", plain, &[1, 2]),
         case("4x10", plain, &[4, 10]),
@@ -116,9 +126,14 @@ pub(crate) fn cases() -> Vec<Case> {
         case("pixels_2x3x4x5", plain, &[2, 3, 4, 5]),
         case("steps_3x4x7", smooth, &[3, 4, 7]),
         case("smooth_4x10", smooth, &[4, 10]),
-        case("weighted_7x5", SoftCrossEntropy { weighted: true, ..plain }, &[7, 5]),
+        case("weighted_7x5", weighted, &[7, 5]),
         case("all_2x3x5x7", all, &[2, 3, 5, 7]),
+        samples(7, "7x3", plain, &[7, 3]),
+        samples(3, "6x5", plain, &[6, 5]),
+        samples(1, "4x10", smooth, &[4, 10]),
+        samples(2, "all_4x3x5x7", all, &[4, 3, 5, 7]),
         case("long_rows_all_2x517x3", all, &[2, 517, 3]).large(),
+        samples(2, "long_rows_all_4x517x3", all, &[4, 517, 3]).large(),
         case("pixels_all_3x21x65x67", all, &[3, 21, 65, 67]).large(),
     ]
 }

@@ -121,8 +121,7 @@ impl UpdateRule for Adafactor {
 
     fn hyper(&self, step: u64, lr: f64) -> [f32; HYPER_LEN] {
         let t = step as f64;
-        [lr.min(1.0 / t.sqrt()), t.powf(self.beta2_decay), 1.0 - lr * self.weight_decay, 0.0]
-            .map(|x| x as f32)
+        [lr.min(1.0 / t.sqrt()), t.powf(self.beta2_decay), 1.0 - lr * self.weight_decay, 0.0].map(|x| x as f32)
     }
 }
 

@@ -48,11 +48,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub fn evaluate_with(
-        &mut self,
-        data: &Dataset,
-        metrics: &mut [&mut dyn Metric],
-    ) -> Result<Evaluation, TrainError> {
+    pub fn evaluate_with(&mut self, data: &Dataset, metrics: &mut [&mut dyn Metric]) -> Result<Evaluation, TrainError> {
         let evaluation = self.evaluate_on(data, metrics, &mut |_| true)?;
         Ok(evaluation.expect("bug: it was not stopped"))
     }
@@ -112,12 +108,13 @@ impl Trainer {
             names.iter().position(|output| output == name).expect("bug: an output that the plan lacks")
         });
         let places: Vec<_> = places.collect();
-        let mut visit = |outputs: &Outputs<'_>, sample: usize| {
-            let of_head = places.iter().zip(&targets).map(|(&place, target)| (outputs[place], target.of(sample)));
+        let mut visit = |outputs: &Outputs<'_>, at: usize| {
+            let of_head = places.iter().zip(&targets).map(|(&place, target)| (outputs[place], target.of(at)));
             let sample: Vec<(&[f32], Target<'_>)> = of_head.collect();
-            tally.add(&sample);
+            let weight = f64::from(objective.weight(data, at));
+            tally.add(&sample, weight);
             for metric in own.iter_mut() {
-                metric.add(&Sample::new(sample[0].0, sample[0].1, &format));
+                metric.add(&Sample { weight, ..Sample::new(sample[0].0, sample[0].1, &format) });
             }
         };
         let all = self.predictions(data, Carried::Fresh, &mut visit, go_on)?;
@@ -216,13 +213,15 @@ impl Trainer {
             data.gather(micro_batch, &mut self.batch)?;
             self.batch.pad(micro_batch.len(), size);
             let run = run_words(self.config.seed, self.steps, i * size);
-            let inputs = inputs(&self.planned, program, &self.batch, &run, &[]);
+            let inputs = inputs(&self.planned, program, &self.batch, &run, &[], &[]);
             self.executor.run(program, &inputs)?;
             let outputs = self.executor.outputs(program)?;
             numbers.resize_with(outputs.len(), Vec::new);
             for (numbers, output) in numbers.iter_mut().zip(outputs) {
                 numbers.clear();
-                numbers.try_reserve(output.len() / size_of::<f32>()).map_err(|_| DataError::from(short(output.len())))?;
+                numbers
+                    .try_reserve(output.len() / size_of::<f32>())
+                    .map_err(|_| DataError::from(short(output.len())))?;
                 numbers.extend(output.chunks_exact(size_of::<f32>()).map(bytemuck::pod_read_unaligned::<f32>));
             }
             for (place, &sample) in micro_batch.iter().enumerate() {

@@ -31,7 +31,8 @@ struct Fit<'a, 'o> {
 }
 
 impl Trainer {
-    /// Trains on `data` in shuffled order. A last batch that is not full is left out, other samples in each epoch.
+    /// Trains on `data` in shuffled order. A last batch that is not full is left out, other samples in each epoch, unless
+    /// [`Config::drop_last`](crate::train::Config::drop_last) says otherwise.
     ///
     /// A model that carries something from batch to batch, such as the states of a stateful layer, takes the samples as they
     /// are stored, and starts from zeros in each epoch: sample i of a batch goes on from sample i of the batch before.
@@ -52,7 +53,11 @@ impl Trainer {
             true => Order::Shuffled { seed: self.config.seed },
             false => Order::Sequential,
         };
-        let batches = Batches::new(data.len(), self.config.batch, order, true)?;
+        let batches = Batches::new(data.len(), self.config.batch, order, self.config.drop_last)?;
+        let last = data.len() % self.config.batch;
+        if last > 0 && !self.config.drop_last {
+            self.check_short(last)?;
+        }
         let run = self.begin(data.len(), &mut options)?;
         let steps_of_all = (batches.per_epoch() as u64).saturating_mul(options.epochs);
         let steps_per_epoch = batches.per_epoch() as u64;

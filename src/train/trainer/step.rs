@@ -4,13 +4,15 @@ use bytemuck::bytes_of;
 
 use super::Trainer;
 use crate::autodiff::{GRAD_NORM, LOSS, hyper_name};
-use crate::data::{Batch, Dataset};
+use crate::data::{Batch, Dataset, SAMPLE_WEIGHT};
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::Executor;
+use crate::graph::Phase;
 use crate::nn::RUN;
 use crate::plan::Planned;
 use crate::tensor::copied;
 use crate::train::diagnose::{self, Location};
+use crate::train::objective::Objective;
 use crate::train::source::{CORRECT, input_names};
 
 /// Runs a program on what was uploaded, and reads values.
@@ -38,7 +40,8 @@ impl StepOutcome {
 }
 
 impl Trainer {
-    /// One step on the samples at `indices`, a full batch: forward, backward and update.
+    /// One step on the samples at `indices`, a full batch, or with [`Config::drop_last`](crate::train::Config::drop_last) off a short one:
+    /// forward, backward and update.
     ///
     /// ```
     /// # use tightfit::data::{Dataset, Samples, Targets};
@@ -70,12 +73,15 @@ impl Trainer {
         indices: &[usize],
         launch: &mut Launch<'_>,
     ) -> Result<StepOutcome, TrainError> {
-        if indices.len() != self.config.batch {
-            return Err(TrainError::Setting(format!(
-                "a step takes the {} samples of a batch, got {}",
-                self.config.batch,
-                indices.len()
-            )));
+        let is_short = !self.config.drop_last && !indices.is_empty() && indices.len() < self.config.batch;
+        if indices.len() != self.config.batch && !is_short {
+            let batch = self.config.batch;
+            let more = if self.config.drop_last { "" } else { " or fewer" };
+            let found = indices.len();
+            return Err(TrainError::Setting(format!("a step takes the {batch} samples of a batch{more}, got {found}")));
+        }
+        if is_short {
+            self.check_short(indices.len())?;
         }
         if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
             return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
@@ -83,6 +89,25 @@ impl Trainer {
         self.fed.check(data, &indices.iter().copied())?;
         self.submit(data, indices, false, launch)?;
         self.finish(data, indices)
+    }
+
+    /// Whether a batch may be short: samples that stand in must not matter to the others.
+    pub(super) fn check_short(&mut self, samples: usize) -> Result<(), TrainError> {
+        let (batch, what) = (self.config.batch, "drop_last = false is not possible");
+        if !self.carried()?.is_empty() {
+            let text = format!("{what}: the model carries states from batch to batch, each for its own sample");
+            return Err(TrainError::Setting(text));
+        }
+        let graphs = self.planned.plan.schedule.iter().map(|&program| &self.planned.graphs[program]);
+        let nodes = graphs.flat_map(|graph| graph.nodes());
+        let mut mixing = nodes.filter(|node| node.phase == Phase::Forward && !node.op.flags().batch_separable);
+        mixing.next().map_or(Ok(()), |node| {
+            Err(TrainError::Setting(format!(
+                "{what}: `{}` mixes the samples of a batch, and the last one has {samples} of {batch}: leave it out, take a batch that \
+                 divides the data, or with batch norm the running statistics (frozen)",
+                node.name
+            )))
+        })
     }
 
     /// Uploads the first micro-batch of the step after the one at hand.
@@ -102,10 +127,12 @@ impl Trainer {
     ) -> Result<(), TrainError> {
         let sizes = &self.planned.plan.micro_batches;
         let first = sizes[..part].iter().sum();
-        data.gather(&indices[first..first + sizes[part]], &mut self.batch)?;
+        let samples = filled_up(indices, first, sizes[part]);
+        data.gather(&samples, &mut self.batch)?;
+        let weights = weights(&self.objective, self.config.batch, data, indices, first, &samples);
         let program = self.planned.plan.schedule[part];
         let run = run_words(self.config.seed, step, first);
-        let inputs = inputs(&self.planned, program, &self.batch, &run, uniform);
+        let inputs = inputs(&self.planned, program, &self.batch, &run, uniform, &weights);
         Ok(self.executor.upload(program, &inputs)?)
     }
 
@@ -164,10 +191,11 @@ impl Trainer {
         let uniform = self.uniform_inputs(data, indices, step, self.lr_after(0));
         let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, &self.fed, |i, program| {
             let start: usize = self.planned.plan.micro_batches[..i].iter().sum();
-            let micro_batch = &indices[start..start + self.planned.plan.micro_batches[i]];
-            data.gather(micro_batch, &mut self.batch)?;
+            let samples = filled_up(indices, start, self.planned.plan.micro_batches[i]);
+            data.gather(&samples, &mut self.batch)?;
+            let weights = weights(&self.objective, self.config.batch, data, indices, start, &samples);
             let run = run_words(self.config.seed, step, start);
-            let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform);
+            let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform, &weights);
             inputs
                 .into_iter()
                 .map(|(name, data)| Ok((name.to_owned(), copied(data).map_err(DataError::from)?)))
@@ -192,8 +220,33 @@ impl Trainer {
     fn uniform_inputs(&self, data: &Dataset, indices: &[usize], step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
         let rules = self.rules.rules.iter().zip(&self.rules.lr_factors).enumerate();
         let hypers = rules.map(|(group, (rule, factor))| (hyper_name(group), rule.hyper(step, lr * factor).to_vec()));
-        hypers.chain(self.objective.inputs(data, indices)).collect()
+        hypers.chain(self.objective.inputs(data, indices, indices.len() as f32 / self.config.batch as f32)).collect()
     }
+}
+
+/// The samples at these places of a batch; where it is short, its first one stands in, which then has no weight.
+fn filled_up(indices: &[usize], first: usize, count: usize) -> Vec<usize> {
+    (first..first + count).map(|place| indices.get(place).copied().unwrap_or(indices[0])).collect()
+}
+
+/// The weights of a micro-batch that begins at a place of a batch; none where all count alike.
+fn weights(
+    objective: &Objective,
+    batch: usize,
+    data: &Dataset,
+    indices: &[usize],
+    first: usize,
+    samples: &[usize],
+) -> Vec<f32> {
+    if !objective.weighted {
+        return Vec::new();
+    }
+    // The mean is taken over a whole batch.
+    let more = batch as f32 / indices.len() as f32;
+    let weight = |(i, &sample): (usize, &usize)| {
+        if first + i < indices.len() { objective.weight(data, sample) * more } else { 0.0 }
+    };
+    samples.iter().enumerate().map(weight).collect()
 }
 
 /// The inputs of a program's graph, by name: from the batch, or from what does not depend on samples.
@@ -203,10 +256,12 @@ pub(super) fn inputs<'a>(
     batch: &'a Batch,
     run: &'a [u32; 4],
     uniform: &'a [(String, Vec<f32>)],
+    weights: &'a [f32],
 ) -> Vec<(&'a str, &'a [u8])> {
     let named = |name: &'a str| {
         let other = uniform.iter().find(|(other, _)| other == name).map(|(_, values)| bytemuck::cast_slice(values));
         let other = other.or_else(|| (name == RUN).then(|| bytes_of(run)));
+        let other = other.or_else(|| (name == SAMPLE_WEIGHT).then(|| bytemuck::cast_slice(weights)));
         (name, other.or_else(|| batch.bytes(name)).unwrap_or_else(|| panic!("bug: nothing to upload as `{name}`")))
     };
     input_names(&planned.graphs[program]).map(named).collect()
