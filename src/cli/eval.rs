@@ -45,7 +45,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let stop = stop_when_asked()?;
     let evaluation = evaluate(&mut trainer, &test, &stop, output)?;
     let sha256 = trainer.parameters_sha256()?;
-    let result = evaluation.map_or_else(|| "interrupted".to_owned(), |evaluation| evaluation.to_string());
+    let result = evaluation.as_ref().map_or_else(|| "interrupted".to_owned(), |evaluation| evaluation.to_string());
     output.text(format_args!("{}: {result}\nparameters {sha256}", trainer.model().name()));
     output.object(&json!({
         "model": trainer.model().name(),
@@ -53,9 +53,9 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
         "profile": shown_if_any(trainer.profile()),
         "warnings": trainer.warnings()?,
         "weights": shown(&args.weights),
-        "test_loss": evaluation.map(|evaluation| evaluation.loss),
-        "test_accuracy": evaluation.and_then(|evaluation| evaluation.accuracy),
-        "test_samples": evaluation.map(|evaluation| evaluation.samples),
+        "test_loss": evaluation.as_ref().map(|evaluation| evaluation.loss),
+        "test_accuracy": evaluation.as_ref().and_then(|evaluation| evaluation.accuracy),
+        "test_samples": evaluation.as_ref().map(|evaluation| evaluation.samples),
         "budget_bytes": config.budget_bytes,
         "planned_peak_bytes": trainer.plan().peak_bytes,
         "measured_peak_bytes": trainer.measured_peak_bytes(),
