@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use curve::{Curve, Point};
+pub use curve::{Curve, CurvePoint};
 
 /// Whether a value is better where it is smaller or where it is larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,8 @@ mod explore;
 mod fed;
 mod foreign;
 mod groups;
+mod history;
+mod log;
 mod loss;
 mod machine;
 mod metrics;
@@ -31,6 +33,7 @@ pub use device_profile::Profile;
 pub use explore::{MOST_SAMPLES, max_batch, max_length, sweep};
 pub use fed::check_data;
 pub use groups::Group;
+pub use history::{Curve, CurvePoint, EpochRecord, History, Mode};
 pub use loss::{Loss, LossKind};
 pub use machine::{CostSource, Machine};
 pub use metrics::iou;
@@ -43,3 +46,6 @@ pub use summary::{Summary, SummaryRow, summary};
 pub use trainer::Trainer;
 pub use tune::Tuned;
 pub use weights::Loaded;
+
+// Not the crate of this name.
+pub use self::log::{CsvLog, JsonlLog, Log, TensorBoardLog};

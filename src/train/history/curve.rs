@@ -10,7 +10,7 @@ const MOST_POINTS: usize = 1024;
 /// What some steps one after the other reported.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(from = "Row", into = "Row")]
-pub struct Point {
+pub struct CurvePoint {
     /// The last of them.
     pub step: u64,
     /// How many.
@@ -26,20 +26,20 @@ pub struct Point {
 /// A point in JSON.
 type Row = (u64, u64, Number, Number, Number);
 
-impl From<Row> for Point {
+impl From<Row> for CurvePoint {
     fn from((step, count, sum, min, max): Row) -> Self {
-        Point { step, count, sum: sum.0, min: min.0, max: max.0 }
+        CurvePoint { step, count, sum: sum.0, min: min.0, max: max.0 }
     }
 }
 
-impl From<Point> for Row {
-    fn from(Point { step, count, sum, min, max }: Point) -> Self {
+impl From<CurvePoint> for Row {
+    fn from(CurvePoint { step, count, sum, min, max }: CurvePoint) -> Self {
         (step, count, Number(sum), Number(min), Number(max))
     }
 }
 
 /// Bit for bit, so that a value that is not a number equals itself.
-impl PartialEq for Point {
+impl PartialEq for CurvePoint {
     fn eq(&self, other: &Self) -> bool {
         (self.step, self.count) == (other.step, other.count)
             && same(self.sum, other.sum)
@@ -48,10 +48,10 @@ impl PartialEq for Point {
     }
 }
 
-impl Point {
+impl CurvePoint {
     fn one(step: u64, value: f64) -> Self {
         let value = canonical(value);
-        Point { step, count: 1, sum: value, min: value, max: value }
+        CurvePoint { step, count: 1, sum: value, min: value, max: value }
     }
 
     /// The mean of their values.
@@ -60,10 +60,10 @@ impl Point {
     }
 
     /// With the steps of a point after it.
-    fn with(self, next: Point) -> Point {
+    fn with(self, next: CurvePoint) -> CurvePoint {
         // `f64::min` leaves NaN out.
         let pick = |a: f64, b: f64, of: fn(f64, f64) -> f64| if a.is_nan() || b.is_nan() { f64::NAN } else { of(a, b) };
-        Point {
+        CurvePoint {
             step: next.step,
             count: self.count + next.count,
             sum: canonical(self.sum + next.sum),
@@ -79,7 +79,7 @@ impl Point {
 #[serde(try_from = "Kept")]
 pub struct Curve {
     interval: u64,
-    points: Vec<Point>,
+    points: Vec<CurvePoint>,
 }
 
 /// A curve as it is read, before it is checked.
@@ -87,7 +87,7 @@ pub struct Curve {
 #[serde(deny_unknown_fields)]
 struct Kept {
     interval: u64,
-    points: Vec<Point>,
+    points: Vec<CurvePoint>,
 }
 
 impl TryFrom<Kept> for Curve {
@@ -98,7 +98,8 @@ impl TryFrom<Kept> for Curve {
             return Err(format!("a curve's interval is a power of two, found {interval}"));
         }
         let last = points.len().saturating_sub(1);
-        let is_full = |(at, point): (usize, &Point)| point.count == interval || (at == last && point.count < interval);
+        let is_full =
+            |(at, point): (usize, &CurvePoint)| point.count == interval || (at == last && point.count < interval);
         let is_right = points.len() <= MOST_POINTS
             && points.iter().enumerate().all(is_full)
             && points.iter().all(|point| point.count > 0)
@@ -119,7 +120,7 @@ impl Default for Curve {
 impl Curve {
     /// Adds what a step reports; one that is not after the last is left out.
     pub(super) fn push(&mut self, step: u64, value: f64) {
-        let next = Point::one(step, value);
+        let next = CurvePoint::one(step, value);
         match self.points.last_mut() {
             Some(last) if step <= last.step => return,
             Some(last) if last.count < self.interval => {
@@ -129,7 +130,7 @@ impl Curve {
             _ => {}
         }
         if self.points.len() == MOST_POINTS {
-            let merged = |pair: &[Point]| pair[1..].iter().fold(pair[0], |a, &b| a.with(b));
+            let merged = |pair: &[CurvePoint]| pair[1..].iter().fold(pair[0], |a, &b| a.with(b));
             self.points = self.points.chunks(2).map(merged).collect();
             self.interval *= 2;
         }
@@ -137,7 +138,7 @@ impl Curve {
     }
 
     /// The points, in order of steps; the last may still be filling.
-    pub fn points(&self) -> &[Point] {
+    pub fn points(&self) -> &[CurvePoint] {
         &self.points
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::axis::{Axis, format_value, step_ticks};
-use super::{History, Mode, Point};
+use super::{CurvePoint, History, Mode};
 use crate::svg::{self, end_of, escape, width};
 
 const WIDTH: f64 = 1000.0;
@@ -71,7 +71,7 @@ struct Line<'a> {
     /// Steps and values.
     points: Vec<(u64, f64)>,
     /// Of a curve of steps, with what each of its points spans.
-    spans: &'a [Point],
+    spans: &'a [CurvePoint],
     /// Whether its points are marked.
     marked: bool,
 }
