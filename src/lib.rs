@@ -19,6 +19,7 @@ pub mod nn;
 pub mod ops;
 pub mod plan;
 pub mod shader;
+mod svg;
 pub mod tensor;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -208,8 +208,9 @@ fn conclude(
     output: &Output,
 ) -> Result<u8, Failure> {
     let evaluation = if report.interrupted { None } else { evaluate(trainer, test, stop, output)? };
+    let exit_code = if evaluation.is_none() { INTERRUPTED } else { 0 };
     summarize(trainer, report, evaluation, besides, output)?;
-    Ok(if evaluation.is_none() { INTERRUPTED } else { 0 })
+    Ok(exit_code)
 }
 
 fn summarize(

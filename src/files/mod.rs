@@ -10,10 +10,8 @@ mod write;
 #[cfg(feature = "cli")]
 pub use elsewhere::elsewhere;
 pub(crate) use folder::write_folder;
-pub(crate) use read::open;
-#[cfg(feature = "download")]
-pub(crate) use read::open_regular;
 pub use read::read;
+pub(crate) use read::{open, open_regular};
 pub(crate) use write::write_with;
 pub use write::{check_writable, make_folder_of, write_whole};
 

@@ -1,11 +1,13 @@
 //! When a fit writes checkpoints, and which of them stay.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use web_time::Instant;
 
+use super::monitor::Monitor;
 use crate::error::{DataError, TrainError};
 
 /// When a fit writes checkpoints: after each epoch, when it ends, and besides as it is set here. All go into one folder, each in a
@@ -25,6 +27,7 @@ pub struct Checkpoints {
     every: Option<Duration>,
     each_epoch: bool,
     keep: usize,
+    best: Option<Monitor>,
     last: Instant,
 }
 
@@ -32,7 +35,15 @@ impl Checkpoints {
     /// In this folder, which is made where there is none. The newest two stay.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let folder = folder.into();
-        Checkpoints { folder, every_steps: None, every: None, each_epoch: true, keep: 2, last: Instant::now() }
+        Checkpoints {
+            folder,
+            every_steps: None,
+            every: None,
+            each_epoch: true,
+            keep: 2,
+            best: None,
+            last: Instant::now(),
+        }
     }
 
     /// After each so many steps, too.
@@ -63,6 +74,17 @@ impl Checkpoints {
         self
     }
 
+    /// Keeps the checkpoint of the best epoch besides, in a folder such as `best-00000120`.
+    #[must_use]
+    pub fn best(mut self, monitor: Monitor) -> Self {
+        self.best = Some(monitor);
+        self
+    }
+
+    pub(super) fn monitor(&self) -> Option<&Monitor> {
+        self.best.as_ref()
+    }
+
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -84,29 +106,63 @@ impl Checkpoints {
         steps: u64,
         write: impl FnOnce(&Path) -> Result<(), TrainError>,
     ) -> Result<PathBuf, TrainError> {
+        let path = self.put("step", steps, write)?;
+        self.last = Instant::now();
+        self.remove_all_but("step", self.keep)?;
+        Ok(path)
+    }
+
+    /// As [`write`](Self::write), of the best epoch so far.
+    pub(super) fn write_best(
+        &mut self,
+        steps: u64,
+        write: impl FnOnce(&Path) -> Result<(), TrainError>,
+    ) -> Result<PathBuf, TrainError> {
+        let path = self.put("best", steps, write)?;
+        self.remove_all_but("best", 1)?;
+        Ok(path)
+    }
+
+    fn put(
+        &self,
+        kind: &str,
+        steps: u64,
+        write: impl FnOnce(&Path) -> Result<(), TrainError>,
+    ) -> Result<PathBuf, TrainError> {
         let io = |source| DataError::Io { path: self.folder.clone(), source };
         fs::create_dir_all(&self.folder).map_err(io)?;
-        let path = self.folder.join(format!("step-{steps:08}"));
+        let path = self.folder.join(format!("{kind}-{steps:08}"));
+        let aside = self.folder.join(format!("old-{steps:08}"));
         if path.exists() {
-            // Of the same step, from before the training went on, or of the epoch that ends with it, when its end is not in it.
-            let aside = self.folder.join(format!("old-{steps:08}"));
+            // Of the same step, from before training went on, or before the end of the epoch that ends with it.
             let _ = fs::remove_dir_all(&aside);
             fs::rename(&path, &aside).map_err(io)?;
         }
         write(&path)?;
-        self.last = Instant::now();
-        let mut entries: Vec<_> = fs::read_dir(&self.folder).map_err(io)?.flatten().map(|entry| entry.path()).collect();
-        let name =
-            |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        entries.retain(|path| name(path).starts_with("step-") || name(path).starts_with("old-"));
-        let (mut whole, old): (Vec<_>, Vec<_>) = entries.into_iter().partition(|path| name(path).starts_with("step-"));
-        whole.sort_unstable();
-        whole.truncate(whole.len().saturating_sub(self.keep));
-        for path in old.iter().chain(&whole) {
-            if let Err(error) = fs::remove_dir_all(path) {
-                log::warn!("{}: it could not be removed ({error})", path.display());
-            }
-        }
+        remove(&aside);
         Ok(path)
+    }
+
+    fn remove_all_but(&self, kind: &str, keep: usize) -> Result<(), TrainError> {
+        let io = |source| DataError::Io { path: self.folder.clone(), source };
+        let paths = fs::read_dir(&self.folder).map_err(io)?.flatten().map(|entry| entry.path());
+        let is_one = |path: &PathBuf| {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            name.strip_prefix(kind).and_then(|rest| rest.strip_prefix('-')?.parse::<u64>().ok()).is_some()
+        };
+        let mut paths: Vec<_> = paths.filter(is_one).collect();
+        paths.sort_unstable();
+        let too_many = paths.len().saturating_sub(keep);
+        paths[..too_many].iter().for_each(|path| remove(path));
+        Ok(())
+    }
+}
+
+fn remove(folder: &Path) {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            log::warn!("{}: it could not be removed ({error})", folder.display());
+        }
+        _ => {}
     }
 }

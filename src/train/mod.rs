@@ -15,7 +15,9 @@ mod explore;
 mod fed;
 mod foreign;
 mod groups;
+mod history;
 mod host;
+mod log;
 mod loss;
 mod machine;
 mod metrics;
@@ -41,7 +43,7 @@ pub use crate::device::DeviceSelector;
 pub use advice::warnings;
 pub use backend::Backend;
 pub use calibrate::{Calibration, Effort, OpFit, calibrate, calibrate_once};
-pub use callbacks::{Callback, CallbackState};
+pub use callbacks::{Callback, CallbackState, Logger, LowerOnPlateau, StopEarly};
 pub use checkpoint::Checkpoint;
 pub use checkpoints::Checkpoints;
 pub use criterion::{Criterion, CustomLoss};
@@ -49,6 +51,7 @@ pub use device_profile::Profile;
 pub use explore::{MOST_SAMPLES, max_batch, max_length, sweep};
 pub use fed::check_data;
 pub use groups::Group;
+pub use history::{Curve, CurvePoint, EpochRecord, History, Mode};
 pub use loss::{Loss, LossKind};
 pub use machine::{CostSource, Machine};
 pub use metrics::{
@@ -70,3 +73,6 @@ pub use summary::{Summary, SummaryRow, summary};
 pub use trainer::{Prediction, Recovery, Replan, StepOutcome, Trainer};
 pub use tune::Tuned;
 pub use weights::Loaded;
+
+// Not the crate of this name.
+pub use self::log::{CsvLog, JsonlLog, Log, TensorBoardLog};

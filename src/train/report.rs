@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use super::callbacks::Callback;
 use super::checkpoints::Checkpoints;
+use super::history::History;
 use super::metrics::MetricValue;
 use crate::data::Dataset;
+use crate::error::{TrainError, unknown};
 use crate::tensor::plural;
 
 /// What happened in a step.
@@ -35,6 +37,16 @@ pub struct StepReport {
     pub step_ms: f64,
 }
 
+impl StepReport {
+    /// What logs are told of it, by name.
+    pub fn values(&self) -> Vec<(&'static str, f64)> {
+        let mut values = vec![("loss", f64::from(self.loss)), ("lr", self.lr)];
+        values.extend(self.accuracy.map(|accuracy| ("accuracy", f64::from(accuracy))));
+        values.extend(self.grad_norm.map(|norm| ("grad_norm", f64::from(norm))));
+        values
+    }
+}
+
 /// What came of an epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochReport {
@@ -50,6 +62,36 @@ pub struct EpochReport {
     pub train_accuracy: Option<f64>,
     /// Of the data in [`FitOptions::validation`]: with the averages of the parameters, where there are such.
     pub validation: Option<Evaluation>,
+}
+
+impl EpochReport {
+    /// What logs are told of it, by name: `loss`, `accuracy` and `lr` of training, `val_loss`, `val_accuracy` and the metrics'
+    /// `val_` of validation, where a metric of several numbers gives their mean.
+    pub fn values(&self) -> Vec<(String, f64)> {
+        let mut values = vec![("loss".to_owned(), self.train_loss), ("lr".to_owned(), self.lr)];
+        values.extend(self.train_accuracy.map(|accuracy| ("accuracy".to_owned(), accuracy)));
+        if let Some(Evaluation { loss, accuracy, metrics, .. }) = &self.validation {
+            values.push(("val_loss".to_owned(), *loss));
+            values.extend(accuracy.map(|accuracy| ("val_accuracy".to_owned(), accuracy)));
+            let numbers = metrics.iter().filter_map(|(name, value)| Some((format!("val_{name}"), value.scalar()?)));
+            // Accuracy may be asked for besides.
+            values.extend(numbers.filter(|(name, _)| *name != "val_accuracy"));
+        }
+        values
+    }
+
+    /// One of the values.
+    ///
+    /// # Errors
+    /// [`TrainError::Setting`] where there is none of this name.
+    pub fn value(&self, name: &str) -> Result<f64, TrainError> {
+        let values = self.values();
+        let found = values.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+        found.ok_or_else(|| {
+            let known = values.iter().map(|(name, _)| name.as_str());
+            TrainError::Setting(unknown("value of an epoch", name, known))
+        })
+    }
 }
 
 /// What a fit came to.
@@ -69,6 +111,8 @@ pub struct FitReport {
     pub first_step_ms: f64,
     /// Stopped through [`FitOptions::stop`].
     pub interrupted: bool,
+    /// What its epochs and steps reported.
+    pub history: History,
     /// Why a callback ended it, where one did.
     pub stopped: Option<String>,
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::history::History;
+use super::monitor::Best;
 use super::trainer::StepOutcome;
 
 /// How far a fit has come.
@@ -21,6 +23,9 @@ pub(super) struct Run {
     pub(super) sums: Sums,
     /// Of the last steps of the last epoch that was begun.
     pub(super) means: Means,
+    /// The best epoch so far, by what [`Checkpoints::best`](super::Checkpoints::best) watches.
+    pub(super) best: Best,
+    pub(super) history: History,
     /// Why it ended, once it has.
     pub(super) finished: Option<String>,
 }
@@ -52,6 +57,8 @@ impl Run {
             steps: 0,
             sums: Sums::default(),
             means: Means::default(),
+            best: Best::default(),
+            history: History::default(),
             finished: None,
         }
     }

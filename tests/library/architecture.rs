@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each module may import, besides itself, `error` and `tensor`.
-const MODULES: [(&str, &[&str]); 15] = [
+const MODULES: [(&str, &[&str]); 16] = [
     ("words", &[]),
+    ("svg", &[]),
     ("error", &["words"]),
     ("tensor", &["words"]),
     ("files", &[]),
@@ -14,13 +15,16 @@ const MODULES: [(&str, &[&str]); 15] = [
     ("ops", &["shader"]),
     ("graph", &["ops"]),
     ("autodiff", &["graph", "ops"]),
-    ("plan", &["graph", "ops"]),
+    ("plan", &["graph", "ops", "svg"]),
     ("device", &["shader"]),
     ("exec", &["plan", "device", "ops", "shader", "graph"]),
     ("nn", &["graph", "ops"]),
     ("models", &["nn"]),
     ("data", &["files"]),
-    ("train", &["autodiff", "data", "device", "exec", "files", "graph", "models", "nn", "ops", "plan", "shader"]),
+    (
+        "train",
+        &["autodiff", "data", "device", "exec", "files", "graph", "models", "nn", "ops", "plan", "shader", "svg"],
+    ),
 ];
 
 /// Macros of the crate's root, which belong to no module.

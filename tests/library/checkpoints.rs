@@ -51,7 +51,7 @@ impl Callback for Slower {
         Ok(())
     }
 
-    fn state(&self) -> Result<CallbackState, TrainError> {
+    fn state(&mut self) -> Result<CallbackState, TrainError> {
         let tensors = BTreeMap::from([("seen".to_owned(), vec![self.seen as f32])]);
         Ok(CallbackState { values: self.seen.into(), tensors })
     }

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::super::{ArenaRole, Plan, Planned};
-use super::ink::{PATTERNS, STYLE, action_color, action_name, block_color, end_of, escape, name_in, width};
+use super::ink::{PATTERNS, STYLE, action_color, action_name, block_color, name_in};
 use super::timeline::{Block, Content, End, Timeline};
 use super::{format_bytes, format_ns, format_parts, percent};
 use crate::graph::Pass;
+use crate::svg::{self, end_of, escape, width};
 
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 150.0;
@@ -102,7 +103,7 @@ impl<'a> Drawing<'a> {
              viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\">"
         );
         put!(self, "<title>{}</title>", escape(&format!("memory of {model}, batch {}", self.plan.batch)));
-        put!(self, "<style>{STYLE}</style>\n{PATTERNS}");
+        put!(self, "<style>{}{STYLE}</style>\n{PATTERNS}", svg::STYLE);
         put!(self, "<rect width=\"{width:.0}\" height=\"{height:.0}\" fill=\"#fff\"/>");
         self.heading(model);
         self.axis();

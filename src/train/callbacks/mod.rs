@@ -1,9 +1,18 @@
 //! What happens besides the steps of a fit: early stopping, logs, and what users bring.
 
+mod early_stopping;
+mod logger;
+mod plateau;
+
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use early_stopping::StopEarly;
+pub use logger::Logger;
+pub use plateau::LowerOnPlateau;
 
 use super::report::{EpochReport, FitReport, StepReport};
 use super::trainer::{Replan, Trainer};
@@ -104,11 +113,11 @@ pub trait Callback {
         Ok(())
     }
 
-    /// What it remembers.
+    /// What it remembers. Asked for before each checkpoint and each snapshot.
     ///
     /// # Errors
-    /// Where memory is short.
-    fn state(&self) -> Result<CallbackState, TrainError> {
+    /// Where memory is short, or what must be on disk by then cannot be written.
+    fn state(&mut self) -> Result<CallbackState, TrainError> {
         Ok(CallbackState::default())
     }
 
@@ -120,4 +129,11 @@ pub trait Callback {
         let _ = state;
         Ok(())
     }
+}
+
+/// What a callback of this name remembered, as what it is.
+fn state_of<T: DeserializeOwned>(name: &str, state: &CallbackState) -> Result<T, TrainError> {
+    serde_json::from_value(state.values.clone()).map_err(|error| {
+        TrainError::Setting(format!("the checkpoint's state of `{name}` is not one ({error}): take another checkpoint"))
+    })
 }

@@ -20,6 +20,16 @@ use crate::train::schedule::Schedule;
 /// Times of steps that are kept for their median.
 const MOST_TIMES: usize = 1 << 14;
 
+/// Which checkpoint is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Write {
+    Now,
+    /// Of the epoch that is the best so far.
+    Best,
+    /// At the end.
+    Last,
+}
+
 /// What a fit does with its data.
 struct Fit<'a, 'o> {
     data: &'a Dataset,
@@ -154,7 +164,7 @@ impl Trainer {
             fit.run.finished = Some(self.stop_reason.clone().unwrap_or_else(|| "all epochs are done".to_owned()));
         }
         // After the last step of a fit, or of as much of it as was wanted now.
-        self.write_checkpoint(fit, true)
+        self.write_checkpoint(fit, Write::Last)
     }
 
     /// Whether no other step is wanted.
@@ -204,6 +214,7 @@ impl Trainer {
                 samples: outcome.samples,
                 step_ms,
             };
+            fit.run.history.push_step(report.step, &report.values());
             if let Some(on_step) = fit.options.on_step.as_deref_mut() {
                 on_step(&report);
             }
@@ -216,7 +227,7 @@ impl Trainer {
                 self.snapshot_fit(fit)?;
             }
             if fit.options.checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.is_due(fit.run.steps)) {
-                self.write_checkpoint(fit, false)?;
+                self.write_checkpoint(fit, Write::Now)?;
             }
         }
         Ok(true)
@@ -235,13 +246,24 @@ impl Trainer {
             train_accuracy: fit.run.means.accuracy,
             validation,
         };
+        let values = report.values();
+        let values: Vec<_> = values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        fit.run.history.push_epoch(report.epoch, report.step, &values);
+        let best = fit.options.checkpoints.as_ref().and_then(Checkpoints::monitor);
+        let is_best = match best {
+            Some(monitor) => fit.run.best.observe(monitor, report.epoch, report.value(&monitor.monitor)?),
+            None => false,
+        };
         fit.run.next_epoch();
         for i in 0..fit.options.callbacks.len() {
             fit.options.callbacks[i].on_epoch_end(self, &report)?;
             report.lr = self.lr_after(0);
         }
         if fit.options.checkpoints.as_ref().is_some_and(Checkpoints::is_due_after_epoch) {
-            self.write_checkpoint(fit, false)?;
+            self.write_checkpoint(fit, Write::Now)?;
+        }
+        if is_best {
+            self.write_checkpoint(fit, Write::Best)?;
         }
         Ok(())
     }
@@ -251,21 +273,26 @@ impl Trainer {
         self.backend.is_some()
     }
 
-    fn snapshot_fit(&mut self, fit: &Fit<'_, '_>) -> Result<(), TrainError> {
+    fn snapshot_fit(&mut self, fit: &mut Fit<'_, '_>) -> Result<(), TrainError> {
         let state = self.state(Some(&fit.run));
-        self.take_snapshot(state, states_of(fit.options)?)
+        let callbacks = states_of(fit.options)?;
+        self.take_snapshot(state, callbacks)
     }
 
     /// Where one cannot be written in the middle, there may be room for the next.
-    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_>, is_last: bool) -> Result<(), TrainError> {
+    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_>, which: Write) -> Result<(), TrainError> {
         let Some(mut checkpoints) = fit.options.checkpoints.take() else { return Ok(()) };
         let result = states_of(fit.options).and_then(|callbacks| {
             let state = self.state(Some(&fit.run));
-            checkpoints.write(self.steps, |path| self.write_state(path, &state, &callbacks))
+            let write = |path: &std::path::Path| self.write_state(path, &state, &callbacks);
+            match which {
+                Write::Best => checkpoints.write_best(state.steps, write),
+                Write::Now | Write::Last => checkpoints.write(state.steps, write),
+            }
         });
         fit.options.checkpoints = Some(checkpoints);
         match result {
-            Err(error) if is_last || is_recoverable(&error) => Err(error),
+            Err(error) if which == Write::Last || is_recoverable(&error) => Err(error),
             Err(error) => {
                 log::warn!("no checkpoint of step {}: {error}", self.steps);
                 Ok(())
@@ -283,6 +310,7 @@ impl Trainer {
             step_ms_median: f64::NAN,
             first_step_ms: f64::NAN,
             interrupted: fit.interrupted,
+            history: fit.run.history.clone(),
             stopped: self.stop_reason.take(),
         };
         if report.steps > 0
@@ -302,8 +330,9 @@ impl Trainer {
 }
 
 /// What the callbacks remember, by their names.
-fn states_of(options: &FitOptions<'_>) -> Result<BTreeMap<String, CallbackState>, TrainError> {
-    options.callbacks.iter().map(|callback| Ok((callback.name().to_owned(), callback.state()?))).collect()
+fn states_of(options: &mut FitOptions<'_>) -> Result<BTreeMap<String, CallbackState>, TrainError> {
+    let callbacks = options.callbacks.iter_mut();
+    callbacks.map(|callback| Ok((callback.name().to_owned(), callback.state()?))).collect()
 }
 
 fn restore_callbacks(options: &mut FitOptions<'_>, states: &BTreeMap<String, CallbackState>) -> Result<(), TrainError> {
