@@ -70,7 +70,7 @@ pub use schedule::{Anneal, Length, LrSchedule, Schedule, ScheduleKind, Warmup};
 pub use settings::Config;
 pub use source::{plan, plan_for};
 pub use summary::{Summary, SummaryRow, summary};
-pub use trainer::{Prediction, Recovery, Replan, StepOutcome, Trainer};
+pub use trainer::{Gradients, Prediction, Recovery, Replan, StepOutcome, Trainer};
 pub use tune::Tuned;
 pub use weights::Loaded;
 

@@ -2,6 +2,7 @@
 
 mod evaluation;
 mod fit;
+mod gradients;
 mod recover;
 mod step;
 
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use evaluation::Prediction;
+pub use gradients::Gradients;
 pub(super) use recover::Snapshot;
 pub use recover::{Recovery, Replan};
 pub use step::StepOutcome;
@@ -60,6 +62,7 @@ type MakePlan = dyn Fn(&Model, &Config, &Machine) -> Result<Planned, TrainError>
 pub struct Trainer {
     pub(super) model: Model,
     pub(super) config: Config,
+    purpose: Purpose,
     rules: Rules,
     objective: Objective,
     fed: Fed,
@@ -125,6 +128,19 @@ impl Trainer {
         device: impl Into<DeviceSelector>,
     ) -> Result<Self, TrainError> {
         Trainer::open(Purpose::Evaluation, model.into(), config, device.into())
+    }
+
+    /// As [`Trainer::new`], but to look at [`gradients`](Trainer::gradients): the plan holds them, and neither updates nor optimizer
+    /// state.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn for_gradients(
+        model: impl Into<Model>,
+        config: Config,
+        device: impl Into<DeviceSelector>,
+    ) -> Result<Self, TrainError> {
+        Trainer::open(Purpose::Gradients, model.into(), config, device.into())
     }
 
     fn open(purpose: Purpose, model: Model, config: Config, device: DeviceSelector) -> Result<Self, TrainError> {
@@ -224,6 +240,7 @@ impl Trainer {
         let mut trainer = Trainer {
             model,
             config,
+            purpose,
             rules,
             objective,
             fed,
@@ -301,6 +318,11 @@ impl Trainer {
     /// The snapshot is not what training goes on from any more.
     pub(super) fn snapshot_is_old(&mut self) {
         self.snapshot = None;
+    }
+
+    /// Predictions begin anew.
+    pub(super) fn forget_predicted(&mut self) {
+        self.predicted_state.clear();
     }
 
     /// Steps so far, over all fits.

@@ -21,6 +21,7 @@ mod metrics;
 mod models;
 mod monitors;
 mod objectives;
+mod open_loop;
 mod plans;
 mod portability;
 mod public_api;
