@@ -32,6 +32,8 @@ def draw(shape, fill, rng):
         return torch.full(shape, fill[1])
     if kind == "uniform":
         return torch.rand(shape, generator=rng) * (fill[2] - fill[1]) + fill[1]
+    if kind == "digits":
+        return torch.randint(0, fill[1], shape, generator=rng).float()
     x = torch.randn(shape, generator=rng)
     if kind == "away":
         x = torch.where(x < 0, x - fill[1], x + fill[1])
