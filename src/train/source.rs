@@ -113,14 +113,8 @@ impl Source for ModelSource<'_> {
                 grad_norm: self.grad_norm,
             },
         };
-        let training = Training {
-            update,
-            frozen: &self.rules.frozen,
-            pass,
-            weight,
-            saved,
-            buffer_updates: &buffer_updates,
-        };
+        let training =
+            Training { update, frozen: &self.rules.frozen, pass, weight, saved, buffer_updates: &buffer_updates };
         autodiff::joint(graph, loss, &metrics, &training)
     }
 }

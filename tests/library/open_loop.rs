@@ -49,7 +49,7 @@ impl Criterion for Squared {
     }
 
     fn loss<'a>(&self, prediction: Tensor<'a>, target: Tensor<'a>) -> Tensor<'a> {
-        let difference = prediction + target.with_ops("minus", |scope, x| scope.apply(tightfit::ops::elementwise::scale::Scale { factor: -1.0 }, &[x]));
+        let difference = prediction - target;
         difference * difference
     }
 }
@@ -129,9 +129,10 @@ fn a_weight_of_two_is_a_sample_twice() {
         other.step(&data(values(2)), &[0, 1, 2, 3, 0, 1, 2, 3]).expect("a step");
         assert_close(&parameters(&mut one), &parameters(&mut other), 1e-6);
     }
-    let lacks = Trainer::new(body(), Config::default().loss(Loss::Mse).batch(4).sample_weights(true), DeviceSelector::Cpu)
-        .expect("a trainer")
-        .step(&data(values(2)), &[0, 1, 2, 3]);
+    let lacks =
+        Trainer::new(body(), Config::default().loss(Loss::Mse).batch(4).sample_weights(true), DeviceSelector::Cpu)
+            .expect("a trainer")
+            .step(&data(values(2)), &[0, 1, 2, 3]);
     assert!(lacks.expect_err("no weights").to_string().contains("`sample_weight`, which the data lacks"));
     assert!(data(values(2)).with_sample_weights(vec![-1.0; SAMPLES]).is_err());
 }
@@ -146,12 +147,9 @@ fn a_short_batch_is_one_of_its_size() {
         classes_last: false,
         from_logits: true,
     };
-    for (loss, targets) in [
-        (Loss::Mse, values(2)),
-        (Loss::default(), labels()),
-        (weighted, labels()),
-        (Loss::custom(Squared), values(2)),
-    ] {
+    for (loss, targets) in
+        [(Loss::Mse, values(2)), (Loss::default(), labels()), (weighted, labels()), (Loss::custom(Squared), values(2))]
+    {
         for micro_batches in [1, 2, 4] {
             let config = Config::default().loss(loss.clone()).optimizer(Optimizer::sgd(0.1)).batch(8);
             let mut short = trainer(body(), config.clone().drop_last(false).micro_batches(micro_batches));
@@ -179,7 +177,8 @@ fn a_short_batch_is_one_of_its_size() {
 #[test]
 fn gradients_are_what_a_step_follows() {
     let lr = 0.5;
-    for (micro_batches, clip) in [(1, None), (3, None), (1, Some(Clip::Value(0.01))), (2, Some(Clip::TensorNorm(0.02)))] {
+    for (micro_batches, clip) in [(1, None), (3, None), (1, Some(Clip::Value(0.01))), (2, Some(Clip::TensorNorm(0.02)))]
+    {
         let config = Config::default().loss(Loss::Mse).batch(SAMPLES).micro_batches(micro_batches);
         let config = Config { clip, ..config.optimizer(Optimizer::sgd(lr)) };
         let all: Vec<_> = (0..SAMPLES).collect();
@@ -215,7 +214,9 @@ fn gradients_are_what_a_step_follows() {
         };
         let slope = (loss(change) - loss(-change)) / f64::from(2.0 * change);
         assert!((slope - f64::from(input.values[6])).abs() < 1e-4, "{slope} and {}", input.values[6]);
-        assert!(steps.gradients(&data(values(2)), &all).expect_err("not made for it").to_string().contains("for_gradients"));
+        assert!(
+            steps.gradients(&data(values(2)), &all).expect_err("not made for it").to_string().contains("for_gradients")
+        );
         assert!(looks.step(&data(values(2)), &all).expect_err("not made for it").to_string().contains("Trainer::new"));
     }
 }
@@ -294,7 +295,8 @@ fn predictions_go_on_and_need_no_targets() {
         Dataset::unlabeled(Samples::F32([of(0), of(1)].concat()), [4, 3]).expect("fits")
     };
     let config = || Config::default().loss(Loss::Mse).batch(2);
-    let model = |time: usize, stateful: bool| Sequential::new("series", [time, 3]).push(Lstm::new(4).stateful(stateful));
+    let model =
+        |time: usize, stateful: bool| Sequential::new("series", [time, 3]).push(Lstm::new(4).stateful(stateful));
     let mut stateful = trainer(model(4, true), config());
     let expected = trainer(model(8, false), config())
         .predict(&Dataset::unlabeled(Samples::F32(whole.clone()), [8, 3]).expect("fits"))

@@ -60,8 +60,7 @@ impl Trainer {
             let bytes = executor.outputs(program)?.swap_remove(0);
             let mut shape = output.desc.shape.to_vec();
             shape[0] = indices.len();
-            let gradient =
-                of_input.get_or_insert_with(|| Prediction { shape: shape.into(), values: Vec::new() });
+            let gradient = of_input.get_or_insert_with(|| Prediction { shape: shape.into(), values: Vec::new() });
             gradient.values.extend(bytes.chunks_exact(size_of::<f32>()).map(bytemuck::pod_read_unaligned::<f32>));
             Ok(())
         })?;
