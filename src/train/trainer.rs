@@ -1,6 +1,7 @@
 //! The trainer: a model, a plan and an executor, fed with batches.
 
 mod evaluation;
+mod find_lr;
 mod fit;
 mod gradients;
 mod recover;
@@ -11,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use evaluation::Prediction;
+pub use find_lr::{LrCurve, LrRange};
 pub use gradients::Gradients;
 pub(super) use recover::Snapshot;
 pub use recover::{Recovery, Replan};

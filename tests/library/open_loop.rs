@@ -4,7 +4,7 @@
 use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::nn::{BatchNorm, Linear, Lstm, Model, Sequential, Tensor};
 use tightfit::train::{
-    Clip, Config, Criterion, DeviceSelector, FitOptions, Head, Loss, Optimizer, Schedule, Trainer, plan,
+    Clip, Config, Criterion, DeviceSelector, FitOptions, Head, Loss, LrRange, Optimizer, Schedule, Trainer, plan,
 };
 
 const SAMPLES: usize = 12;
@@ -310,4 +310,20 @@ fn predictions_go_on_and_need_no_targets() {
         stateful.reset_state().expect("resets");
     }
     assert!(stateful.evaluate(&part(0)).expect_err("no targets").to_string().contains("has no targets"));
+}
+
+#[test]
+fn a_learning_rate_is_found_and_nothing_is_changed() {
+    let mut trainer = trainer(body(), Config::default().loss(Loss::Mse).batch(4).optimizer(Optimizer::sgd(0.1)));
+    trainer.step(&data(values(2)), &[0, 1, 2, 3]).expect("a step");
+    let before = (trainer.parameters_sha256().expect("reads"), trainer.steps(), trainer.lr());
+    let range = LrRange { min_lr: 1e-4, max_lr: 1e4, steps: 60 };
+    let found = trainer.find_lr(&data(values(2)), range).expect("searches");
+    let suggestion = found.suggestion.expect("the loss falls somewhere");
+    assert!((1e-3..10.0).contains(&suggestion), "{suggestion}");
+    // It diverges long before the end.
+    assert!(found.points.len() < 60 && found.points.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    assert_eq!((trainer.parameters_sha256().expect("reads"), trainer.steps(), trainer.lr()), before);
+    assert!(trainer.find_lr(&data(values(2)), LrRange { min_lr: 1.0, ..range }).is_ok());
+    assert!(trainer.find_lr(&data(values(2)), LrRange { max_lr: 1e-5, ..range }).is_err());
 }
