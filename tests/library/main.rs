@@ -22,5 +22,6 @@ mod plans;
 mod portability;
 mod public_api;
 mod recurrent;
+mod trace;
 mod training;
 mod zoo;
