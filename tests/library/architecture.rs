@@ -21,7 +21,10 @@ const MODULES: [(&str, &[&str]); 16] = [
     ("nn", &["graph", "ops"]),
     ("models", &["nn"]),
     ("data", &["files"]),
-    ("train", &["autodiff", "data", "device", "exec", "files", "graph", "models", "nn", "ops", "plan", "shader", "svg"]),
+    (
+        "train",
+        &["autodiff", "data", "device", "exec", "files", "graph", "models", "nn", "ops", "plan", "shader", "svg"],
+    ),
 ];
 
 /// Macros of the crate's root, which belong to no module.
