@@ -1,5 +1,7 @@
 //! Traces of a step, for viewers of such.
 
+use std::fmt;
+use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
@@ -17,11 +19,29 @@ use crate::plan::{Planned, StepTimes};
 /// Where the file cannot be written.
 pub fn save_trace(planned: &Planned, model: &str, times: &StepTimes, path: impl AsRef<Path>) -> Result<(), DataError> {
     let path = path.as_ref();
-    let failed = |source: io::Error| DataError::Io { path: path.to_owned(), source };
     files::write_with(path, |file| {
-        let mut writer = BufWriter::new(file);
-        planned.write_trace(model, times, &mut writer).and_then(|()| writer.flush()).map_err(failed)
+        let mut text = TextFile { writer: BufWriter::new(file), error: None };
+        let written = planned
+            .write_trace(model, times, &mut text)
+            .map_err(|error| text.error.take().unwrap_or(io::Error::other(error)));
+        written.and_then(|()| text.writer.flush()).map_err(|source| DataError::Io { path: path.to_owned(), source })
     })
+}
+
+/// A file for text, piece by piece.
+struct TextFile<'a> {
+    writer: BufWriter<&'a mut File>,
+    /// Why the last piece was not taken.
+    error: Option<io::Error>,
+}
+
+impl fmt::Write for TextFile<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.writer.write_all(text.as_bytes()).map_err(|error| {
+            self.error = Some(error);
+            fmt::Error
+        })
+    }
 }
 
 impl Trainer {

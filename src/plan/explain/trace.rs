@@ -3,7 +3,7 @@
 //! The format: <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ impl Planned {
     ///
     /// # Errors
     /// Where `writer` fails.
-    pub fn write_trace(&self, model: &str, times: &StepTimes, writer: &mut dyn Write) -> io::Result<()> {
+    pub fn write_trace(&self, model: &str, times: &StepTimes, writer: &mut dyn fmt::Write) -> fmt::Result {
         write_at_most(self, model, times, MOST_EVENTS, writer)
     }
 }
@@ -48,8 +48,8 @@ pub(super) fn write_at_most(
     model: &str,
     times: &StepTimes,
     most_events: usize,
-    writer: &mut dyn Write,
-) -> io::Result<()> {
+    writer: &mut dyn fmt::Write,
+) -> fmt::Result {
     let plan = &planned.plan;
     let mut runs = BTreeMap::new();
     for &number in &plan.schedule {
@@ -222,11 +222,11 @@ struct Trace<'a> {
     /// Of tensors, by name.
     ids: BTreeMap<String, usize>,
     written: bool,
-    writer: &'a mut dyn Write,
+    writer: &'a mut dyn fmt::Write,
 }
 
 impl<'a> Trace<'a> {
-    fn write(mut self, model: &str, runs: &BTreeMap<usize, Run<'_>>, in_full: &[bool]) -> io::Result<()> {
+    fn write(mut self, model: &str, runs: &BTreeMap<usize, Run<'_>>, in_full: &[bool]) -> fmt::Result {
         let plan = self.plan;
         let facts = json!({
             "model": model,
@@ -249,17 +249,17 @@ impl<'a> Trace<'a> {
         }
         self.counters(now, None)?;
         self.persistent(now, "e")?;
-        self.writer.write_all(b"\n]}\n")
+        self.writer.write_str("\n]}\n")
     }
 
-    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
-        self.writer.write_all(if self.written { b",\n" } else { b"\n" })?;
+    fn event(&mut self, event: &Event<'_>) -> fmt::Result {
+        self.writer.write_str(if self.written { ",\n" } else { "\n" })?;
         self.written = true;
-        Ok(serde_json::to_writer(&mut *self.writer, event)?)
+        self.writer.write_str(&serde_json::to_string(event).expect("bug: an event is not JSON"))
     }
 
     /// Names of what a viewer shows.
-    fn names(&mut self, model: &str) -> io::Result<()> {
+    fn names(&mut self, model: &str) -> fmt::Result {
         let clock = &self.times.clock;
         let processes = [
             (COMMANDS, format!("{model}, batch {}: commands and memory ({clock})", self.plan.batch)),
@@ -277,17 +277,24 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    fn name(&mut self, name: &str, pid: u32, tid: u32, args: Value) -> io::Result<()> {
+    fn name(&mut self, name: &str, pid: u32, tid: u32, args: Value) -> fmt::Result {
         self.event(&Event { name, cat: "__metadata", ph: "M", pid, tid, ts: 0.0, dur: None, id: None, args })
     }
 
-    fn slice(&mut self, name: &str, cat: &str, tid: u32, [start, end]: [f64; 2], args: Value) -> io::Result<()> {
+    fn slice(&mut self, name: &str, cat: &str, tid: u32, [start, end]: [f64; 2], args: Value) -> fmt::Result {
         let (ts, end) = (micros(start), micros(end));
         self.event(&Event { name, cat, ph: "X", pid: COMMANDS, tid, ts, dur: Some(end - ts), id: None, args })
     }
 
     /// A run of a program; returns when it ends.
-    fn run(&mut self, number: usize, run: &Run<'_>, times: &RunTimes, start: f64, in_full: bool) -> io::Result<f64> {
+    fn run(
+        &mut self,
+        number: usize,
+        run: &Run<'_>,
+        times: &RunTimes,
+        start: f64,
+        in_full: bool,
+    ) -> Result<f64, fmt::Error> {
         let bounds = run.times(start, times);
         let end = bounds.last().copied().unwrap_or(start);
         let pass = format!("{:?}", run.program.pass).to_lowercase();
@@ -341,7 +348,7 @@ impl<'a> Trace<'a> {
     }
 
     /// Tensors that end at the beginning of a step, and those that begin.
-    fn blocks(&mut self, run: &Run<'_>, at: usize, now: f64) -> io::Result<()> {
+    fn blocks(&mut self, run: &Run<'_>, at: usize, now: f64) -> fmt::Result {
         for &number in &run.ends[at] {
             self.tensor(&run.names[number], TENSORS, "e", now, json!({}))?;
         }
@@ -368,7 +375,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    fn tensor(&mut self, name: &str, pid: u32, ph: &str, now: f64, args: Value) -> io::Result<()> {
+    fn tensor(&mut self, name: &str, pid: u32, ph: &str, now: f64, args: Value) -> fmt::Result {
         let next = self.ids.len() + 1;
         let id = *self.ids.entry(format!("{pid} {name}")).or_insert(next);
         let id = Some(format!("{id:#x}"));
@@ -376,7 +383,7 @@ impl<'a> Trace<'a> {
     }
 
     /// What outlives a run.
-    fn persistent(&mut self, now: f64, ph: &str) -> io::Result<()> {
+    fn persistent(&mut self, now: f64, ph: &str) -> fmt::Result {
         for value in &self.plan.persistent {
             let role = self.plan.arenas.get(value.place.arena as usize).map(|arena| arena.role);
             let args = match ph {
@@ -396,7 +403,7 @@ impl<'a> Trace<'a> {
     }
 
     /// Bytes on the device by what they are for, during a step of a run or after the last. They add up to the planned peak.
-    fn counters(&mut self, now: f64, at: Option<(&Run<'_>, usize)>) -> io::Result<()> {
+    fn counters(&mut self, now: f64, at: Option<(&Run<'_>, usize)>) -> fmt::Result {
         let plan = self.plan;
         let bytes = at.map_or_else(|| CONTENTS.map(|content| (content, 0)).into(), |(run, at)| run.bytes[at].clone());
         let unused = plan.arena_bytes(ArenaRole::Transient).saturating_sub(bytes.values().sum());

@@ -23,12 +23,12 @@ fn predicted(planned: &Planned) -> StepTimes {
 }
 
 fn trace(planned: &Planned, times: &StepTimes) -> Value {
-    let mut bytes = Vec::new();
-    planned.write_trace("a \"model\"", times, &mut bytes).expect("memory takes it");
+    let mut text = String::new();
+    planned.write_trace("a \"model\"", times, &mut text).expect("memory takes it");
     if let Some(path) = std::env::var_os("TIGHTFIT_TRACE") {
-        std::fs::write(path, &bytes).expect("writable");
+        std::fs::write(path, &text).expect("writable");
     }
-    serde_json::from_slice(&bytes).expect("JSON")
+    serde_json::from_str(&text).expect("JSON")
 }
 
 fn number(event: &Value, key: &str) -> f64 {
@@ -182,9 +182,9 @@ fn measured_times_have_the_layout_of_predicted_ones() {
 fn of_very_many_micro_batches_the_first_and_the_last_are_shown_in_full() {
     let planned = in_micro_batches(100);
     let times = predicted(&planned);
-    let mut bytes = Vec::new();
-    write_at_most(&planned, "chain", &times, 2_000, &mut bytes).expect("memory takes it");
-    let trace: Value = serde_json::from_slice(&bytes).expect("JSON");
+    let mut text = String::new();
+    write_at_most(&planned, "chain", &times, 2_000, &mut text).expect("memory takes it");
+    let trace: Value = serde_json::from_str(&text).expect("JSON");
     check(&planned, &trace);
     let micro_batches = slices(&trace, "micro-batch");
     let in_full: Vec<_> = micro_batches.iter().map(|event| event["args"]["commands_shown"] == true).collect();
