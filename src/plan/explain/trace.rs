@@ -382,8 +382,12 @@ impl<'a> Trace<'a> {
         self.event(&Event { name, cat: "tensor", ph, pid, tid: 0, ts: micros(now), dur: None, id, args })
     }
 
-    /// What outlives a run.
+    /// What outlives a run, and the bytes of the host tier, which stay as they are.
     fn persistent(&mut self, now: f64, ph: &str) -> fmt::Result {
+        let host_bytes = self.plan.arena_bytes(ArenaRole::Host);
+        if host_bytes > 0 {
+            self.counter("host bytes", now, json!({ "host tier": host_bytes }))?;
+        }
         for value in &self.plan.persistent {
             let role = self.plan.arenas.get(value.place.arena as usize).map(|arena| arena.role);
             let args = match ph {
@@ -415,13 +419,12 @@ impl<'a> Trace<'a> {
         args.insert("transient, not in use".to_owned(), json!(unused));
         args.insert("staging".to_owned(), json!(plan.staging.total_bytes()));
         args.insert("device".to_owned(), json!(plan.baseline_bytes));
+        self.counter("bytes", now, Value::Object(args))
+    }
+
+    fn counter(&mut self, name: &str, now: f64, args: Value) -> fmt::Result {
         let (pid, ts) = (COMMANDS, micros(now));
-        let event = |name, args| Event { name, cat: "memory", ph: "C", pid, tid: 0, ts, dur: None, id: None, args };
-        self.event(&event("bytes", Value::Object(args)))?;
-        if plan.arena_bytes(ArenaRole::Host) > 0 {
-            return self.event(&event("host bytes", json!({ "host tier": plan.arena_bytes(ArenaRole::Host) })));
-        }
-        Ok(())
+        self.event(&Event { name, cat: "memory", ph: "C", pid, tid: 0, ts, dur: None, id: None, args })
     }
 }
 
