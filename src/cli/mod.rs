@@ -19,6 +19,7 @@ mod overwrite;
 mod plan;
 mod progress;
 mod settings;
+mod trace;
 mod train;
 
 use std::ffi::{OsStr, OsString};

@@ -22,6 +22,7 @@ use super::overwrite::{self, Kind};
 use super::plan::{Kept, announce, source_of};
 use super::progress::{Progress, finite, percent, planning};
 use super::settings::{DeviceArgs, TrainingArgs, count};
+use super::trace;
 
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
@@ -54,6 +55,10 @@ pub(crate) struct TrainArgs {
     /// Writes the parameters here when training ends (safetensors)
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+
+    /// After training, times the nodes of one more step, which changes nothing, and writes it as `tightfit plan --trace` does
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Runs the plan that `tightfit plan … --output FILE` wrote, with its budget, batch, micro-batches and levers
     #[arg(long, value_name = "FILE", conflicts_with_all = ["budget", "micro_batches", "without"])]
@@ -96,7 +101,9 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         ("--plan", args.plan.as_deref()),
         ("--device", args.device.device.as_deref().map(Path::new)),
     ];
-    overwrite::refuse(&[("--save", args.save.as_deref())], &inputs, Some(&folder))?;
+    let outputs = [("--save", args.save.as_deref()), ("--trace", args.trace.as_deref())];
+    overwrite::refuse(&outputs, &inputs, Some(&folder))?;
+    trace::check(args.trace.as_deref())?;
     if let Some(path) = &args.save {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
         Kind::Weights.check("--save", path)?;
@@ -150,7 +157,10 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     let report = fitted.map_err(|error| after_saving(error.into(), saved, unsaved.as_ref()))?;
     let is_measured = source_of(&trainer, planned_before.as_ref()).is_some_and(|source| source.profile().is_some());
     let besides = Besides { saved, data_bytes, is_measured };
-    let concluded = conclude(&mut trainer, &report, &test, &stop, besides, output);
+    let mut concluded = conclude(&mut trainer, &report, &test, &stop, besides, output);
+    if let (Ok(0), Some(path)) = (&concluded, &args.trace) {
+        concluded = trace::measured(&mut trainer, &train, path, output).map(|()| 0);
+    }
     // Where the parameters are matters more than whatever went wrong after that.
     unsaved.map_or(concluded, Err)
 }
