@@ -6,6 +6,7 @@ mod common;
 
 mod access_order;
 mod architecture;
+mod arithmetic;
 mod attention;
 mod batch_norm;
 mod compression;
