@@ -71,6 +71,8 @@ impl Trainer {
             self.check_short(last)?;
         }
         let run = self.begin(data.len(), &mut options)?;
+        // That of an earlier fit is no place to go back to.
+        self.snapshot_is_old();
         let steps_of_all = (batches.per_epoch() as u64).saturating_mul(options.epochs);
         let steps_per_epoch = batches.per_epoch() as u64;
         self.schedule = self.config.schedule.as_ref().map(|schedule| schedule.resolve(steps_per_epoch));
@@ -153,7 +155,7 @@ impl Trainer {
                     fit.options.callbacks[i].on_epoch_begin(self, fit.run.epochs + 1)?;
                 }
             }
-            if self.is_backed_up() && self.snapshot.as_ref().is_none_or(|snapshot| snapshot.state.steps != self.steps) {
+            if self.is_backed_up() && self.snapshot.is_none() {
                 self.snapshot_fit(fit)?;
             }
             let epoch = fit.batches.epoch(self.epochs - 1);
