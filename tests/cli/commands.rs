@@ -473,6 +473,8 @@ fn every_key_is_documented() {
     let (model_text, data) = (model.to_str().expect("UTF-8"), fixture.dir.path().to_str().expect("UTF-8"));
     let weights = fixture.path("w.safetensors");
     let weights = weights.to_str().expect("UTF-8");
+    let run_folder = fixture.path("run");
+    let run_folder = run_folder.to_str().expect("UTF-8");
     let all = |args: &[&str], code: i32| {
         let output = run(&[args, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -489,6 +491,11 @@ fn every_key_is_documented() {
             &["`plan --max-batch`", "A plan"],
         ),
         (train(&["--epochs", "2", "--log-every", "1", "--save", weights], 0), &["`train`", "A plan"]),
+        (train(&["--run", run_folder, "--steps", "3", "--validate", "--metrics", "f1"], 0), &["`train`", "A plan"]),
+        (all(&["resume", run_folder], 0), &["`resume`", "`train`"]),
+        (all(&["resume", run_folder, "--steps", "5"], 0), &["`train`", "A plan"]),
+        (all(&["runs", run_folder], 0), &["`runs`"]),
+        (train(&["--print-config"], 0), &["`train`"]),
         (train(&["--steps", "1", "--weights", weights, "--skip-mismatched"], 0), &["`train`", "A plan"]),
         (all(&eval, 0), &["`eval`"]),
         (all(&["devices"], 0), &["`devices`"]),

@@ -10,3 +10,4 @@ mod command;
 mod commands;
 mod documents;
 mod lost_work;
+mod runs;
