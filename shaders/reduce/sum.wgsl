@@ -2,8 +2,7 @@
 // (`sum` has scale 1, `mean` 1 / terms.)
 //
 // A sum of many terms is made by several invocations (splits), whose partial sums `combine` adds; the order of additions
-// depends on the shapes only. Neighbouring axes of one kind (kept or summed) count as one, so that at most three of each
-// are left; number 0 is the innermost. With ONE_AXIS only that one is summed.
+// depends on the shapes only.
 //
 // bindings   forward: input, output [outputs] (one split) or workspace [outputs, splits];
 //            combine: workspace [outputs, splits], output [outputs]; grad_input: grad_output, grad_input
@@ -12,33 +11,13 @@
 //            invocation per element; 64 per workgroup, folded
 // workgroup  256 bytes (combine, LANES = 64)
 // source     https://pytorch.org/docs/stable/generated/torch.sum.html
+#import "shared/axes.wgsl"
 #import "shared/index.wgsl"
 #import "shared/lanes.wgsl"
 #import "shared/strided.wgsl"
 #import "shared/sums.wgsl"
 
-struct Params {
-    outputs: u32,
-    // Terms of one sum.
-    terms: u32,
-    splits: u32,
-    // Applied where the sum is complete.
-    scale: f32,
-    // 1 where the innermost axis is kept: then neighbouring invocations work on neighbouring outputs, else on
-    // neighbouring splits.
-    outputs_innermost: u32,
-    kept_extent_0: u32,
-    kept_extent_1: u32,
-    kept_stride_0: u32,
-    kept_stride_1: u32,
-    kept_stride_2: u32,
-    summed_extent_0: u32,
-    summed_extent_1: u32,
-    summed_stride_0: u32,
-    summed_stride_1: u32,
-    summed_stride_2: u32,
-}
-var<immediate> params: Params;
+var<immediate> params: Axes;
 
 struct CombineParams {
     outputs: u32,
@@ -78,22 +57,6 @@ alias Term = Value;
 @group(0) @binding(0) var<storage, read> grad_output: array<Storage>;
 @group(0) @binding(1) var<storage, read_write> grad_input_: array<Storage>;
 
-fn kept_offset(o: u32) -> u32 {
-    let rest = o / params.kept_extent_0;
-    return (o % params.kept_extent_0) * params.kept_stride_0 + (rest % params.kept_extent_1) * params.kept_stride_1
-        + (rest / params.kept_extent_1) * params.kept_stride_2;
-}
-
-fn summed_offset(t: u32) -> u32 {
-#ifdef ONE_AXIS
-    return t * params.summed_stride_0;
-#else
-    let rest = t / params.summed_extent_0;
-    return (t % params.summed_extent_0) * params.summed_stride_0 + (rest % params.summed_extent_1) * params.summed_stride_1
-        + (rest / params.summed_extent_1) * params.summed_stride_2;
-#endif
-}
-
 @compute @workgroup_size(64)
 fn forward(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
@@ -112,10 +75,10 @@ fn forward(
         split = i / groups;
     }
     let o = group * WIDTH;
-    let base = kept_offset(o);
+    let base = kept_offset(o, params);
     var added = LongSum();
     for (var t = split; t < params.terms; t += params.splits) {
-        add_term(&added, Term(input[(base + summed_offset(t)) / WIDTH]));
+        add_term(&added, Term(input[(base + reduced_offset(t, params)) / WIDTH]));
     }
     let sum = total_of(added) * params.scale;
 #ifdef VECTORS

@@ -5,6 +5,10 @@ fn is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
+fn is_nan4(x: Accum4) -> vec4<bool> {
+    return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+
 fn is_finite(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
 }
@@ -44,6 +48,31 @@ fn tanh4(x: Accum4) -> Accum4 {
     let e = exp(-2.0 * abs(x));
     let far = sign(x) * ((1.0 - e) / (1.0 + e));
     return select(far, series, abs(x) < Accum4(0.25));
+}
+
+// The built-in sine and cosine may be wrong by 2^-11, and by more beyond pi. Here the nearest multiple k of pi / 2 is taken off
+// in three parts, the first two of which times k are exact up to k = 4096, and series of what is left, at most pi / 4, are
+// right to all digits. `quarter` is 0 for a sine, 1 for a cosine, which is a sine a quarter of a turn on.
+fn sine_of_turned(x: Accum4, quarter: f32) -> Accum4 {
+    let k = round(x * 0.63661977);
+    // Far out there are no digits left, but the result stays a sine.
+    let r = hold4(((x - k * 1.5703125) - k * 0.0004837513) - k * 7.549790e-8, -1.0, 1.0);
+    let r2 = r * r;
+    let sine = r * (1.0 + r2 * (-1.0 / 6.0 + r2 * (1.0 / 120.0 + r2 * (-1.0 / 5040.0 + r2 * (1.0 / 362880.0)))));
+    let cosine = 1.0 + r2 * (-1.0 / 2.0 + r2 * (1.0 / 24.0 + r2 * (-1.0 / 720.0 + r2 * (1.0 / 40320.0))));
+    let turned = k + quarter;
+    let quadrant = turned - 4.0 * floor(turned * 0.25);
+    let is_odd = (quadrant == Accum4(1.0)) | (quadrant == Accum4(3.0));
+    let size = select(sine, cosine, is_odd);
+    return select(size, -size, quadrant >= Accum4(2.0));
+}
+
+fn sin4(x: Accum4) -> Accum4 {
+    return sine_of_turned(x, 0.0);
+}
+
+fn cos4(x: Accum4) -> Accum4 {
+    return sine_of_turned(x, 1.0);
 }
 
 // (1 + erf(x / sqrt(2))) / 2, to 1e-7. With z = |x| / sqrt(2): up to z = 1 the Maclaurin series of erf (Abramowitz and

@@ -50,4 +50,4 @@ pub use model::{Built, Input, Mode, Model, Parameter, Statistics};
 pub(crate) use model::{LayerInfo, sample_shape, thousands};
 pub use scope::{RUN, Scope};
 pub use sequential::Sequential;
-pub use tensor::{Tensor, scaled_dot_product_attention};
+pub use tensor::{Operand, Tensor, scaled_dot_product_attention};

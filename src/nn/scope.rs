@@ -8,7 +8,7 @@ use super::init::Init;
 use super::layers::{Module, Pair, Skips};
 use super::model::{LayerInfo, MAX_ELEMENTS, Mode, Parameter, Statistics};
 use crate::error::GraphError;
-use crate::graph::{BufferUpdate, Graph, Role};
+use crate::graph::{BufferUpdate, Graph, Role, Value};
 use crate::ops::Op;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -285,6 +285,23 @@ impl Scope<'_> {
     /// An error of this layer.
     pub fn error(&self, reason: impl Into<String>) -> GraphError {
         GraphError::Layer { layer: self.layer.clone(), reason: reason.into() }
+    }
+
+    /// Whether the value is one of the samples or made of them. Others, made of parameters alone, are the same for each part of a batch.
+    pub(super) fn depends_on_samples(&self, value: ValueId) -> bool {
+        let graph = &self.building.graph;
+        let mut seen = BTreeSet::new();
+        let mut open = vec![value];
+        while let Some(value) = open.pop() {
+            let Value { role, name, producer, .. } = graph.value(value);
+            if *role == Role::Input && name != RUN {
+                return true;
+            }
+            if let Some(producer) = producer.filter(|_| seen.insert(value)) {
+                open.extend(&graph.node(producer).inputs);
+            }
+        }
+        false
     }
 
     pub(super) fn skips(&mut self) -> &mut Skips {

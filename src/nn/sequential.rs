@@ -47,6 +47,32 @@ impl Sequential {
         self
     }
 
+    /// Adds a layer of one's own: any [`Module`]. Layers of this kind are named by `prefix` and ordinal.
+    ///
+    /// ```
+    /// use tightfit::error::GraphError;
+    /// use tightfit::nn::{Init, Module, Scope, Sequential};
+    /// use tightfit::ops::elementwise::mul_channels::MulChannels;
+    /// use tightfit::tensor::ValueId;
+    ///
+    /// /// A trained factor for each feature.
+    /// struct Gain;
+    ///
+    /// impl Module for Gain {
+    ///     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+    ///         let features = scope.shape(input)[1];
+    ///         let gain = scope.parameter("gain", [features], Init::ONES)?;
+    ///         let gain = scope.tensor(gain);
+    ///         Ok((scope.tensor(input) * gain).value())
+    ///     }
+    /// }
+    /// # let _ = Gain;
+    /// ```
+    #[must_use]
+    pub fn layer(self, prefix: &'static str, module: impl Module + Send + Sync + 'static) -> Self {
+        self.push(CustomLayer::new(prefix, module))
+    }
+
     /// The model's name.
     pub fn name(&self) -> &str {
         &self.name

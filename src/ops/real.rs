@@ -46,6 +46,10 @@ pub trait Real:
     fn ln_1p(self) -> Self;
     /// Hyperbolic tangent.
     fn tanh(self) -> Self;
+    /// Sine.
+    fn sin(self) -> Self;
+    /// Cosine.
+    fn cos(self) -> Self;
     /// Square root.
     fn sqrt(self) -> Self;
     /// Absolute value.
@@ -58,6 +62,8 @@ pub trait Real:
     fn min(self, other: Self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
+    /// Not a number.
+    fn is_nan(self) -> bool;
     /// Runs an op's twin in this type.
     fn twin(op: &dyn Op, call: &mut Call<'_, Self>);
 }
@@ -89,6 +95,12 @@ macro_rules! real {
             fn tanh(self) -> Self {
                 self.tanh()
             }
+            fn sin(self) -> Self {
+                self.sin()
+            }
+            fn cos(self) -> Self {
+                self.cos()
+            }
             fn sqrt(self) -> Self {
                 self.sqrt()
             }
@@ -106,6 +118,9 @@ macro_rules! real {
             }
             fn is_finite(self) -> bool {
                 self.is_finite()
+            }
+            fn is_nan(self) -> bool {
+                self.is_nan()
             }
             fn twin(op: &dyn Op, call: &mut Call<'_, Self>) {
                 op.$run(call);

@@ -140,7 +140,11 @@ impl Rules {
         parameters: impl Iterator<Item = (&'a str, &'a TensorDesc)>,
     ) -> Result<Self, TrainError> {
         let Config { optimizer, groups, .. } = config;
-        let mut rules = vec![optimizer.rule()?];
+        let own = config.update_rule.as_ref().map(|rule| rule.0.clone());
+        let mut rules = vec![match &own {
+            Some(rule) => rule.clone(),
+            None => optimizer.rule()?,
+        }];
         let mut lr_factors = vec![1.0];
         for (i, group) in groups.iter().enumerate() {
             if !group.one_dimensional && !group.is_named() {
@@ -148,7 +152,11 @@ impl Rules {
                     "is not possible: say which parameters it is for (one_dimensional, prefix, suffix, contains)";
                 return Err(TrainError::Setting(format!("group {} {text}", i + 1)));
             }
-            let rule = group.rule(*optimizer);
+            if own.is_some() && group.weight_decay.is_some() {
+                let text = "has a weight decay, which an update rule of one's own does not take";
+                return Err(TrainError::Setting(format!("group {} {text}", i + 1)));
+            }
+            let rule = own.clone().map_or_else(|| group.rule(*optimizer), Ok);
             lr_factors.push(group.lr_factor);
             rules.push(rule.map_err(|error| TrainError::Setting(format!("group {}: {error}", i + 1)))?);
         }

@@ -2,8 +2,10 @@
 
 mod check;
 mod registry;
+mod terms;
 
 pub use registry::LossKind;
+use terms::{add_term, criterion_loss};
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,19 +18,15 @@ use super::criterion::{Criterion, CustomLoss};
 use crate::data::label_bits;
 use crate::error::GraphError;
 use crate::graph::Graph;
-use crate::nn::apply_formula;
-use crate::ops::elementwise::add::Add;
 use crate::ops::elementwise::clamp::Clamp;
 use crate::ops::elementwise::log::Log;
 use crate::ops::elementwise::logit::Logit;
-use crate::ops::elementwise::scale::Scale;
 use crate::ops::loss::accuracy::Accuracy;
 use crate::ops::loss::bce_with_logits::BceWithLogits;
 use crate::ops::loss::cross_entropy::CrossEntropy;
 use crate::ops::loss::dice::{Dice, Probabilities};
 use crate::ops::loss::huber::Huber;
 use crate::ops::loss::mae::Mae;
-use crate::ops::loss::mean_loss::MeanLoss;
 use crate::ops::loss::mse::Mse;
 use crate::ops::loss::soft_cross_entropy::SoftCrossEntropy;
 use crate::ops::shape::reshape::Reshape;
@@ -460,37 +458,6 @@ impl Loss {
         }
         inputs
     }
-}
-
-/// The mean of what a formula makes.
-fn criterion_loss(
-    graph: &mut Graph,
-    criterion: &dyn Criterion,
-    [prediction, target]: [ValueId; 2],
-    weights: Option<ValueId>,
-) -> Result<ValueId, GraphError> {
-    let values = [prediction, target];
-    let losses = apply_formula(graph, "loss", values, |[prediction, target]| criterion.loss(prediction, target))?;
-    let shape = graph.value(losses).desc.shape.clone();
-    let samples = graph.value(prediction).desc.shape[0];
-    if shape[..] == [1] && samples != 1 && weights.is_none() {
-        return Ok(losses);
-    }
-    if shape.first() != Some(&samples) {
-        let reason = format!(
-            "the loss {} makes {shape} of {samples} samples: the first axis must be the samples', or it must be one number, which \
-             cannot be weighted by sample",
-            criterion.name()
-        );
-        return Err(GraphError::Layer { layer: "loss".to_owned(), reason });
-    }
-    let inputs: Vec<_> = std::iter::once(losses).chain(weights).collect();
-    graph.apply(MeanLoss { sample_weights: weights.is_some() }, &inputs)
-}
-
-fn add_term(graph: &mut Graph, sum: Option<ValueId>, value: ValueId, factor: f32) -> Result<ValueId, GraphError> {
-    let value = graph.apply(Scale { factor }, &[value])?;
-    sum.map_or(Ok(value), |sum| graph.apply(Add, &[sum, value]))
 }
 
 /// The power of 2 that brings the largest weight to 1..2. Where a loss is divided by the sum of its weights, they may all be

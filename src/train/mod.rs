@@ -67,10 +67,10 @@ pub use optimizer::{Optimizer, OptimizerKind};
 pub use plan_file::PlanFile;
 pub use report::{EpochReport, Evaluation, FitOptions, FitReport, StepReport};
 pub use schedule::{Anneal, Length, LrSchedule, Schedule, ScheduleKind, Warmup};
-pub use settings::Config;
+pub use settings::{Config, CustomRule};
 pub use source::{plan, plan_for};
 pub use summary::{Summary, SummaryRow, summary};
-pub use trainer::{Prediction, Recovery, Replan, StepOutcome, Trainer};
+pub use trainer::{Gradients, LrCurve, LrRange, Prediction, Recovery, Replan, StepOutcome, Trainer};
 pub use tune::Tuned;
 pub use weights::Loaded;
 

@@ -1,5 +1,7 @@
 //! What a user sets: loss, optimizer, batch, budget.
 
+use std::sync::Arc;
+
 use super::groups::Group;
 use super::loss::Loss;
 use super::metrics::MetricKind;
@@ -9,7 +11,19 @@ use super::schedule::Schedule;
 use super::trainer::Recovery;
 use crate::autodiff::Clip;
 use crate::nn::Statistics;
+use crate::ops::UpdateRule;
 use crate::plan::Levers;
+
+/// An [`UpdateRule`] of one's own.
+#[derive(Clone, Debug)]
+pub struct CustomRule(pub(super) Arc<dyn UpdateRule>);
+
+/// Two are the same where they are one object.
+impl PartialEq for CustomRule {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 /// Settings of a training. Each has a default: cross-entropy, Adam, batches of 64, no budget.
 ///
@@ -36,6 +50,8 @@ pub struct Config {
     pub heads: Vec<Head>,
     /// How parameters follow their gradients.
     pub optimizer: Optimizer,
+    /// An update rule of one's own, in place of the optimizer's; the learning rate is the optimizer's.
+    pub update_rule: Option<CustomRule>,
     /// Whether each sample's loss is multiplied by its weight in the data.
     pub sample_weights: bool,
     /// Whether a last batch that is not full is left out of an epoch; else it is trained on, each of its samples counting more.
@@ -79,6 +95,7 @@ impl Default for Config {
             loss_weight: 1.0,
             heads: Vec::new(),
             optimizer: Optimizer::default(),
+            update_rule: None,
             sample_weights: false,
             drop_last: true,
             schedule: None,
@@ -166,6 +183,15 @@ impl Config {
     #[must_use]
     pub fn head(mut self, head: Head) -> Self {
         self.heads.push(head);
+        self
+    }
+
+    /// Lets parameters follow their gradients by a rule of one's own, at a learning rate that schedules multiply. `examples/custom_op`
+    /// shows how the op of an update is written.
+    #[must_use]
+    pub fn update_rule(mut self, rule: impl UpdateRule + 'static, lr: f64) -> Self {
+        *self.optimizer.lr_mut() = lr;
+        self.update_rule = Some(CustomRule(Arc::new(rule)));
         self
     }
 

@@ -12,7 +12,7 @@ use crate::nn::{Built, Mode, Model, Statistics};
 use crate::ops::SavedActivations;
 use crate::ops::shape::copy::Copy;
 use crate::plan::{self, DeviceClass, Limits, Planned, Request, Source};
-use crate::tensor::format_number;
+use crate::tensor::{DType, format_number};
 
 /// Name of what the last layer makes, among predictions.
 pub(crate) const OUTPUT: &str = "output";
@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     Training,
     /// Forward only: no gradients, no optimizer state.
     Evaluation,
+    /// Gradients, which stay, and no updates.
+    Gradients,
 }
 
 /// A model in training.
@@ -58,7 +60,7 @@ impl<'a> ModelSource<'a> {
         let parameters = built.parameters.iter().map(|p| (&*p.name, &built.graph.value(p.value).desc));
         let rules = Rules::new(config, parameters)?;
         let mut parameters = built.parameters.iter();
-        if purpose == Purpose::Training && parameters.all(|parameter| rules.frozen.contains(&parameter.name)) {
+        if purpose != Purpose::Evaluation && parameters.all(|parameter| rules.frozen.contains(&parameter.name)) {
             let text = "all parameters are frozen, so there is nothing to train: leave one group of them as it is";
             return Err(TrainError::Setting(text.to_owned()));
         }
@@ -96,22 +98,23 @@ impl Source for ModelSource<'_> {
         }
         let Added { loss, share: weight, correct } =
             self.objective.apply(&mut built, samples, samples as f32 / batch as f32)?;
-        let Built { graph, buffer_updates, .. } = built;
+        let Built { graph, input, buffer_updates, .. } = built;
         let metrics: Vec<_> = correct.into_iter().map(|correct| (CORRECT, correct)).collect();
-        let training = Training {
-            update: Update::Optimize {
+        let update = match self.purpose {
+            Purpose::Gradients => {
+                let has_gradient = graph.value(input).desc.dtype == DType::F32;
+                Update::Keep { input: has_gradient.then_some(input) }
+            }
+            _ => Update::Optimize {
                 groups: &self.rules.rules,
                 group_of: &self.rules.group_of,
                 clip: self.clip,
                 ema_decay: self.ema_decay,
                 grad_norm: self.grad_norm,
             },
-            frozen: &self.rules.frozen,
-            pass,
-            weight,
-            saved,
-            buffer_updates: &buffer_updates,
         };
+        let training =
+            Training { update, frozen: &self.rules.frozen, pass, weight, saved, buffer_updates: &buffer_updates };
         autodiff::joint(graph, loss, &metrics, &training)
     }
 }

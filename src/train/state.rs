@@ -110,12 +110,13 @@ impl Trainer {
     }
 
     /// Zeros whatever is carried from batch to batch, as the hidden states of stateful layers: what follows does not go on
-    /// from what was before. [`Trainer::fit`] does so at the beginning of each epoch. [`Trainer::evaluate`] and
+    /// from what was before, nor does [`Trainer::predict_next`]. [`Trainer::fit`] does so at the beginning of each epoch. [`Trainer::evaluate`] and
     /// [`Trainer::predict`] start from zeros too, and leave what training carries as it is.
     ///
     /// # Errors
     /// Where the device fails.
     pub fn reset_state(&mut self) -> Result<(), TrainError> {
+        self.forget_predicted();
         for (name, mut data) in self.carried()? {
             data.fill(0);
             self.executor.write(&name, &data)?;

@@ -1,7 +1,9 @@
 //! The trainer: a model, a plan and an executor, fed with batches.
 
 mod evaluation;
+mod find_lr;
 mod fit;
+mod gradients;
 mod recover;
 mod step;
 
@@ -10,6 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use evaluation::Prediction;
+pub use find_lr::{LrCurve, LrRange};
+pub use gradients::Gradients;
 pub(super) use recover::Snapshot;
 pub use recover::{Recovery, Replan};
 pub use step::StepOutcome;
@@ -60,6 +64,7 @@ type MakePlan = dyn Fn(&Model, &Config, &Machine) -> Result<Planned, TrainError>
 pub struct Trainer {
     pub(super) model: Model,
     pub(super) config: Config,
+    purpose: Purpose,
     rules: Rules,
     objective: Objective,
     fed: Fed,
@@ -125,6 +130,19 @@ impl Trainer {
         device: impl Into<DeviceSelector>,
     ) -> Result<Self, TrainError> {
         Trainer::open(Purpose::Evaluation, model.into(), config, device.into())
+    }
+
+    /// As [`Trainer::new`], but to look at [`gradients`](Trainer::gradients): the plan holds them, and neither updates nor optimizer
+    /// state.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn for_gradients(
+        model: impl Into<Model>,
+        config: Config,
+        device: impl Into<DeviceSelector>,
+    ) -> Result<Self, TrainError> {
+        Trainer::open(Purpose::Gradients, model.into(), config, device.into())
     }
 
     fn open(purpose: Purpose, model: Model, config: Config, device: DeviceSelector) -> Result<Self, TrainError> {
@@ -224,6 +242,7 @@ impl Trainer {
         let mut trainer = Trainer {
             model,
             config,
+            purpose,
             rules,
             objective,
             fed,
@@ -301,6 +320,11 @@ impl Trainer {
     /// The snapshot is not what training goes on from any more.
     pub(super) fn snapshot_is_old(&mut self) {
         self.snapshot = None;
+    }
+
+    /// Predictions begin anew.
+    pub(super) fn forget_predicted(&mut self) {
+        self.predicted_state.clear();
     }
 
     /// Steps so far, over all fits.

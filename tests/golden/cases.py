@@ -17,7 +17,7 @@ class Case:
     inputs: dict
     settings: dict = field(default_factory=dict)
     # How inputs are drawn where it is not N(0, 1): ("uniform", low, high), ("labels", n), ("whole", n) (as
-    # labels, but reals), ("away", distance), ("constant", value).
+    # labels, but reals, so that some are equal), ("away", distance), ("constant", value).
     fill: dict = field(default_factory=dict)
     # Inputs without a gradient.
     no_grad: tuple = ()
@@ -228,9 +228,11 @@ for approximate in ("none", "tanh"):
         add("gelu", f"{prefix}_{dims(shape)}", {"input": shape}, {"approximate": approximate})
     add("gelu", f"{prefix}_extreme", {"input": (13,)}, {"approximate": approximate}, fill={"input": ("uniform", -100.0, 100.0)})
 
-for op, fill in (("abs", ("away", 0.05)), ("exp", None), ("log", ("uniform", 0.1, 5.0)), ("sqrt", ("uniform", 0.1, 5.0)), ("hard_sigmoid", None)):
+for op, fill in (("abs", ("away", 0.05)), ("exp", None), ("sin", None), ("cos", None), ("log", ("uniform", 0.1, 5.0)), ("sqrt", ("uniform", 0.1, 5.0)), ("hard_sigmoid", None)):
     for shape in ((1,), (7,), (2, 3, 5), (257,)):
         add(op, dims(shape), {"input": shape}, fill={"input": fill} if fill else {})
+for op in ("sin", "cos"):
+    add(op, "extreme", {"input": (13,)}, fill={"input": ("uniform", -100.0, 100.0)})
 add("hard_sigmoid", "extreme", {"input": (13,)}, fill={"input": ("uniform", -100.0, 100.0)})
 # On the kinks.
 add("abs", "zeros_5", {"input": (5,)}, fill={"input": ("constant", 0.0)})
@@ -305,13 +307,57 @@ for name, shape, axis, length in (
     add("gather", name, {"input": shape, "index": index}, {"axis": axis}, fill={"index": ("labels", shape[axis])}, no_grad=("index",))
 
 # Elementwise, two inputs of one shape
-for op in ("add", "mul"):
-    for shape in ((1,), (7,), (2, 3, 5), (257,)):
+PAIRS = ((1,), (7,), (2, 3, 5), (257,))
+for op in ("add", "sub", "mul", "maximum", "minimum"):
+    for shape in PAIRS:
         add(op, dims(shape), {"a": shape, "b": shape})
+for shape in PAIRS:
+    add("div", dims(shape), {"a": shape, "b": shape}, fill={"a": ("away", 0.5), "b": ("away", 0.5)})
+for op in ("maximum", "minimum"):
+    for shape in PAIRS:
+        add(op, f"ties_{dims(shape)}", {"a": shape, "b": shape}, fill={"a": ("whole", 3), "b": ("whole", 3)})
 
-# scale: output is factor * input.
+# compare: with another input or a number.
+for relation in ("gt", "ge", "lt", "le", "eq", "ne"):
+    for shape in PAIRS:
+        fill = {"a": ("whole", 3), "b": ("whole", 3)}
+        add("compare", f"{relation}_{dims(shape)}", {"a": shape, "b": shape}, {"relation": relation}, fill=fill, no_grad=("a", "b"), grad_outputs=())
+    for n in (1, 7, 257):
+        settings = {"relation": relation, "number": 1.0}
+        add("compare", f"{relation}_number_{n}", {"a": (n,)}, settings, fill={"a": ("whole", 3)}, no_grad=("a",), grad_outputs=())
+
+# select: a where the condition is not 0, else b; numbers in place of either.
+for prefix, numbers in (("", {}), ("number_or_tensor_", {"a": -0.75}), ("tensor_or_number_", {"b": 2.5}), ("numbers_", {"a": 1.5, "b": -0.75})):
+    tensors = [name for name in ("a", "b") if name not in numbers]
+    for shape in PAIRS:
+        inputs = {"condition": shape} | {name: shape for name in tensors}
+        grads = None if tensors else ()
+        add("select", prefix + dims(shape), inputs, {"numbers": numbers}, fill={"condition": ("whole", 2)}, no_grad=("condition",), grad_outputs=grads)
+
+# add_scalar: output is input + value; scale: output is factor * input.
+for shape in ((1,), (7,), (257,)):
+    add("add_scalar", dims(shape), {"input": shape}, {"value": -0.75})
 for shape in ((1,), (7,), (257,)):
     add("scale", dims(shape), {"input": shape}, {"factor": -0.75})
+
+# to_float, one_hot: integers have no gradient.
+for name, shape, below in (("1", (1,), 10), ("7", (7,), 10), ("2x3x5", (2, 3, 5), 1 << 24)):
+    add("to_float", name, {"input": shape}, fill={"input": ("labels", below)}, grad_outputs=())
+for shape, classes in (((1,), 1), ((7,), 10), ((2, 3), 5), ((67,), 257)):
+    add("one_hot", f"{dims(shape)}_of_{classes}", {"indices": shape}, {"classes": classes}, fill={"indices": ("labels", classes)}, grad_outputs=())
+
+# expand: repeats along axes of extent 1.
+for before, after in (
+    ((1,), (7,)),
+    ((1, 5), (4, 5)),
+    ((4, 1), (4, 5)),
+    ((1, 1), (3, 2)),
+    ((2, 1, 4), (2, 3, 4)),
+    ((1, 3, 1, 5), (2, 3, 4, 5)),
+    ((2, 1, 2, 1, 2, 1), (2, 3, 2, 3, 2, 3)),
+):
+    prefix = "alternating_" if len(before) == 6 else ""
+    add("expand", f"{prefix}{dims(before)}_to_{dims(after)}", {"input": before}, {"shape": after})
 
 # reshape, permute
 add("reshape", "2x6_to_3x4", {"input": (2, 6)}, {"shape": (3, 4)})
@@ -427,8 +473,8 @@ for name, shape, pads, value in (
 ):
     add("pad", name, {"input": shape}, {"pads": pads, "value": value})
 
-# sum, mean: where every axis is summed without keepdim, the output has shape [1].
-for op in ("sum", "mean"):
+# sum, mean, amax, amin: where no axis is left without keepdim, the output has shape [1].
+for op in ("sum", "mean", "amax", "amin"):
     for name, shape, axes, keepdim in (
         ("axis0_4x5", (4, 5), (0,), False),
         ("axis1_4x5", (4, 5), (1,), False),
@@ -443,6 +489,10 @@ for op in ("sum", "mean"):
         ("all_1", (1,), (0,), False),
     ):
         add(op, name, {"input": shape}, {"axes": axes, "keepdim": keepdim})
+for op in ("amax", "amin"):
+    settings = {"axes": (1,), "keepdim": False}
+    add(op, "ties_axis1_3x4", {"input": (3, 4)}, settings, fill={"input": ("constant", -0.5)})
+    add(op, "ties_2x3x5", {"input": (2, 3, 5)}, settings | {"axes": (0, 2)}, fill={"input": ("whole", 3)})
 
 
 # lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H]. gru: without c_n. Where there are lengths, the sequences are packed.

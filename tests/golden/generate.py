@@ -198,6 +198,28 @@ def bce_with_logits(input, target, pos_weight=None, reduction="mean"):
     return F.binary_cross_entropy_with_logits(input, target, pos_weight=pos_weight, reduction=reduction)
 
 
+def add_scalar(input, value):
+    return input + value
+
+
+def compare(a, b=None, *, relation, number=None):
+    return getattr(torch, relation)(a, number if b is None else b).double()
+
+
+def select(condition, *tensors, numbers):
+    tensors = iter(tensors)
+    a, b = (torch.tensor(numbers[name], dtype=torch.float64) if name in numbers else next(tensors) for name in ("a", "b"))
+    return torch.where(condition != 0, a, b)
+
+
+def one_hot(indices, classes):
+    return F.one_hot(indices, classes).double()
+
+
+def expand(input, shape):
+    return input.expand(shape)
+
+
 def permute(input, axes):
     return input.permute(axes)
 
@@ -294,6 +316,8 @@ OPS = {
     "gelu": F.gelu,
     "abs": torch.abs,
     "exp": torch.exp,
+    "sin": torch.sin,
+    "cos": torch.cos,
     "log": torch.log,
     "sqrt": torch.sqrt,
     "hard_sigmoid": hard_sigmoid,
@@ -305,8 +329,18 @@ OPS = {
     "softmax": softmax,
     "log_softmax": log_softmax,
     "add": torch.add,
+    "sub": torch.sub,
     "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "compare": compare,
+    "select": select,
+    "add_scalar": add_scalar,
     "scale": scale,
+    "to_float": torch.Tensor.double,
+    "one_hot": one_hot,
+    "expand": expand,
     "reshape": torch.reshape,
     "permute": permute,
     "concat": concat,
@@ -318,6 +352,8 @@ OPS = {
     "gather": gather,
     "sum": reduce(torch.sum),
     "mean": reduce(torch.mean),
+    "amax": reduce(torch.amax),
+    "amin": reduce(torch.amin),
     "lstm": recurrent(torch.nn.LSTM),
     "gru": recurrent(torch.nn.GRU),
     "cross_entropy": weighing_samples(cross_entropy),

@@ -6,6 +6,7 @@ mod common;
 
 mod access_order;
 mod architecture;
+mod arithmetic;
 mod attention;
 mod batch_norm;
 mod checkpoints;
@@ -21,6 +22,7 @@ mod metrics;
 mod models;
 mod monitors;
 mod objectives;
+mod open_loop;
 mod plans;
 mod portability;
 mod public_api;

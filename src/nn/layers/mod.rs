@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod conv;
+mod custom;
 mod dropout;
 mod embedding;
 mod linear;
@@ -22,6 +23,7 @@ pub use activation::{Gelu, LogSoftmax, Prelu, Softmax};
 pub use attention::MultiheadAttention;
 pub(super) use attention::attention;
 pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
+pub use custom::CustomLayer;
 pub use dropout::{Dropout, Dropout2d, StochasticDepth};
 pub use embedding::{Embedding, PositionalEmbedding};
 pub use linear::Linear;

@@ -59,6 +59,9 @@ macro_rules! registry {
                 #[serde(rename = $kind)]
                 $variant($variant),
             )*
+            /// A layer of one's own.
+            #[serde(skip)]
+            Custom(CustomLayer),
         }
 
         impl Layer {
@@ -83,6 +86,7 @@ macro_rules! registry {
                 match self {
                     $(Layer::$name(_) => $name_kind,)*
                     $(Layer::$variant(_) => $kind,)*
+                    Layer::Custom(_) => "custom",
                 }
             }
 
@@ -91,6 +95,7 @@ macro_rules! registry {
                 match self {
                     $(Layer::$name(_) => $name_kind,)*
                     $(Layer::$variant(_) => $prefix,)*
+                    Layer::Custom(layer) => layer.prefix,
                 }
             }
         }
@@ -100,10 +105,16 @@ macro_rules! registry {
                 match self {
                     $(Layer::$name(layer) => layer.build(scope, input),)*
                     $(Layer::$variant(layer) => layer.build(scope, input),)*
+                    Layer::Custom(layer) => layer.build(scope, input),
                 }
             }
         }
 
+        impl From<CustomLayer> for Layer {
+            fn from(layer: CustomLayer) -> Self {
+                Layer::Custom(layer)
+            }
+        }
         $(impl From<$name> for Layer {
             fn from(layer: $name) -> Self {
                 Layer::$name(layer)

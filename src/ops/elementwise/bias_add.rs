@@ -2,7 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::activation;
-use crate::ops::reduce::reduction::{self, AxisSum};
+use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::sum;
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
@@ -95,9 +95,9 @@ impl BiasAdd {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ops) struct BiasAddGradBias;
 
-fn all_but_channels(shape: &Shape) -> AxisSum {
+fn all_but_channels(shape: &Shape) -> Axes {
     let axes: Vec<_> = (0..shape.len()).filter(|&axis| axis != 1).collect();
-    AxisSum::new(shape, &axes)
+    Axes::new(shape, &axes)
 }
 
 impl Op for BiasAddGradBias {
@@ -120,7 +120,7 @@ impl Op for BiasAddGradBias {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        all_but_channels(&inputs[0].shape).dispatches(Slot::Input(0), 1.0)
+        all_but_channels(&inputs[0].shape).sum(Slot::Input(0), 1.0)
     }
 
     twin!();
@@ -128,7 +128,7 @@ impl Op for BiasAddGradBias {
 
 impl BiasAddGradBias {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        all_but_channels(&call.input_descs[0].shape).sum(call, T::ONE);
+        all_but_channels(&call.input_descs[0].shape).sum_twin(call, T::ONE);
     }
 }
 

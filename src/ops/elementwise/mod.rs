@@ -3,12 +3,17 @@
 pub(in crate::ops) mod activation;
 pub(in crate::ops) mod function;
 pub(in crate::ops) mod mask;
+pub(in crate::ops) mod pairs;
 
 ops! {
     abs,
     add,
+    add_scalar,
     bias_add,
     clamp,
+    compare,
+    cos,
+    div,
     elu,
     exp,
     fused,
@@ -18,6 +23,8 @@ ops! {
     leaky_relu,
     log,
     logit,
+    maximum,
+    minimum,
     mish,
     mul,
     mul_channels,
@@ -25,9 +32,13 @@ ops! {
     prelu,
     relu,
     scale,
+    select,
     sigmoid,
     silu,
+    sin,
     softplus,
     sqrt,
+    sub,
     tanh,
+    to_float,
 }

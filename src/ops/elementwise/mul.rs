@@ -1,9 +1,9 @@
 //! Elementwise product.
 
 use crate::error::OpError;
-use crate::ops::elementwise::activation::shape_name;
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_shape};
-use crate::tensor::{DType, TensorDesc, ValueId};
+use crate::ops::elementwise::pairs;
+use crate::ops::{Backward, Builder, Call, Case, Elementwise, Fill, Op, Real};
+use crate::tensor::{TensorDesc, ValueId};
 
 /// `output = a · b`
 ///
@@ -26,11 +26,7 @@ impl Op for Mul {
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        expect_count("mul", inputs, 2)?;
-        expect_dtype("mul", "a", &inputs[0], DType::F32)?;
-        expect_dtype("mul", "b", &inputs[1], DType::F32)?;
-        expect_shape("mul", "b", &inputs[1], inputs[0].shape.clone())?;
-        Ok(vec![inputs[0].clone()])
+        pairs::outputs("mul", inputs)
     }
 
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
@@ -42,7 +38,7 @@ impl Op for Mul {
     }
 
     fn in_place(&self) -> &'static [(usize, usize)] {
-        &[(0, 0), (1, 0)]
+        pairs::IN_PLACE
     }
 
     fn elementwise(&self) -> Option<Elementwise> {
@@ -54,20 +50,11 @@ impl Op for Mul {
 
 impl Mul {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let (a, b) = (call.input(0), call.input(1));
-        for ((y, &a), &b) in call.output(0).iter_mut().zip(a).zip(b) {
-            *y = a * b;
-        }
+        pairs::twin(call, |a, b| a * b);
     }
 }
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    [vec![1], vec![7], vec![2, 3, 5], vec![257]]
-        .into_iter()
-        .map(|shape| {
-            let name = shape_name(&shape);
-            Case::new(name, Mul, [TensorDesc::f32(shape.clone()), TensorDesc::f32(shape)])
-        })
-        .collect()
+    pairs::cases(Mul, "", Fill::Normal)
 }

@@ -3,4 +3,5 @@
 ops! {
     embedding,
     gather,
+    one_hot,
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::OpError;
-use crate::ops::reduce::reduction::{self, AxisSum};
+use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::{Sums, sum};
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
@@ -68,8 +68,8 @@ fn launch(entry: &'static str, input: &Shape, output: &Shape, written: &Shape) -
 
 impl AdaptiveAvgPool2d {
     /// The sum over whole planes, where there is one bin for each.
-    fn global(&self, input: &Shape) -> Option<(AxisSum, f64)> {
-        (self.output == [1, 1]).then(|| (AxisSum::new(input, &[2, 3]), 1.0 / (input[2] * input[3]) as f64))
+    fn global(&self, input: &Shape) -> Option<(Axes, f64)> {
+        (self.output == [1, 1]).then(|| (Axes::new(input, &[2, 3]), 1.0 / (input[2] * input[3]) as f64))
     }
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
@@ -137,7 +137,7 @@ impl Op for AdaptiveAvgPool2d {
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let (input, output) = (&inputs[0].shape, &outputs[0].shape);
         if let Some((sum, scale)) = self.global(input) {
-            return sum.dispatches(Slot::Input(0), scale as f32);
+            return sum.sum(Slot::Input(0), scale as f32);
         }
         let [high, wide] = [2, 3].map(|axis| largest_bin(input[axis], output[axis]));
         let lanes = reduction::lanes(high * wide, WORKGROUP_BIN);

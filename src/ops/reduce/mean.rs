@@ -1,7 +1,7 @@
 //! Mean over axes.
 
 use crate::error::OpError;
-use crate::ops::reduce::reduction::{self, AxisSum};
+use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::sum::{self, SumGradInput};
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot};
 use crate::shader::Target;
@@ -30,15 +30,15 @@ pub struct Mean {
 }
 
 impl Mean {
-    fn layout(&self, input: &TensorDesc) -> (AxisSum, f64) {
-        let sum = AxisSum::new(&input.shape, &self.axes);
+    fn layout(&self, input: &TensorDesc) -> (Axes, f64) {
+        let sum = Axes::new(&input.shape, &self.axes);
         let scale = 1.0 / sum.terms as f64;
         (sum, scale)
     }
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let (sum, scale) = self.layout(&call.input_descs[0]);
-        sum.sum(call, T::from_f64(scale));
+        sum.sum_twin(call, T::from_f64(scale));
     }
 }
 
@@ -74,7 +74,7 @@ impl Op for Mean {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let (sum, scale) = self.layout(&inputs[0]);
-        sum.dispatches(Slot::Input(0), scale as f32)
+        sum.sum(Slot::Input(0), scale as f32)
     }
 
     twin!();

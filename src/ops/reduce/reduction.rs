@@ -1,7 +1,7 @@
-//! Deterministic sums on the device: what `sum`, `mean`, the losses and the gradient of a bias share.
+//! Deterministic reductions on the device: what sums, extrema, the losses and the gradient of a bias share.
 
 use crate::error::OpError;
-use crate::ops::shape::strided::{MAX_RANK, Strided, StridedParams};
+use crate::ops::shape::strided::{MAX_RANK, Strided};
 use crate::ops::sums::Sums;
 use crate::ops::{Call, Dispatch, Real, Slot};
 use crate::tensor::{Shape, TensorDesc};
@@ -101,22 +101,22 @@ pub(in crate::ops) fn total(
     })
 }
 
-/// A sum over some axes of a tensor.
+/// A reduction over some axes of a tensor: the Rust side of `shaders/shared/axes.wgsl`.
 #[derive(Clone, Debug)]
-pub(in crate::ops) struct AxisSum {
+pub(in crate::ops) struct Axes {
     kept: Vec<(usize, usize)>,
-    summed: Vec<(usize, usize)>,
+    reduced: Vec<(usize, usize)>,
     innermost_kept: bool,
     /// Elements of the output.
     pub(in crate::ops) outputs: usize,
-    /// Terms of each sum.
+    /// Terms of each element of the output.
     pub(in crate::ops) terms: usize,
     /// From elements of the input to elements of the output.
     to_output: Strided,
 }
 
 params! {
-    struct SumParams {
+    struct AxesParams {
         outputs: u32,
         terms: u32,
         splits: u32,
@@ -124,12 +124,12 @@ params! {
         outputs_innermost: u32,
         kept_extents: [u32; 2] as [kept_extent_0, kept_extent_1],
         kept_strides: [u32; 3] as [kept_stride_0, kept_stride_1, kept_stride_2],
-        summed_extents: [u32; 2] as [summed_extent_0, summed_extent_1],
-        summed_strides: [u32; 3] as [summed_stride_0, summed_stride_1, summed_stride_2],
+        reduced_extents: [u32; 2] as [reduced_extent_0, reduced_extent_1],
+        reduced_strides: [u32; 3] as [reduced_stride_0, reduced_stride_1, reduced_stride_2],
     }
 }
 
-/// Checks the axes of a sum: at least one, each within the input, none twice.
+/// Checks the axes of a reduction: at least one, each within the input, none twice.
 pub(in crate::ops) fn check_axes(op: &'static str, axes: &[usize], input: &TensorDesc) -> Result<(), OpError> {
     let rank = input.shape.len();
     let mut sorted = axes.to_vec();
@@ -149,7 +149,7 @@ pub(in crate::ops) fn check_axes(op: &'static str, axes: &[usize], input: &Tenso
     Err(OpError::Setting { op, setting: "axes", value: format!("{axes:?}"), reason })
 }
 
-/// Shape after a sum over `axes`. Where nothing is left, [1].
+/// Shape after a reduction over `axes`. Where nothing is left, [1].
 pub(in crate::ops) fn output_shape(input: &Shape, axes: &[usize], keepdim: bool) -> Shape {
     let kept = |axis: &usize| !axes.contains(axis);
     let mut shape: Vec<usize> = if keepdim {
@@ -163,16 +163,16 @@ pub(in crate::ops) fn output_shape(input: &Shape, axes: &[usize], keepdim: bool)
     shape.into()
 }
 
-impl AxisSum {
+impl Axes {
     /// Over axes that [`check_axes`] passed.
     pub(in crate::ops) fn new(input: &Shape, axes: &[usize]) -> Self {
         let strides = input.strides();
-        let (mut kept, mut summed) = (Vec::<(usize, usize)>::new(), Vec::<(usize, usize)>::new());
+        let (mut kept, mut reduced) = (Vec::<(usize, usize)>::new(), Vec::<(usize, usize)>::new());
         let mut output_strides = vec![0; input.len()];
         let (mut outputs, mut innermost_kept, mut seen) = (1, false, false);
         for axis in (0..input.len()).rev() {
-            let (extent, stride, is_summed) = (input[axis], strides[axis], axes.contains(&axis));
-            if !is_summed {
+            let (extent, stride, is_reduced) = (input[axis], strides[axis], axes.contains(&axis));
+            if !is_reduced {
                 output_strides[axis] = outputs;
                 outputs *= extent;
             }
@@ -180,50 +180,65 @@ impl AxisSum {
                 continue;
             }
             if !seen {
-                (innermost_kept, seen) = (!is_summed, true);
+                (innermost_kept, seen) = (!is_reduced, true);
             }
-            let dims = if is_summed { &mut summed } else { &mut kept };
+            let dims = if is_reduced { &mut reduced } else { &mut kept };
             match dims.last_mut() {
                 Some(inner) if inner.0 * inner.1 == stride => inner.0 *= extent,
                 _ => dims.push((extent, stride)),
             }
         }
-        let terms = summed.iter().map(|d| d.0).product();
-        AxisSum { kept, summed, innermost_kept, outputs, terms, to_output: Strided::new(input, &output_strides) }
+        let terms = reduced.iter().map(|d| d.0).product();
+        Axes { kept, reduced, innermost_kept, outputs, terms, to_output: Strided::new(input, &output_strides) }
     }
 
-    /// The launches, for kernels that bind `input` and write output 0.
-    pub(in crate::ops) fn dispatches(&self, input: Slot, scale: f32) -> Vec<Dispatch> {
-        let extent = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(1, |d| d.0 as u32);
-        let stride = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(0, |d| d.1 as u32);
+    /// The launches of the sum, which bind `input` and write output 0.
+    pub(in crate::ops) fn sum(&self, input: Slot, scale: f32) -> Vec<Dispatch> {
         let vectors = self.innermost_kept && self.kept.first().is_some_and(|d| d.0.is_multiple_of(4));
         let width = if vectors { 4 } else { 1 };
         split(self.outputs, self.terms, scale, |sums, splits, scale| {
-            let dispatch = Dispatch::new("sum", "forward", [input, sums])
-                .params(&SumParams {
-                    outputs: self.outputs as u32,
-                    terms: self.terms as u32,
-                    splits: splits as u32,
-                    scale,
-                    outputs_innermost: u32::from(self.innermost_kept),
-                    kept_extents: std::array::from_fn(|i| extent(&self.kept, i)),
-                    kept_strides: std::array::from_fn(|i| stride(&self.kept, i)),
-                    summed_extents: std::array::from_fn(|i| extent(&self.summed, i)),
-                    summed_strides: std::array::from_fn(|i| stride(&self.summed, i)),
-                })
-                .constant("LANES", 1)
-                .linear((self.outputs / width * splits).div_ceil(WORKGROUP));
-            dispatch.flags([("VECTORS", vectors), ("ONE_AXIS", self.summed.len() <= 1)])
+            let dispatch = Dispatch::new("sum", "forward", [input, sums]).constant("LANES", 1);
+            self.launch(dispatch.flags([("VECTORS", vectors)]), splits, scale, width)
         })
     }
 
-    /// The parameters of the gradient's kernel, which repeats the output along the summed axes.
-    pub(in crate::ops) fn repeat(&self, scale: f32) -> StridedParams {
-        self.to_output.params(scale)
+    /// Completes the launch of a kernel that takes the terms of `width` outputs at once, in so many splits.
+    pub(in crate::ops) fn launch(&self, dispatch: Dispatch, splits: usize, scale: f32, width: usize) -> Dispatch {
+        let extent = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(1, |d| d.0 as u32);
+        let stride = |dims: &[(usize, usize)], i: usize| dims.get(i).map_or(0, |d| d.1 as u32);
+        dispatch
+            .params(&AxesParams {
+                outputs: self.outputs as u32,
+                terms: self.terms as u32,
+                splits: splits as u32,
+                scale,
+                outputs_innermost: u32::from(self.innermost_kept),
+                kept_extents: std::array::from_fn(|i| extent(&self.kept, i)),
+                kept_strides: std::array::from_fn(|i| stride(&self.kept, i)),
+                reduced_extents: std::array::from_fn(|i| extent(&self.reduced, i)),
+                reduced_strides: std::array::from_fn(|i| stride(&self.reduced, i)),
+            })
+            .linear((self.outputs / width * splits).div_ceil(WORKGROUP))
+            .flags([("ONE_AXIS", self.reduced.len() <= 1)])
+    }
+
+    /// Where in the output each element of the input has its part.
+    pub(in crate::ops) fn to_output(&self) -> &Strided {
+        &self.to_output
+    }
+
+    /// The launch that writes the output, times `scale`, to all its terms: it repeats it along the reduced axes.
+    pub(in crate::ops) fn repeat(&self, scale: f32) -> Vec<Dispatch> {
+        vec![
+            Dispatch::new("sum", "grad_input", [Slot::Input(0), Slot::Output(0)])
+                .constant("LANES", 1)
+                .params(&self.to_output.params(scale))
+                .linear(self.to_output.elements().div_ceil(WORKGROUP)),
+        ]
     }
 
     /// The CPU twin of the sum.
-    pub(in crate::ops) fn sum<T: Real>(&self, call: &mut Call<'_, T>, scale: T) {
+    pub(in crate::ops) fn sum_twin<T: Real>(&self, call: &mut Call<'_, T>, scale: T) {
         let input = call.input(0);
         let mut sums = Sums::new(self.outputs);
         for (i, &x) in input.iter().enumerate() {
@@ -236,11 +251,11 @@ impl AxisSum {
         }
     }
 
-    /// The CPU twin of the gradient.
+    /// The CPU twin of [`Axes::repeat`].
     pub(in crate::ops) fn repeat_twin<T: Real>(&self, call: &mut Call<'_, T>, scale: T) {
-        let grad_output = call.input(0);
+        let input = call.input(0);
         for (i, d) in call.output(0).iter_mut().enumerate() {
-            *d = scale * grad_output[self.to_output.offset(i)];
+            *d = scale * input[self.to_output.offset(i)];
         }
     }
 }
@@ -261,11 +276,11 @@ mod tests {
 
     #[test]
     fn merges_axes() {
-        let sum = AxisSum::new(&[2, 3, 4, 5].into(), &[0, 2, 3]);
+        let sum = Axes::new(&[2, 3, 4, 5].into(), &[0, 2, 3]);
         assert_eq!((sum.outputs, sum.terms), (3, 40));
-        assert_eq!(sum.summed, [(20, 1), (2, 60)]);
+        assert_eq!(sum.reduced, [(20, 1), (2, 60)]);
         assert_eq!(sum.kept, [(3, 20)]);
         assert!(!sum.innermost_kept);
-        assert_eq!(AxisSum::new(&[7, 1].into(), &[0]).summed, [(7, 1)]);
+        assert_eq!(Axes::new(&[7, 1].into(), &[0]).reduced, [(7, 1)]);
     }
 }

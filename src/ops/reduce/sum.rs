@@ -1,7 +1,7 @@
 //! Sum over axes.
 
 use crate::error::OpError;
-use crate::ops::reduce::reduction::{self, AxisSum};
+use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
 };
@@ -31,7 +31,7 @@ pub struct Sum {
     pub keepdim: bool,
 }
 
-/// The shape rule of `sum` and `mean`.
+/// The shape rule of reductions over axes.
 pub(in crate::ops) fn outputs(
     op: &'static str,
     inputs: &[TensorDesc],
@@ -44,7 +44,7 @@ pub(in crate::ops) fn outputs(
     Ok(vec![TensorDesc::f32(reduction::output_shape(&inputs[0].shape, axes, keepdim))])
 }
 
-/// A sum does one addition per element of its input.
+/// A reduction does one operation per element of its input.
 pub(in crate::ops) fn cost(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
     Cost { flops: inputs[0].numel() as u64, bytes_moved: inputs[0].size_bytes() + outputs[0].size_bytes() }
 }
@@ -70,7 +70,7 @@ impl Op for Sum {
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
-        let sum = AxisSum::new(&inputs[0].shape, &self.axes);
+        let sum = Axes::new(&inputs[0].shape, &self.axes);
         reduction::workspaces(sum.outputs, sum.terms)
     }
 
@@ -79,7 +79,7 @@ impl Op for Sum {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        AxisSum::new(&inputs[0].shape, &self.axes).dispatches(Slot::Input(0), 1.0)
+        Axes::new(&inputs[0].shape, &self.axes).sum(Slot::Input(0), 1.0)
     }
 
     twin!();
@@ -87,7 +87,7 @@ impl Op for Sum {
 
 impl Sum {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        AxisSum::new(&call.input_descs[0].shape, &self.axes).sum(call, T::ONE);
+        Axes::new(&call.input_descs[0].shape, &self.axes).sum_twin(call, T::ONE);
     }
 }
 
@@ -113,14 +113,8 @@ impl Op for SumGradInput {
         Ok(vec![TensorDesc::f32(self.shape.clone())])
     }
 
-    fn dispatches(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        let repeat = AxisSum::new(&self.shape, &self.axes).repeat(self.scale as f32);
-        vec![
-            Dispatch::new("sum", "grad_input", [Slot::Input(0), Slot::Output(0)])
-                .constant("LANES", 1)
-                .params(&repeat)
-                .linear(outputs[0].numel().div_ceil(64)),
-        ]
+    fn dispatches(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
+        Axes::new(&self.shape, &self.axes).repeat(self.scale as f32)
     }
 
     twin!();
@@ -128,11 +122,11 @@ impl Op for SumGradInput {
 
 impl SumGradInput {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        AxisSum::new(&self.shape, &self.axes).repeat_twin(call, T::from_f64(self.scale));
+        Axes::new(&self.shape, &self.axes).repeat_twin(call, T::from_f64(self.scale));
     }
 }
 
-/// The cases of `sum` and `mean`.
+/// The cases of reductions over axes.
 pub(in crate::ops) fn axis_cases<O: Op>(op: impl Fn(Vec<usize>, bool) -> O) -> Vec<Case> {
     let case = |name: &str, axes: &[usize], keepdim: bool, shape: &[usize]| {
         let terms = axes.iter().map(|&axis| shape[axis]).product();

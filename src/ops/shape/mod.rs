@@ -6,6 +6,7 @@ ops! {
     concat,
     copy,
     detach,
+    expand,
     fill,
     flip,
     pad,

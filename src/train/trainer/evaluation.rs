@@ -234,9 +234,7 @@ impl Trainer {
         };
         // Until one fails, or is the last that was wanted.
         let result = micro_batches.map(&mut evaluate).find(|result| !matches!(result, Ok(true)));
-        if from == Carried::GoesOn {
-            self.predicted_state = self.carried()?;
-        }
+        self.predicted_state = if from == Carried::GoesOn { self.carried()? } else { kept };
         for (name, data) in carried {
             self.executor.write(&name, &data)?;
         }

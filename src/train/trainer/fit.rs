@@ -16,6 +16,7 @@ use crate::train::diagnose;
 use crate::train::report::{EpochReport, FitOptions, FitReport, StepReport};
 use crate::train::run::Run;
 use crate::train::schedule::Schedule;
+use crate::train::source::Purpose;
 
 /// Times of steps that are kept for their median.
 const MOST_TIMES: usize = 1 << 14;
@@ -58,6 +59,7 @@ impl Trainer {
     /// Where the data does not fit the model, the loss stops being finite, the device fails, or a callback ends the fit.
     /// Parameters are then those of the last step whose loss was finite.
     pub fn fit(&mut self, data: &Dataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
+        self.check_purpose(Purpose::Training)?;
         self.fed.check(data, &(0..data.len()))?;
         if let Some(validation) = options.validation {
             self.fed.check(validation, &(0..validation.len()))?;

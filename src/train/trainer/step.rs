@@ -13,7 +13,7 @@ use crate::plan::Planned;
 use crate::tensor::copied;
 use crate::train::diagnose::{self, Location};
 use crate::train::objective::Objective;
-use crate::train::source::{CORRECT, input_names};
+use crate::train::source::{CORRECT, Purpose, input_names};
 
 /// Runs a program on what was uploaded, and reads values.
 pub(in crate::train) type Launch<'a> = dyn FnMut(&mut dyn Executor, usize, &[&str]) -> Result<(), DeviceError> + 'a;
@@ -73,6 +73,15 @@ impl Trainer {
         indices: &[usize],
         launch: &mut Launch<'_>,
     ) -> Result<StepOutcome, TrainError> {
+        self.check_batch(indices)?;
+        self.check_purpose(Purpose::Training)?;
+        self.fed.check(data, &indices.iter().copied())?;
+        self.submit(data, indices, false, launch)?;
+        self.finish(data, indices)
+    }
+
+    /// Whether so many samples are a batch.
+    pub(super) fn check_batch(&mut self, indices: &[usize]) -> Result<(), TrainError> {
         let is_short = !self.config.drop_last && !indices.is_empty() && indices.len() < self.config.batch;
         if indices.len() != self.config.batch && !is_short {
             let batch = self.config.batch;
@@ -83,12 +92,21 @@ impl Trainer {
         if is_short {
             self.check_short(indices.len())?;
         }
-        if !self.planned.plan.persistent.iter().any(|p| p.name == LOSS) {
-            return Err(TrainError::Setting("this trainer was made for evaluation: use Trainer::new".to_owned()));
+        Ok(())
+    }
+
+    /// Whether the trainer was made for this.
+    pub(super) fn check_purpose(&self, wanted: Purpose) -> Result<(), TrainError> {
+        let made_by = |purpose| match purpose {
+            Purpose::Training => ("training", "Trainer::new"),
+            Purpose::Evaluation => ("evaluation", "Trainer::for_evaluation"),
+            Purpose::Gradients => ("gradients", "Trainer::for_gradients"),
+        };
+        if self.purpose == wanted {
+            return Ok(());
         }
-        self.fed.check(data, &indices.iter().copied())?;
-        self.submit(data, indices, false, launch)?;
-        self.finish(data, indices)
+        let ((purpose, _), (_, advice)) = (made_by(self.purpose), made_by(wanted));
+        Err(TrainError::Setting(format!("this trainer was made for {purpose}: use {advice}")))
     }
 
     /// Whether a batch may be short: samples that stand in must not matter to the others.

@@ -1,7 +1,13 @@
 //! Models as functions: layers and operators applied to tensors.
 
+mod arithmetic;
+mod axes;
+mod broadcast;
+mod reduce;
+
 use std::cell::RefCell;
-use std::ops;
+
+pub use arithmetic::Operand;
 
 use super::layers::{self, Module};
 use super::model::Input;
@@ -14,6 +20,33 @@ use crate::tensor::{Shape, ValueId};
 ///
 /// Each method applies a layer and gives its output. The first error is kept and ends the model: what is applied after it
 /// changes nothing, and [`Model::build`](super::Model::build) returns it.
+///
+/// Tensors are computed with as numbers are, with NumPy's broadcasting, so a loss, a metric or a layer of one's own is a formula.
+/// Two losses, each with one number for each sample:
+///
+/// ```
+/// use tightfit::nn::{Input, Linear, Mode, Model, Tensor};
+///
+/// /// The mean of ln cosh(d) = |d| + softplus(−2 |d|) − ln 2.
+/// fn log_cosh<'a>(prediction: Tensor<'a>, target: Tensor<'a>) -> Tensor<'a> {
+///     let d = (prediction - target).abs();
+///     (d + (-2.0 * d).softplus() - std::f32::consts::LN_2).mean(&[1], false)
+/// }
+///
+/// /// −(1 − p)^γ · ln p, where p is the probability of the right class (<https://arxiv.org/abs/1708.02002>).
+/// fn focal<'a>(scores: Tensor<'a>, labels: Tensor<'a>, gamma: f32) -> Tensor<'a> {
+///     let log_p = (scores.log_softmax() * labels.one_hot(scores.channels())).sum(&[-1], false);
+///     -(1.0 - log_p.exp()).pow(gamma) * log_p
+/// }
+///
+/// let model = Model::new("losses", [8], |x| {
+///     let values = log_cosh(x.layer("values", Linear::new(3)), x.input("values", [3]));
+///     values + focal(x.layer("classes", Linear::new(5)), x.input("labels", Input::tokens([])), 2.0)
+/// });
+/// let built = model.build(16, Mode::Evaluate)?;
+/// assert_eq!(built.graph.value(built.output).desc.shape[..], [16]);
+/// # Ok::<(), tightfit::error::GraphError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'a> {
     net: &'a Net,
@@ -143,42 +176,6 @@ impl<'a> Tensor<'a> {
         (0..lengths.len()).map(|i| parts.get(i).map_or(first, |&part| self.with(part))).collect()
     }
 
-    /// `min(max(x, min), max)`
-    #[must_use]
-    pub fn clamp(self, min: f32, max: f32) -> Tensor<'a> {
-        self.with_op("clamp", crate::ops::elementwise::clamp::Clamp { min, max })
-    }
-
-    /// `e^x`
-    #[must_use]
-    pub fn exp(self) -> Tensor<'a> {
-        self.with_op("exp", crate::ops::elementwise::exp::Exp)
-    }
-
-    /// The natural logarithm.
-    #[must_use]
-    pub fn log(self) -> Tensor<'a> {
-        self.with_op("log", crate::ops::elementwise::log::Log)
-    }
-
-    /// `√x`
-    #[must_use]
-    pub fn sqrt(self) -> Tensor<'a> {
-        self.with_op("sqrt", crate::ops::elementwise::sqrt::Sqrt)
-    }
-
-    /// `|x|`
-    #[must_use]
-    pub fn abs(self) -> Tensor<'a> {
-        self.with_op("abs", crate::ops::elementwise::abs::Abs)
-    }
-
-    /// `x^exponent`
-    #[must_use]
-    pub fn pow(self, exponent: f32) -> Tensor<'a> {
-        self.with_op("pow", crate::ops::elementwise::pow::Pow { exponent })
-    }
-
     fn with_op(self, name: &str, op: impl Op) -> Tensor<'a> {
         self.with_ops(name, |scope, value| scope.apply(op, &[value]))
     }
@@ -236,22 +233,4 @@ pub fn scaled_dot_product_attention<'a>(
     dropout: f32,
 ) -> Tensor<'a> {
     query.with_ops("attention", |scope, query| layers::attention(scope, query, key.value, value.value, causal, dropout))
-}
-
-/// Element by element; both have one shape.
-impl<'a> ops::Add for Tensor<'a> {
-    type Output = Tensor<'a>;
-
-    fn add(self, other: Tensor<'a>) -> Tensor<'a> {
-        self.with_ops("add", |scope, value| scope.apply(crate::ops::elementwise::add::Add, &[value, other.value]))
-    }
-}
-
-/// Element by element; both have one shape.
-impl<'a> ops::Mul for Tensor<'a> {
-    type Output = Tensor<'a>;
-
-    fn mul(self, other: Tensor<'a>) -> Tensor<'a> {
-        self.with_ops("mul", |scope, value| scope.apply(crate::ops::elementwise::mul::Mul, &[value, other.value]))
-    }
 }

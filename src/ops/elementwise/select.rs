@@ -1,0 +1,122 @@
+//! One of two, element by element.
+
+use crate::error::OpError;
+use crate::ops::elementwise::activation::shape_name;
+use crate::ops::{
+    Backward, Builder, Call, Case, Elementwise, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
+};
+use crate::tensor::{DType, TensorDesc, ValueId};
+
+/// `output = a where condition ≠ 0, else b`
+///
+/// | tensor | shape |
+/// |---|---|
+/// | condition | any |
+/// | a, b | as condition; none where the setting of that name is a number |
+/// | output | as condition |
+///
+/// **Saved for backward:** the condition, which has no gradient. **In place:** over any input.
+/// **Numerics:** exact. Nothing of what is not selected reaches the output, be it NaN, nor the gradient of either: that is 0
+/// where it was not selected.
+///
+/// # Errors
+/// Where the shapes differ or an input is not f32.
+///
+/// Source: <https://pytorch.org/docs/stable/generated/torch.where.html>
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Select {
+    /// A number in place of the tensor a.
+    pub a: Option<f32>,
+    /// A number in place of the tensor b.
+    pub b: Option<f32>,
+}
+
+impl Op for Select {
+    fn name(&self) -> &'static str {
+        "select"
+    }
+
+    fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        let names = [Some("condition"), self.a.is_none().then_some("a"), self.b.is_none().then_some("b")];
+        expect_count("select", inputs, names.iter().flatten().count())?;
+        for (name, input) in names.into_iter().flatten().zip(inputs) {
+            expect_dtype("select", name, input, DType::F32)?;
+            expect_shape("select", name, input, inputs[0].shape.clone())?;
+        }
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
+        let mut gradients = vec![None; forward.inputs.len()];
+        let Some(grad_output) = forward.grad_outputs[0] else { return Ok(gradients) };
+        let condition = forward.inputs[0];
+        let of_a = self.a.is_none().then_some(Select { a: None, b: Some(0.0) });
+        let of_b = self.b.is_none().then_some(Select { a: Some(0.0), b: None });
+        for (i, gradient) in (1..).zip([of_a, of_b].into_iter().flatten()) {
+            if forward.wanted[i] {
+                gradients[i] = Some(graph.emit(gradient, &[condition, grad_output])?);
+            }
+        }
+        Ok(gradients)
+    }
+
+    fn in_place(&self) -> &'static [(usize, usize)] {
+        match (self.a, self.b) {
+            (None, None) => &[(1, 0), (2, 0), (0, 0)],
+            (Some(_), Some(_)) => &[(0, 0)],
+            _ => &[(1, 0), (0, 0)],
+        }
+    }
+
+    fn elementwise(&self) -> Option<Elementwise> {
+        let (entry, settings) = match (self.a, self.b) {
+            (None, None) => ("forward", vec![]),
+            (Some(a), None) => ("number_or_tensor", vec![a]),
+            (None, Some(b)) => ("tensor_or_number", vec![b]),
+            (Some(a), Some(b)) => ("numbers", vec![a, b]),
+        };
+        Some(Elementwise::new("select", entry, settings))
+    }
+
+    twin!();
+}
+
+impl Select {
+    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+        let condition = call.input(0);
+        let number = |number: Option<f32>| T::from_f64(f64::from(number.unwrap_or(0.0)));
+        let a = self.a.is_none().then(|| call.input(1));
+        let b = self.b.is_none().then(|| call.input(if a.is_some() { 2 } else { 1 }));
+        for (i, y) in call.output(0).iter_mut().enumerate() {
+            let (tensor, other) = if condition[i] == T::ZERO { (b, self.b) } else { (a, self.a) };
+            *y = tensor.map_or_else(|| number(other), |tensor| tensor[i]);
+        }
+    }
+}
+
+/// Test cases.
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (prefix, a, b) in [
+        ("", None, None),
+        ("number_or_tensor_", Some(-0.75), None),
+        ("tensor_or_number_", None, Some(2.5)),
+        ("numbers_", Some(1.5), Some(-0.75)),
+    ] {
+        let op = Select { a, b };
+        let tensors = 1 + [a, b].iter().filter(|number| number.is_none()).count();
+        for shape in [vec![1], vec![7], vec![2, 3, 5], vec![257]] {
+            let inputs = vec![TensorDesc::f32(shape.clone()); tensors];
+            let case = Case::new(format!("{prefix}{}", shape_name(&shape)), op, inputs).fill(0, Fill::Labels(2));
+            cases.push(case.no_grad(0));
+        }
+    }
+    // As a mask before a softmax.
+    let mask = Select { a: None, b: Some(f32::NEG_INFINITY) };
+    let mask = Case::new("tensor_or_infinity_7", mask, [TensorDesc::f32([7]), TensorDesc::f32([7])]);
+    cases.push(mask.fill(0, Fill::Labels(2)).no_grad(0).large());
+    // What is not selected is NaN.
+    let nan = Case::new("nan_7", Select::default(), vec![TensorDesc::f32([7]); 3]).no_grad(0).large();
+    cases.push(nan.fill(0, Fill::Constant(-2.0)).fill(2, Fill::Constant(f32::NAN)));
+    cases
+}
