@@ -18,6 +18,8 @@ use super::output::Output;
 
 /// Lines over a whole training where the user does not say how often.
 const LINES: u64 = 20;
+/// What does not fit the width of a terminal is left out.
+const BAR: &str = "{bar:16} {pos}/{len}  {eta} left  {wide_msg}";
 /// Silence that needs no explanation.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -117,7 +119,7 @@ impl<'a> Progress<'a> {
         every: Option<u64>,
         stop: &Arc<AtomicBool>,
     ) -> Self {
-        let bar = has_bar(output).then(|| bar(total_steps, "{wide_bar} {pos}/{len}  {msg}  {eta} left"));
+        let bar = has_bar(output).then(|| bar(total_steps, BAR));
         Progress {
             output,
             bar,

@@ -18,6 +18,7 @@ use super::failure::{FAILED, Failure, INTERRUPTED, keep};
 use super::first_use;
 use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown};
+use super::overwrite::Kind;
 use super::plan::{Kept, announce, source_of};
 use super::progress::{Progress, planning};
 use super::run_file::RunFile;
@@ -74,8 +75,9 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
         plan_path.zip(plan_file.as_ref()).map(|(path, file)| Kept { path, source: file.cost_source().cloned() });
     let plan = plan_file.map(|file| file.into_plan(&model, &config)).transpose();
     let plan = plan.map_err(|error| not_usable(plan_path, error))?;
-    if let Some(path) = save {
+    if let Some(path) = save.as_deref() {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
+        Kind::Weights.check("--save", path)?;
     }
     let folder = folder(file.data.folder.as_deref());
     let before = resident_bytes();

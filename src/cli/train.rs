@@ -9,7 +9,7 @@ use tightfit::train::{EarlyStopping, Length, MetricKind, Schedule, Warmup};
 use super::data::folder;
 use super::failure::Failure;
 use super::output::Output;
-use super::overwrite::{self, Kind};
+use super::overwrite;
 use super::run_file::{RunFile, at_least_one, set};
 use super::run_folder::RunFolder;
 use super::session::{self, Job};
@@ -217,9 +217,6 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         ("--device", file.device().map(Path::new)),
     ];
     overwrite::refuse(&[("--save", args.save.as_deref())], &inputs, Some(&data))?;
-    if let Some(path) = &args.save {
-        Kind::Weights.check("--save", path)?;
-    }
     let run = args.run.as_deref().map(RunFolder::create).transpose()?;
     let (plan, save) = (args.plan.clone(), args.save.clone());
     session::run(Job { file, plan, save, no_calibrate: args.device.no_calibrate, run, checkpoint: None }, output)

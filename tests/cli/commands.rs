@@ -590,7 +590,7 @@ fn a_plan_is_drawn_kept_and_run() {
         (["--batch", "12"], "a batch of 10, not 12"),
         (["--optimizer", "adam"], "the optimizer sgd, not adam"),
         (["--momentum", "0.25"], "not sgd with momentum = 0.25"),
-        (["--clip-norm", "2"], "the clipping norm 1, not 2"),
+        (["--clip-norm", "2"], "clip_norm = 1, not clip_norm = 2"),
         (["--budget", "9MiB"], "--budget"),
         (["--micro-batches", "3"], "--micro-batches"),
         (["--without", "recompute"], "--without"),
@@ -600,7 +600,7 @@ fn a_plan_is_drawn_kept_and_run() {
     let text = fs::read_to_string(&kept).expect("readable");
     for (from, to, word) in [
         ("\"name\":\"linear1.weight\"", "\"name\":\"linear9.weight\"", "damaged"),
-        ("\"version\":1", "\"version\":2", "version 2"),
+        ("\"version\":2", "\"version\":3", "version 3"),
         ("\"model\":\"tiny\"", "\"model\":\"huge\"", "the model `huge`, not `tiny`"),
         ("\"arenas\":[", "\"arenas\":[[", "not a plan"),
         ("\"offset_bytes\":256", "\"offset_bytes\":512", "damaged"),

@@ -41,7 +41,7 @@ fn what_is_written_is_read_again() {
         Loss::cross_entropy(),
         Loss::Mae,
         Loss::Huber { delta: 0.1 },
-        Loss::Sum { terms: vec![(1.0, Loss::cross_entropy()), (0.5, Loss::Mse)] },
+        Loss::Sum { terms: vec![(1.0, Loss::Mae), (0.5, Loss::Mse)] },
     ];
     for schedule in schedules {
         file.schedule = Some(schedule);

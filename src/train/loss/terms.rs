@@ -35,7 +35,12 @@ pub(super) fn criterion_loss(
     graph.apply(MeanLoss { sample_weights: weights.is_some() }, &inputs)
 }
 
-pub(super) fn add_term(graph: &mut Graph, sum: Option<ValueId>, value: ValueId, factor: f32) -> Result<ValueId, GraphError> {
+pub(super) fn add_term(
+    graph: &mut Graph,
+    sum: Option<ValueId>,
+    value: ValueId,
+    factor: f32,
+) -> Result<ValueId, GraphError> {
     let value = graph.apply(Scale { factor }, &[value])?;
     sum.map_or(Ok(value), |sum| graph.apply(Add, &[sum, value]))
 }
