@@ -19,7 +19,7 @@ use super::output::Output;
 /// Lines over a whole training where the user does not say how often.
 const LINES: u64 = 20;
 /// What does not fit the width of a terminal is left out.
-const BAR: &str = "{bar:16} {pos}/{len}  {eta} left  {wide_msg}";
+const BAR: &str = "{bar:10} {pos}/{len}  {eta} left  {wide_msg}";
 /// Silence that needs no explanation.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -149,7 +149,7 @@ impl<'a> Progress<'a> {
             let rate = mean.samples_per_s().map(|rate| format!("  {rate:.0} samples/s")).unwrap_or_default();
             let scores = scores("", mean.loss, mean.accuracy);
             bar.set_position(step.step);
-            bar.set_message(format!("{scores}{}{rate}  {}", self.validation, self.memory));
+            bar.set_message(format!("{scores}{rate}  {}{}", self.memory, self.validation));
         }
         if step.step.is_multiple_of(self.every) || step.step == self.total_steps {
             if self.bar.is_none() && !is_last_of_epoch {
