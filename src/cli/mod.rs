@@ -26,6 +26,7 @@ mod session;
 mod settings;
 mod summary;
 mod toml_parts;
+mod trace;
 mod train;
 mod values;
 

@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     Plan,
     Profile,
     Picture,
+    Trace,
 }
 
 /// Enough to know a file of any kind by.
@@ -45,6 +46,7 @@ impl Kind {
             Kind::Plan => ("a plan", "JSON", "json"),
             Kind::Profile => ("a device profile", "JSON", "json"),
             Kind::Picture => ("a picture", "SVG", "svg"),
+            Kind::Trace => ("a trace", "JSON", "json"),
         }
     }
 
@@ -56,6 +58,7 @@ impl Kind {
             Kind::Plan => bytes.starts_with(b"{") && has("\"tightfit-plan\""),
             Kind::Profile => bytes.starts_with(b"{") && has("\"format\"") && has("\"adapter\""),
             Kind::Picture => has("<svg"),
+            Kind::Trace => bytes.starts_with(b"{\"displayTimeUnit\""),
         }
     }
 
@@ -170,6 +173,7 @@ mod tests {
             (Kind::Plan, b"{\"format\":\"tightfit-plan\",\"version\":9"),
             (Kind::Profile, b"{\n  \"format\": 1,\n  \"adapter\": \"a\""),
             (Kind::Picture, b"<?xml version=\"1.0\"?>\n<svg "),
+            (Kind::Trace, b"{\"displayTimeUnit\":\"ns\",\"otherData\""),
         ];
         for (kind, contents) in all {
             fs::write(&path, contents).expect("written");

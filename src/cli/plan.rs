@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tightfit::command::files;
 use tightfit::device::Device;
 use tightfit::nn::Model;
-use tightfit::plan::{DeviceClass, Planned};
+use tightfit::plan::{DeviceClass, Planned, StepTimes};
 use tightfit::train::{self, Config, CostSource, Effort, Machine, PlanFile, Profile, Trainer};
 
 use super::describe::describe;
@@ -43,16 +43,20 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
+    /// Writes a step as a trace that ui.perfetto.dev shows: what runs when, and what is in memory meanwhile
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
     /// Keeps the plan, for `tightfit train MODEL --plan FILE`
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
     /// Lists what budgets from the smallest that works to the need without one cost in time
-    #[arg(long, conflicts_with_all = ["budget", "max_batch", "svg", "output"])]
+    #[arg(long, conflicts_with_all = ["budget", "max_batch", "svg", "trace", "output"])]
     sweep: bool,
 
     /// Finds the largest batch that fits the budget, and the longest sequences where the model takes such
-    #[arg(long, requires = "budget", conflicts_with_all = ["svg", "output"])]
+    #[arg(long, requires = "budget", conflicts_with_all = ["svg", "trace", "output"])]
     max_batch: bool,
 }
 
@@ -92,7 +96,11 @@ impl PlanArgs {
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let file = args.model.run_file()?;
     let (model, config) = file.resolve(None)?;
-    let outputs = [("--svg", args.svg.as_deref(), Kind::Picture), ("--output", args.output.as_deref(), Kind::Plan)];
+    let outputs = [
+        ("--svg", args.svg.as_deref(), Kind::Picture),
+        ("--trace", args.trace.as_deref(), Kind::Trace),
+        ("--output", args.output.as_deref(), Kind::Plan),
+    ];
     let inputs = [overwrite::model(args.model()), ("--device", args.device.as_deref().map(Path::new))];
     overwrite::refuse(&outputs.map(|(option, path, _)| (option, path)), &inputs, None)?;
     for (option, path, kind) in outputs {
@@ -113,8 +121,8 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
     output.text(planned.plan.table().unified_memory(target.unified_memory()));
     output.text(target.lines());
-    write(args, &model, &config, &planned, &target.machine.source)?;
-    for path in args.svg.iter().chain(&args.output) {
+    write(args, &model, &config, &planned, &target.machine)?;
+    for path in args.svg.iter().chain(&args.trace).chain(&args.output) {
         output.text(format_args!("written to {}", path.display()));
     }
     let mut object = describe(&planned.plan, Some(target.unified_memory()));
@@ -125,6 +133,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     object.insert("profile".to_owned(), shown_if_any(target.profile()));
     object.insert("warnings".to_owned(), json!(train::warnings(&model, &config)?));
     object.insert("svg".to_owned(), shown_if_any(args.svg.as_ref()));
+    object.insert("trace".to_owned(), shown_if_any(args.trace.as_ref()));
     object.insert("output".to_owned(), shown_if_any(args.output.as_ref()));
     output.object(&Value::Object(object));
     Ok(0)
@@ -190,19 +199,17 @@ fn device_lines(device: Option<&str>, source: Option<&CostSource>) -> String {
 }
 
 /// Writes the files that were asked for.
-fn write(
-    args: &PlanArgs,
-    model: &Model,
-    config: &Config,
-    planned: &Planned,
-    source: &CostSource,
-) -> Result<(), Failure> {
+fn write(args: &PlanArgs, model: &Model, config: &Config, planned: &Planned, machine: &Machine) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
         let svg = planned.to_svg(model.name());
         keep(path, |path| Ok(files::write_whole(path, svg.as_bytes())?))?;
     }
+    if let Some(path) = &args.trace {
+        let times = StepTimes::predicted(planned, &machine.costs);
+        keep(path, |path| Ok(train::save_trace(planned, model.name(), &times, path)?))?;
+    }
     if let Some(path) = &args.output {
-        let file = PlanFile::new(model, config, planned.plan.clone()).with_costs(source.clone());
+        let file = PlanFile::new(model, config, planned.plan.clone()).with_costs(machine.source.clone());
         keep(path, |path| Ok(file.save(path)?))?;
     }
     Ok(())

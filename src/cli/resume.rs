@@ -95,7 +95,7 @@ pub(crate) fn run(args: &ResumeArgs, output: &Output) -> Result<u8, Failure> {
         output.text("no checkpoint was written yet: training begins anew");
     }
     let no_calibrate = args.device.no_calibrate;
-    session::run(Job { file, plan: None, save: None, no_calibrate, run: Some(run), checkpoint }, output)
+    session::run(Job { file, plan: None, save: None, trace: None, no_calibrate, run: Some(run), checkpoint }, output)
 }
 
 /// Says that there is nothing left to do.

@@ -24,6 +24,7 @@ use super::progress::{Progress, planning};
 use super::run_file::RunFile;
 use super::run_folder::RunFolder;
 use super::summary::{Besides, summarize};
+use super::trace;
 
 /// A training, and where its results go.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Job {
     pub(crate) plan: Option<PathBuf>,
     /// Where parameters are saved.
     pub(crate) save: Option<PathBuf>,
+    /// Where a step is traced after training.
+    pub(crate) trace: Option<PathBuf>,
     pub(crate) no_calibrate: bool,
     pub(crate) run: Option<RunFolder>,
     /// What to go on from.
@@ -67,7 +70,7 @@ fn ended(failure: Failure, run: &RunFolder) -> Failure {
 }
 
 fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
-    let Job { file, plan: plan_path, save, no_calibrate, run, checkpoint } = job;
+    let Job { file, plan: plan_path, save, trace, no_calibrate, run, checkpoint } = job;
     let plan_path = plan_path.as_deref();
     let plan_file = plan_path.map(PlanFile::open).transpose()?;
     let (model, config) = file.resolve(plan_file.as_ref())?;
@@ -126,7 +129,10 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let is_measured = source_of(&trainer, planned_before.as_ref()).is_some_and(|source| source.profile().is_some());
     let resumed_at = checkpoint.as_ref().map(Checkpoint::steps);
     let besides = Besides { saved, data_bytes, is_measured, run: run.as_ref(), resumed_at };
-    let concluded = conclude(&mut trainer, &report, &test, &stop, besides, output);
+    let mut concluded = conclude(&mut trainer, &report, &test, &stop, besides, output);
+    if let (Ok(0), Some(path)) = (&concluded, trace) {
+        concluded = trace::measured(&mut trainer, &train, path, output).map(|()| 0);
+    }
     // Where the parameters are matters more than whatever went wrong after that.
     unsaved.map_or(concluded, Err)
 }

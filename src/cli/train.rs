@@ -14,6 +14,7 @@ use super::run_file::{RunFile, at_least_one, set};
 use super::run_folder::RunFolder;
 use super::session::{self, Job};
 use super::settings::{DeviceArgs, TrainingArgs};
+use super::trace;
 use super::values::count;
 
 #[derive(Args, Debug)]
@@ -72,6 +73,10 @@ pub(crate) struct TrainArgs {
     /// Writes the parameters here when training ends (safetensors)
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+
+    /// After training, times the nodes of one more step, which changes nothing, and writes it as `tightfit plan --trace` does
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Keeps settings, plan, logs, checkpoints, pictures and results in this folder, which is made; `tightfit resume DIR` goes on
     /// with a training that was interrupted
@@ -216,10 +221,12 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         ("--plan", args.plan.as_deref()),
         ("--device", file.device().map(Path::new)),
     ];
-    overwrite::refuse(&[("--save", args.save.as_deref())], &inputs, Some(&data))?;
+    let outputs = [("--save", args.save.as_deref()), ("--trace", args.trace.as_deref())];
+    overwrite::refuse(&outputs, &inputs, Some(&data))?;
+    trace::check(args.trace.as_deref())?;
     let run = args.run.as_deref().map(RunFolder::create).transpose()?;
-    let (plan, save) = (args.plan.clone(), args.save.clone());
-    session::run(Job { file, plan, save, no_calibrate: args.device.no_calibrate, run, checkpoint: None }, output)
+    let (plan, save, trace) = (args.plan.clone(), args.save.clone(), args.trace.clone());
+    session::run(Job { file, plan, save, trace, no_calibrate: args.device.no_calibrate, run, checkpoint: None }, output)
 }
 
 /// Prints what the training would be told.

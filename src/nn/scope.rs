@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use super::init::Init;
 use super::layers::{Module, Pair, Skips};
 use super::model::{LayerInfo, MAX_ELEMENTS, Mode, Parameter, Statistics};
+use super::tensor::{Net, Tensor};
 use crate::error::GraphError;
 use crate::graph::{BufferUpdate, Graph, Role, Value};
 use crate::ops::Op;
@@ -265,6 +266,24 @@ impl Scope<'_> {
             self.check_elements("the output", &self.building.graph.value(output).desc.shape)?;
         }
         Ok(outputs)
+    }
+
+    /// Adds what a formula makes of some values, so that a layer can be written as tensors are computed with.
+    ///
+    /// # Errors
+    /// The first of the formula's.
+    pub fn formula<const N: usize>(
+        &mut self,
+        values: [ValueId; N],
+        formula: impl for<'a> FnOnce([Tensor<'a>; N]) -> Tensor<'a>,
+    ) -> Result<ValueId, GraphError> {
+        let empty = Building::new(self.building.batch, self.building.mode, self.building.drops);
+        let net = Net::new(std::mem::replace(self.building, empty));
+        let output = formula(values.map(|value| net.tensor(value))).value();
+        let (building, output) = net.finish(output)?;
+        *self.building = building;
+        self.building.graph.set_scope(self.layer.clone());
+        Ok(output)
     }
 
     /// Extents, batch first.

@@ -52,7 +52,6 @@ impl Sequential {
     /// ```
     /// use tightfit::error::GraphError;
     /// use tightfit::nn::{Init, Module, Scope, Sequential};
-    /// use tightfit::ops::elementwise::mul_channels::MulChannels;
     /// use tightfit::tensor::ValueId;
     ///
     /// /// A trained factor for each feature.
@@ -62,11 +61,13 @@ impl Sequential {
     ///     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
     ///         let features = scope.shape(input)[1];
     ///         let gain = scope.parameter("gain", [features], Init::ONES)?;
-    ///         let gain = scope.tensor(gain);
-    ///         Ok((scope.tensor(input) * gain).value())
+    ///         scope.formula([input, gain], |[input, gain]| input * gain)
     ///     }
     /// }
-    /// # let _ = Gain;
+    ///
+    /// let model = Sequential::new("gains", [3]).layer("gain", Gain).linear(2);
+    /// assert_eq!(model.parameter_count()?, 3 + 2 * 3 + 2);
+    /// # Ok::<(), GraphError>(())
     /// ```
     #[must_use]
     pub fn layer(self, prefix: &'static str, module: impl Module + Send + Sync + 'static) -> Self {

@@ -13,25 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use curve::{Curve, CurvePoint};
 
-/// Whether a value is better where it is smaller or where it is larger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Smaller is better: losses and errors.
-    Min,
-    /// Larger is better: accuracy and the like.
-    Max,
-}
-
-impl Mode {
-    /// Whether `value` is better than `other`. NaN never is, and any number is better than NaN.
-    pub fn is_better(self, value: f64, other: f64) -> bool {
-        match self {
-            Mode::Min => value < other || (other.is_nan() && !value.is_nan()),
-            Mode::Max => value > other || (other.is_nan() && !value.is_nan()),
-        }
-    }
-}
+use super::monitor::MonitorMode;
 
 /// The values of one epoch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,7 +43,7 @@ impl PartialEq for EpochRecord {
 /// equals that of one that was never interrupted.
 ///
 /// ```
-/// use tightfit::train::{History, Mode};
+/// use tightfit::train::{History, MonitorMode};
 ///
 /// let mut history = History::default();
 /// for step in 1..=20 {
@@ -70,7 +52,7 @@ impl PartialEq for EpochRecord {
 ///         history.push_epoch(step / 10, step, &[("loss", 0.3), ("val_loss", 0.5 - step as f64 / 100.0)]);
 ///     }
 /// }
-/// assert_eq!(history.best("val_loss", Mode::Min).map(|record| record.epoch), Some(2));
+/// assert_eq!(history.best("val_loss", MonitorMode::Auto).map(|record| record.epoch), Some(2));
 /// assert_eq!(history.series("loss").len(), 20);
 /// assert_eq!(history.to_csv().lines().next(), Some("epoch,step,loss,val_loss"));
 /// let json = serde_json::to_string(&history).expect("JSON");
@@ -131,10 +113,12 @@ impl History {
     }
 
     /// The epoch at which a value was best, the first of several; `None` where no epoch has it as a number.
-    pub fn best(&self, name: &str, mode: Mode) -> Option<&EpochRecord> {
+    pub fn best(&self, name: &str, mode: MonitorMode) -> Option<&EpochRecord> {
         let mut numbers = self.of_epochs(name).filter(|(_, value)| !value.is_nan());
         let first = numbers.next()?;
-        let better = |best: (_, f64), other: (_, f64)| if mode.is_better(other.1, best.1) { other } else { best };
+        let is_max = mode.is_max(name);
+        let is_better = |value: f64, than: f64| if is_max { value > than } else { value < than };
+        let better = |best: (_, f64), other: (_, f64)| if is_better(other.1, best.1) { other } else { best };
         Some(numbers.fold(first, better).0)
     }
 
@@ -212,8 +196,8 @@ mod tests {
         }
         history.push_epoch(7, 70, &[("nan", f64::NAN)]);
         let best = |name: &str, mode| history.best(name, mode).map(|record| record.epoch);
-        assert_eq!((best("v", Mode::Min), best("v", Mode::Max)), (Some(3), Some(4)));
-        assert_eq!((best("nan", Mode::Min), best("none", Mode::Max)), (None, None));
+        assert_eq!((best("v", MonitorMode::Min), best("v", MonitorMode::Max)), (Some(3), Some(4)));
+        assert_eq!((best("nan", MonitorMode::Min), best("none", MonitorMode::Max)), (None, None));
         assert_eq!(history.names(), ["nan", "v"]);
         assert_eq!(history.to_csv().lines().last(), Some("7,70,NaN,"));
         assert_eq!(history.series("v")[1..3], [(20, 0.5), (30, 0.25)]);

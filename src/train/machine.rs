@@ -33,6 +33,14 @@ impl CostSource {
             CostSource::Profile { path, .. } => Some(path),
         }
     }
+
+    /// The costs.
+    pub(super) fn costs(&self) -> Result<CostModel, DataError> {
+        match self {
+            CostSource::Class(class) => Ok(CostModel::of_class(*class)),
+            CostSource::Profile { path, .. } => Ok(Profile::load(path)?.costs),
+        }
+    }
 }
 
 /// What a plan is made for: limits and costs.

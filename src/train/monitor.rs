@@ -23,7 +23,7 @@ pub enum MonitorMode {
 
 impl MonitorMode {
     /// Whether higher values of this name are better; lower ones are where the name says nothing.
-    fn is_max(self, name: &str) -> bool {
+    pub(super) fn is_max(self, name: &str) -> bool {
         match self {
             MonitorMode::Auto => higher_is_better(name).unwrap_or(false),
             MonitorMode::Min => false,

@@ -11,3 +11,4 @@ mod commands;
 mod documents;
 mod lost_work;
 mod runs;
+mod trace;

@@ -15,6 +15,8 @@ use crate::common::recipe;
 const BATCH: usize = 3;
 
 type Formula = for<'a> fn(Tensor<'a>) -> Tensor<'a>;
+/// What a formula makes of one element.
+type OfElement = fn(f64) -> f64;
 
 fn numbers(name: &str, count: usize) -> Vec<f32> {
     recipe::symmetric(name).take(count).collect()
@@ -62,8 +64,8 @@ fn check(sample: &[usize], formula: Formula, shape: &[usize], expected: &[f64]) 
 #[test]
 fn operators_take_tensors_and_numbers() {
     let x = samples(4);
-    let each = |f: fn(f64) -> f64| x.iter().map(|&x| f(x)).collect::<Vec<_>>();
-    let cases: [(Formula, fn(f64) -> f64); 16] = [
+    let each = |f: OfElement| x.iter().map(|&x| f(x)).collect::<Vec<_>>();
+    let cases: [(Formula, OfElement); 16] = [
         (|x| x + x, |x| 2.0 * x),
         (|x| x * x, |x| x * x),
         (|x| x - x.exp(), |x| x - x.exp()),
@@ -89,9 +91,9 @@ fn operators_take_tensors_and_numbers() {
 #[test]
 fn comparisons_choose() {
     let x = samples(4);
-    let each = |f: fn(f64) -> f64| x.iter().map(|&x| f(x)).collect::<Vec<_>>();
+    let each = |f: OfElement| x.iter().map(|&x| f(x)).collect::<Vec<_>>();
     let number = |holds: bool| f64::from(u8::from(holds));
-    let cases: [(Formula, fn(f64) -> f64); 9] = [
+    let cases: [(Formula, OfElement); 9] = [
         (|x| x.gt(0.0).where_else(x, 0.1 * x), |x| if x > 0.0 { x } else { f64::from(0.1_f32) * x }),
         (|x| x.le(0.25).where_else(-1.0, x), |x| if x <= 0.25 { -1.0 } else { x }),
         (|x| x.lt(x.square()).where_else(x, f32::NEG_INFINITY), |x| if x < x * x { x } else { f64::NEG_INFINITY }),
@@ -177,6 +179,25 @@ fn integers_become_numbers() {
     check(&[1], |x| x.input("labels", Input::tokens([2])).one_hot(3), &[BATCH, 2, 3], &rows);
     let numbers: Vec<_> = labels.iter().map(|&label| f64::from(label) / 2.0).collect();
     check(&[1], |x| x.input("labels", Input::tokens([2])).to_float() / 2.0, &[BATCH, 2], &numbers);
+}
+
+#[test]
+fn indices_are_checked_before_they_are_taken() {
+    let formula: Formula = |x| {
+        let chosen = x.input("labels", Input::tokens([])).one_hot(3);
+        (x.layer("scores", Linear::new(3)) * chosen).sum(&[1], true)
+    };
+    let config = Config::default().batch(2).loss(Loss::Mse);
+    let mut trainer = Trainer::new(model(&[3], formula), config, Some("cpu")).expect("a trainer");
+    let mut step = |labels: Vec<u32>| {
+        let targets = Targets::Values { values: vec![0.0; 2], shape: [1].into() };
+        let data = Dataset::new(Samples::F32(numbers("x", 6)), [3], targets).expect("fits");
+        let data = data.with_input("labels", Samples::Tokens(labels), []).expect("fits");
+        trainer.step(&data, &[0, 1]).map_err(|error| error.to_string())
+    };
+    assert!(step(vec![0, 2]).is_ok());
+    let error = step(vec![0, 3]).expect_err("must be refused");
+    assert!(error.contains("`one_hot` takes 0 to 2"), "{error}");
 }
 
 #[test]
@@ -302,7 +323,7 @@ fn a_formula_is_trained_with_its_gradient() {
     let optimizer = Optimizer::Sgd { lr: 0.05, momentum: 0.9, nesterov: false, weight_decay: 0.0 };
     for device in crate::common::gpu().into_iter().chain(["cpu".to_owned()]) {
         for parts in [1, 3] {
-            let config = Config::default().batch(SAMPLES).micro_batches(parts).optimizer(optimizer.clone());
+            let config = Config::default().batch(SAMPLES).micro_batches(parts).optimizer(optimizer);
             let config = config.loss(Loss::Mae);
             let model = Model::new("log-cosh", [3], log_cosh);
             let mut trainer = Trainer::new(model, config, &device).expect("a trainer");

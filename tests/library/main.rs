@@ -29,5 +29,6 @@ mod public_api;
 mod recovery;
 mod recurrent;
 mod schedules;
+mod trace;
 mod training;
 mod zoo;

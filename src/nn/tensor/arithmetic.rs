@@ -1,17 +1,10 @@
-//! Operators, comparisons and functions of single elements.
-
-use std::ops;
+//! Comparisons and functions of single elements.
 
 use super::Tensor;
 use super::broadcast::together;
-use crate::error::GraphError;
-use crate::nn::scope::Scope;
 use crate::ops::Op;
 use crate::ops::elementwise::compare::{Compare, Relation};
-use crate::ops::elementwise::{
-    abs, add, add_scalar, clamp, cos, div, exp, log, maximum, minimum, mul, pow, scale, select, sin, sqrt, sub,
-};
-use crate::tensor::{ValueId, format_number};
+use crate::ops::elementwise::{abs, clamp, cos, exp, log, maximum, minimum, pow, select, sin, sqrt};
 
 /// What a tensor is compared or combined with: another tensor or a number.
 #[derive(Clone, Copy, Debug)]
@@ -191,104 +184,10 @@ impl<'a> Tensor<'a> {
     }
 
     /// An op of two tensors of one shape, which these are brought to.
-    fn pair(self, name: &str, other: Tensor<'a>, op: impl Op) -> Tensor<'a> {
+    pub(super) fn pair(self, name: &str, other: Tensor<'a>, op: impl Op) -> Tensor<'a> {
         self.with_ops(name, |scope, value| {
             let inputs = together(scope, [value, other.value])?;
             scope.apply(op, &inputs)
         })
     }
-}
-
-impl<'a> ops::Neg for Tensor<'a> {
-    type Output = Tensor<'a>;
-
-    fn neg(self) -> Tensor<'a> {
-        self.with_op("neg", NEGATIVE)
-    }
-}
-
-const NEGATIVE: scale::Scale = scale::Scale { factor: -1.0 };
-
-/// Implements an operator between tensors, and between a tensor and a number on either side, which add ops to a scope.
-macro_rules! operator {
-    ($trait:ident, $method:ident, $op:expr, number $right:expr, number_first $left:expr) => {
-        /// Element by element. Tensors of different shapes are broadcast as in NumPy: shapes are aligned at the last axis, and what
-        /// has extent 1 or no such axis is repeated. The batch is axis 0, so what has one number for each sample needs the
-        /// other axes too: `[batch, 1]` next to `[batch, channels]`. `[batch, n]` next to `[batch, 1, n]` goes over pairs of
-        /// samples, which mixes them: a batch can then not be cut into micro-batches.
-        impl<'a> ops::$trait for Tensor<'a> {
-            type Output = Tensor<'a>;
-
-            fn $method(self, other: Tensor<'a>) -> Tensor<'a> {
-                self.pair(stringify!($method), other, $op)
-            }
-        }
-
-        /// With the same number for all elements.
-        impl<'a> ops::$trait<f32> for Tensor<'a> {
-            type Output = Tensor<'a>;
-
-            fn $method(self, number: f32) -> Tensor<'a> {
-                let apply: fn(&mut Scope<'_>, ValueId, f32) -> Result<ValueId, GraphError> = $right;
-                self.with_ops(stringify!($method), |scope, value| apply(scope, value, number))
-            }
-        }
-
-        /// With the same number for all elements.
-        impl<'a> ops::$trait<Tensor<'a>> for f32 {
-            type Output = Tensor<'a>;
-
-            fn $method(self, tensor: Tensor<'a>) -> Tensor<'a> {
-                let apply: fn(&mut Scope<'_>, ValueId, f32) -> Result<ValueId, GraphError> = $left;
-                tensor.with_ops(stringify!($method), |scope, value| apply(scope, value, self))
-            }
-        }
-    };
-}
-
-operator!(Add, add, add::Add, number plus, number_first plus);
-operator!(
-    Sub,
-    sub,
-    sub::Sub,
-    number | scope,
-    x,
-    number | plus(scope, x, -number),
-    number_first | scope,
-    x,
-    number | {
-        let negative = scope.apply(NEGATIVE, &[x])?;
-        plus(scope, negative, number)
-    }
-);
-operator!(Mul, mul, mul::Mul, number times, number_first times);
-operator!(
-    Div,
-    div,
-    div::Div,
-    number | scope,
-    x,
-    number | {
-        let factor = 1.0 / number;
-        if !factor.is_finite() {
-            return Err(
-                scope.error(format!("cannot divide by {}: its reciprocal is not finite", format_number(number)))
-            );
-        }
-        times(scope, x, factor)
-    },
-    number_first | scope,
-    x,
-    number | {
-        let reciprocal = scope.apply(pow::Pow { exponent: -1.0 }, &[x])?;
-        times(scope, reciprocal, number)
-    }
-);
-
-fn plus(scope: &mut Scope<'_>, x: ValueId, value: f32) -> Result<ValueId, GraphError> {
-    scope.apply(add_scalar::AddScalar { value }, &[x])
-}
-
-fn times(scope: &mut Scope<'_>, x: ValueId, factor: f32) -> Result<ValueId, GraphError> {
-    scope.apply(scale::Scale { factor }, &[x])
 }

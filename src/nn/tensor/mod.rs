@@ -3,6 +3,7 @@
 mod arithmetic;
 mod axes;
 mod broadcast;
+mod operators;
 mod reduce;
 
 use std::cell::RefCell;
@@ -21,7 +22,12 @@ use crate::tensor::{Shape, ValueId};
 /// Each method applies a layer and gives its output. The first error is kept and ends the model: what is applied after it
 /// changes nothing, and [`Model::build`](super::Model::build) returns it.
 ///
-/// Tensors are computed with as numbers are, with NumPy's broadcasting, so a loss, a metric or a layer of one's own is a formula.
+/// Tensors are computed with as numbers are, so a loss, a metric or a layer of one's own is a formula. Operators, comparisons and what
+/// takes several tensors broadcast as NumPy does: shapes are aligned at the last axis, and what has extent 1 or no such axis is
+/// repeated. As the batch is axis 0, what has one number for each sample needs the other axes too: `[batch, 1]` next to
+/// `[batch, channels]`. `[batch, n]` next to `[batch, 1, n]` goes over pairs of samples, which mixes them: a batch can then not be
+/// cut into micro-batches.
+///
 /// Two losses, each with one number for each sample:
 ///
 /// ```

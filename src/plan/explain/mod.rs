@@ -6,10 +6,15 @@ mod svg;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod times;
+mod trace;
+#[cfg(test)]
+mod trace_tests;
 
 use std::fmt;
 
 pub use figures::LeverUse;
+pub use times::{RunTimes, StepTimes};
 
 pub use crate::tensor::format_bytes;
 

@@ -13,7 +13,7 @@ use crate::graph::{Graph, Phase};
 use crate::tensor::{NodeId, ValueId};
 
 /// Six layers: what layer 1 makes is recomputed for its backward, what layer 3 makes comes back from the host.
-fn planned() -> Planned {
+pub(super) fn planned() -> Planned {
     let chain = Chain { layers: 6, width: 100, mixes_samples: false };
     let (levers, limits, costs) = (Levers::default(), Limits::any_device(), CostModel::default());
     let request = Request { batch: 64, budget_bytes: Some(8 << 20), micro_batches: Some(1), levers, limits, costs };

@@ -33,6 +33,8 @@ pub(super) enum End {
 pub(super) struct Block {
     /// The value's name, or `workspace`.
     pub(super) name: String,
+    /// The value; of a workspace, none.
+    pub(super) value: Option<ValueId>,
     /// The layer that it belongs to; of a workspace, none.
     pub(super) layer: String,
     /// Shape and type, or the node whose workspace it is.
@@ -68,6 +70,8 @@ pub(super) struct Step {
     pub(super) layer: String,
     /// In words.
     pub(super) text: String,
+    /// Its position in [`Program::commands`]; of the upload, none.
+    pub(super) command: Option<usize>,
     /// Transient bytes in memory during it.
     pub(super) live_bytes: u64,
 }
@@ -84,6 +88,8 @@ struct Replay<'a> {
     graph: &'a Graph,
     layers: BTreeSet<&'a str>,
     timeline: Timeline,
+    /// Of the command at hand.
+    position: Option<usize>,
     /// The block of each value that is in memory.
     live: BTreeMap<ValueId, usize>,
 }
@@ -94,7 +100,7 @@ impl Timeline {
     pub(super) fn of(plan: &Plan, number: usize, program: &Program, graph: &Graph) -> Timeline {
         let timeline = Timeline { steps: Vec::new(), blocks: Vec::new() };
         let layers = graph.nodes().iter().map(|node| node.name.as_str()).collect();
-        let mut replay = Replay { plan, graph, layers, timeline, live: BTreeMap::new() };
+        let mut replay = Replay { plan, graph, layers, timeline, position: None, live: BTreeMap::new() };
         replay.begin("upload", "upload of inputs".to_owned(), Action::Upload);
         for (&value, &place) in &program.places {
             replay.make(value, place, None);
@@ -105,6 +111,7 @@ impl Timeline {
         }
         let mut seen = vec![false; graph.nodes().len()];
         for (position, command) in program.commands.iter().enumerate() {
+            replay.position = Some(position);
             replay.command(command, reasons.remove(&position), &mut seen);
         }
         replay.finish()
@@ -117,7 +124,8 @@ impl Replay<'_> {
     }
 
     fn begin(&mut self, layer: &str, text: String, action: Action) {
-        self.timeline.steps.push(Step { action, layer: layer.to_owned(), text, live_bytes: 0 });
+        let (layer, command) = (layer.to_owned(), self.position);
+        self.timeline.steps.push(Step { action, layer, text, command, live_bytes: 0 });
     }
 
     fn is_transient(&self, place: Allocation) -> bool {
@@ -163,7 +171,20 @@ impl Replay<'_> {
         let reason = again.and_then(|(_, reason)| reason);
         let (start, end, ended) = (self.now(), usize::MAX, End::ReadBack);
         self.live.insert(value, self.timeline.blocks.len());
-        self.timeline.blocks.push(Block { name, layer, detail, content, recomputed, place, start, end, ended, reason });
+        let value = Some(value);
+        self.timeline.blocks.push(Block {
+            name,
+            value,
+            layer,
+            detail,
+            content,
+            recomputed,
+            place,
+            start,
+            end,
+            ended,
+            reason,
+        });
     }
 
     fn end(&mut self, value: ValueId, time: usize, ended: End) {
@@ -218,6 +239,7 @@ impl Replay<'_> {
             }
             self.timeline.blocks.push(Block {
                 name: "workspace".to_owned(),
+                value: None,
                 layer: String::new(),
                 detail: format!("of {}", node.name),
                 content: Content::Workspace,
@@ -285,7 +307,7 @@ mod tests {
         let (plan, graph) = (&planned.plan, &planned.graphs[0]);
         let timeline = Timeline { steps: Vec::new(), blocks: Vec::new() };
         let layers = ["block.0", "block.0.conv1", "fc"].into();
-        let replay = Replay { plan, graph, layers, timeline, live: BTreeMap::new() };
+        let replay = Replay { plan, graph, layers, timeline, position: None, live: BTreeMap::new() };
         for (name, layer) in [
             ("grad.block.0.conv1.weight", "block.0.conv1"),
             ("block.0.scale.exp_avg", "block.0"),

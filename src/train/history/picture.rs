@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::axis::{Axis, format_value, step_ticks};
-use super::{CurvePoint, History, Mode};
+use super::{CurvePoint, History};
 use crate::svg::{self, end_of, escape, width};
+use crate::train::monitor::MonitorMode;
 
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 70.0;
@@ -147,7 +148,7 @@ impl<'a> Drawing<'a> {
             parts.push(count(history.epochs.len() as u64, "epoch"));
         }
         let best = ["val_loss", LOSS].iter().find_map(|name| {
-            let record = history.best(name, Mode::Min)?;
+            let record = history.best(name, MonitorMode::Min)?;
             Some(format!("best {name} {} at epoch {}", format_value(record.values[*name]), record.epoch))
         });
         parts.extend(best);

@@ -99,9 +99,9 @@ fn any_history_has_a_picture() {
     }
 }
 
-/// For looking at them: writes to the folder that `TIGHTFIT_SVG` names.
+/// For looking at them: writes to the folder that `TIGHTFIT_HISTORY` names.
 fn keep(name: &str, svg: &str) {
-    if let Some(folder) = std::env::var_os("TIGHTFIT_SVG") {
+    if let Some(folder) = std::env::var_os("TIGHTFIT_HISTORY") {
         std::fs::write(std::path::Path::new(&folder).join(format!("{name}.svg")), svg).expect("writable");
     }
 }

@@ -7,6 +7,7 @@
 //! <https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h>
 
 use std::fs;
+use std::io::{BufReader, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::output::{Output, io_error, wall_time};
@@ -14,6 +15,8 @@ use super::{EPOCH, Log, STEP, check_names};
 use crate::error::DataError;
 use crate::files;
 
+/// No event of this writer is longer.
+const MOST_EVENT_BYTES: u64 = 1 << 20;
 /// What begins the name of each event file.
 const PREFIX: &str = "events.out.tfevents.";
 /// Values of validation data begin so; they are a run of their own, so that one chart shows both.
@@ -43,6 +46,7 @@ impl TensorBoardLog {
     /// Where no file can be written there.
     pub fn open(folder: &Path, resume_at: Option<u64>) -> Result<Self, DataError> {
         let start = resume_at.map_or(0, |last| last.saturating_add(1));
+        let last_epoch = last_epoch(&folder.join("train"), start)?;
         let train = Events::create(&folder.join("train"), start)?;
         let validation = folder.join("validation");
         let validation = validation.is_dir().then(|| Events::create(&validation, start)).transpose()?;
@@ -52,7 +56,7 @@ impl TensorBoardLog {
             validation,
             start,
             last_step: start.max(1) - 1,
-            last_epoch: 0,
+            last_epoch,
         })
     }
 
@@ -149,19 +153,67 @@ impl Events {
     }
 }
 
+/// The names of a folder's event files; none where there is no folder.
+fn event_files(folder: &Path) -> Result<Vec<String>, DataError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| io_error(folder, error))?,
+    };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter(|name| name.starts_with(PREFIX)).collect())
+}
+
+/// The last epoch that a folder's event files have of steps before `start`. It may be the one at whose end the checkpoint was written, which
+/// then ends once more. What is not of this writer has none.
+fn last_epoch(folder: &Path, start: u64) -> Result<u64, DataError> {
+    let mut last = 0;
+    for name in event_files(folder)? {
+        let path = folder.join(name);
+        let (file, _) = files::open_regular(&path, "delete it")?;
+        let mut reader = BufReader::new(file);
+        let mut head = [0; 12];
+        // The last record of a process that was killed may be cut off.
+        while reader.read_exact(&mut head).is_ok() {
+            let length = head.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+            let mut record = vec![0; length.min(MOST_EVENT_BYTES) as usize];
+            if length > MOST_EVENT_BYTES
+                || reader.read_exact(&mut record).is_err()
+                || reader.read_exact(&mut [0; 4]).is_err()
+            {
+                break;
+            }
+            last = last.max(epoch_of(&record).filter(|&(step, _)| step < start).map_or(0, |(_, epoch)| epoch));
+        }
+    }
+    Ok(last)
+}
+
+/// The step and the epoch of an event that says which epoch ended: its last value.
+fn epoch_of(event: &[u8]) -> Option<(u64, u64)> {
+    let (event, value) = event.split_last_chunk()?;
+    let tag = [&field_bytes(1, EPOCH.as_bytes())[..], &[2 << 3 | FIXED32]].concat();
+    let mut rest = event.strip_suffix(&tag[..])?.get(9..)?.strip_prefix(&[2 << 3])?.iter();
+    let mut step = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let byte = *rest.next()?;
+        step |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    Some((step, f32::from_le_bytes(*value) as u64))
+}
+
 /// TensorBoard reads a folder's files by name, so a new one has a later time than all that are there.
 fn new_file(folder: &Path) -> Result<Output, DataError> {
-    let entries = fs::read_dir(folder).map_err(|error| io_error(folder, error))?;
-    let times = entries.flatten().filter_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u64>().ok()
-    });
+    let names = event_files(folder)?;
+    let times = names.iter().filter_map(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u64>().ok());
     let now = wall_time() as u64;
     let mut time = times.max().map_or(now, |last| now.max(last.saturating_add(1)));
     loop {
         let path = folder.join(format!("{PREFIX}{time:010}.tightfit.{}", std::process::id()));
         match Output::create_new(&path) {
-            Err(DataError::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => time += 1,
+            Err(DataError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => time += 1,
             created => return created,
         }
     }
