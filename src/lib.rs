@@ -40,6 +40,7 @@ pub mod guide {
     pages! {
         command_line: "../docs/command-line.md",
         model_files: "../docs/model-files.md",
+        training: "../docs/training.md",
         models: "../docs/models.md",
         budgets: "../docs/budgets.md",
         devices: "../docs/devices.md",

@@ -1,5 +1,10 @@
 //! Sizes as people write them.
 
+use std::fmt;
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 const ADVICE: &str = "write a size such as 8G, 64MiB or 1.5GB, or a number of bytes";
 
 /// Prefixes and their powers of the base.
@@ -58,6 +63,46 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         0 => Err(format!("it must be above 0: {ADVICE}")),
         _ if scale == 1 && !fraction.is_empty() => Err(format!("this is not a whole number of bytes: {ADVICE}")),
         bytes => Ok(bytes),
+    }
+}
+
+/// A size in a file: a number of bytes, or text as above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // TOML has no larger numbers.
+        match i64::try_from(self.0) {
+            Ok(bytes) => serializer.serialize_i64(bytes),
+            Err(_) => serializer.collect_str(&self.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrText;
+        impl Visitor<'_> for NumberOrText {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size such as \"64MiB\", or a number of bytes")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<Bytes, E> {
+                self.visit_str(&bytes.to_string())
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<Bytes, E> {
+                self.visit_str(&bytes.to_string())
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Bytes, E> {
+                parse(text).map(Bytes).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(NumberOrText)
     }
 }
 

@@ -9,8 +9,11 @@ use tightfit::train::Trainer;
 
 use super::data::{self, folder};
 use super::failure::{Failure, INTERRUPTED};
+use super::first_use;
 use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown, shown_if_any};
+use super::progress::metric_values;
+use super::run_file::set;
 use super::settings::{DeviceArgs, ModelArgs};
 
 #[derive(Args, Debug)]
@@ -37,10 +40,13 @@ impl EvalArgs {
 }
 
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
-    let (model, config) = args.model.resolve()?;
-    let (_, test) = data::open(&folder(args.data.as_deref()), &model, &config)?;
-    args.device.calibrate(output);
-    let mut trainer = Trainer::for_evaluation(model, config.clone(), args.device.device.as_deref())?;
+    let mut file = args.model.run_file()?;
+    set(&mut file.budget.device, args.device.device.as_ref());
+    set(&mut file.data.folder, args.data.as_ref());
+    let (model, config) = file.resolve_for_evaluation()?;
+    let (_, test) = data::open(&folder(file.data.folder.as_deref()), &model, &config)?;
+    first_use::for_device(file.device(), args.device.no_calibrate, output);
+    let mut trainer = Trainer::for_evaluation(model, config.clone(), file.device())?;
     trainer.load(&args.weights)?;
     let stop = stop_when_asked()?;
     let evaluation = evaluate(&mut trainer, &test, &stop, output)?;
@@ -56,6 +62,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
         "test_loss": evaluation.as_ref().map(|evaluation| evaluation.loss),
         "test_accuracy": evaluation.as_ref().and_then(|evaluation| evaluation.accuracy),
         "test_samples": evaluation.as_ref().map(|evaluation| evaluation.samples),
+        "test_metrics": evaluation.as_ref().map(metric_values),
         "budget_bytes": config.budget_bytes,
         "planned_peak_bytes": trainer.plan().peak_bytes,
         "measured_peak_bytes": trainer.measured_peak_bytes(),

@@ -5,24 +5,20 @@ use tightfit::train::{Profile, calibrate_once};
 
 use super::output::Output;
 use super::progress::measuring;
-use super::settings::DeviceArgs;
 
 /// Switches it off where it is `0`, `off`, `false` or `no`.
 const VARIABLE: &str = "TIGHTFIT_CALIBRATE";
 
-impl DeviceArgs {
-    /// Measures the device that is named, if it was not: only then is it opened here. One that cannot be opened is an error later
-    /// on.
-    pub(crate) fn calibrate(&self, output: &Output) {
-        let name = self.device.as_deref();
-        if name == Some("cpu") || self.no_calibrate || is_off() {
-            return;
-        }
-        if device::find(name).is_ok_and(|info| is_new(&info))
-            && let Ok(device) = Device::open(name)
-        {
-            measure(&device, output);
-        }
+/// Measures the device that is named, or the best, if it was not: only then is it opened here. One that cannot be opened is an error
+/// later on.
+pub(crate) fn for_device(name: Option<&str>, skip: bool, output: &Output) {
+    if name == Some("cpu") || skip || is_off() {
+        return;
+    }
+    if device::find(name).is_ok_and(|info| is_new(&info))
+        && let Ok(device) = Device::open(name)
+    {
+        measure(&device, output);
     }
 }
 

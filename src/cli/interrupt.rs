@@ -111,7 +111,7 @@ fn catch(stop: &Arc<AtomicBool>) -> Result<(), String> {
     ctrlc::set_handler(handler).map_err(|error| error.to_string())
 }
 
-/// Tests a model, with a bar; `None` where that was stopped.
+/// Tests a model, with the averages of its parameters where they are kept and with a bar; `None` where that was stopped.
 pub(crate) fn evaluate(
     trainer: &mut Trainer,
     data: &Dataset,
@@ -119,9 +119,11 @@ pub(crate) fn evaluate(
     output: &Output,
 ) -> Result<Option<Evaluation>, Failure> {
     let bar = samples_bar(output, data.len());
-    let evaluation = trainer.evaluate_while(data, |done| {
-        bar.set_position(done as u64);
-        !stop.load(Ordering::Relaxed)
+    let evaluation = trainer.with_averages(|trainer| {
+        trainer.evaluate_while(data, |done| {
+            bar.set_position(done as u64);
+            !stop.load(Ordering::Relaxed)
+        })
     });
     bar.finish_and_clear();
     Ok(evaluation?)

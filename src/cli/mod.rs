@@ -1,4 +1,4 @@
-//! `tightfit devices | calibrate | plan | train | eval | data | bench`.
+//! `tightfit devices | calibrate | plan | train | resume | runs | eval | data | bench`.
 
 mod bench;
 mod bytes;
@@ -18,9 +18,17 @@ mod output;
 mod overwrite;
 mod plan;
 mod progress;
+mod resume;
+mod run_file;
+mod run_folder;
+mod runs;
+mod session;
 mod settings;
+mod summary;
+mod toml_parts;
 mod trace;
 mod train;
+mod values;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _, Write as _};
@@ -59,6 +67,10 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Trains a model and tests it
     Train(train::TrainArgs),
+    /// Goes on with the training of a run folder that was interrupted
+    Resume(resume::ResumeArgs),
+    /// Compares the trainings of run folders
+    Runs(runs::RunsArgs),
     /// Tests a model with weights from a file
     Eval(eval::EvalArgs),
     /// Fetches datasets
@@ -105,6 +117,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::run(args, &output),
         Command::Plan(args) => plan::run(args, &output),
         Command::Train(args) => train::run(args, &output),
+        Command::Resume(args) => resume::run(args, &output),
+        Command::Runs(args) => runs::run(args, &output),
         Command::Eval(args) => eval::run(args, &output),
         Command::Data(command) => data::run(command, &output),
         Command::Bench(args) => bench::run(args, &output),
@@ -283,7 +297,7 @@ mod tests {
             assert!(message(args).contains("more") && !message(args).contains("after"), "{args:?}: {}", message(args));
         }
         for (args, expected) in [
-            (&["train", "m", "--resume"][..], "unknown option `--resume`: --help lists what there is"),
+            (&["train", "m", "--nothing"][..], "unknown option `--nothing`: --help lists what there is"),
             (&["train", "m", "-b", "4"], "unknown option `-b`: --help lists what there is"),
             (&["fit"], "unknown command `fit`: --help lists what there is"),
             (

@@ -3,7 +3,7 @@
 use tightfit::command::unknown;
 use tightfit::nn::Layer;
 use tightfit::tensor::format_number;
-use tightfit::train::Loss;
+use tightfit::train::{Loss, MetricKind, Schedule};
 
 /// What a name of another framework is here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +65,24 @@ const KNOWN_ELSEWHERE: &[(&[&str], Meaning)] = &[
     (&["decay", "l2", "weightdecayrate"], Name(&["weight_decay"])),
     (&["clipnorm", "gradclip", "maxgradnorm", "clip"], Advice("it is the option --clip-norm of the command line")),
     (&["amsgrad", "maximize", "foreach", "fused"], Advice("there is no such setting: leave it out")),
+    // Of run files.
+    (&["batchsize"], Name(&["batch"])),
+    (&["numepochs", "nepochs", "maxepochs"], Name(&["epochs"])),
+    (&["maxsteps", "maxiterations", "iterations"], Name(&["steps"])),
+    (&["dir", "root", "path", "datadir"], Name(&["folder"])),
+    (&["randomseed", "randomstate"], Name(&["seed"])),
+    (&["validate", "validationdata", "evaluate"], Name(&["validation"])),
+    (&["maxgradnorm", "gradclip", "clip"], Name(&["clip_norm"])),
+    (&["emadecay", "swa"], Name(&["ema"])),
+    (&["checkpoint", "pretrained", "initfrom"], Name(&["weights"])),
+    (&["savebestonly", "monitor"], Name(&["best"])),
+    (&["savetopk", "maxtokeep"], Name(&["keep"])),
+    (&["everynsteps", "savesteps", "savefreq"], Name(&["every_steps"])),
+    (&["memory", "limit", "maxbytes"], Name(&["bytes"])),
+    (&["lrscheduler", "scheduler"], Name(&["schedule"])),
+    (&["earlystop"], Name(&["early_stopping"])),
+    (&["restorebestweights"], Name(&["restore_best"])),
+    (&["reducelronplateau", "plateau"], Name(&["reduce_on_plateau"])),
     // Above the layers.
     (&["inputsize", "inputshape", "shape"], Name(&["input"])),
     (&["criterion", "objective"], Name(&["loss"])),
@@ -82,6 +100,8 @@ fn unknown_name(what: &str, name: &str, known: Vec<&str>) -> String {
     let meanings = || KNOWN_ELSEWHERE.iter().filter(|(names, _)| names.contains(&&*plain)).map(|(_, meaning)| *meaning);
     let layers = Layer::KINDS.iter().map(|layer| (layer.kind, layer.elsewhere));
     let kinds = layers.chain(Loss::KINDS.iter().map(|loss| (loss.kind, loss.elsewhere)));
+    let kinds = kinds.chain(Schedule::KINDS.iter().map(|schedule| (schedule.kind, schedule.elsewhere)));
+    let kinds = kinds.chain(MetricKind::KINDS.iter().map(|metric| (metric.kind, metric.elsewhere)));
     let here: Vec<_> = meanings()
         .flat_map(|meaning| match meaning {
             Name(names) => names,
@@ -111,8 +131,11 @@ pub(super) fn missing_as<'a>(missing: &str, mut keys: impl Iterator<Item = &'a s
 }
 
 /// What serde calls values, and what they are to people.
-const VALUES: [(&str, &str); 17] = [
+const VALUES: [(&str, &str); 20] = [
     ("missing field", "missing key"),
+    ("expected a nonzero usize", "expected a whole number of at least 1"),
+    ("expected a nonzero u64", "expected a whole number of at least 1"),
+    ("expected path string", "expected a path in quotes"),
     ("expected usize", "expected a whole number, 0 or above"),
     ("expected u32", "expected a whole number, 0 or above"),
     ("expected u64", "expected a whole number, 0 or above"),

@@ -18,7 +18,8 @@ use super::first_use;
 use super::output::{Output, shown_if_any};
 use super::overwrite::{self, Kind};
 use super::progress::planning;
-use super::settings::{TrainingArgs, device_class, not_empty};
+use super::settings::{TrainingArgs, device_class};
+use super::values::not_empty;
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
@@ -70,8 +71,9 @@ impl PlanArgs {
     }
 
     /// What to plan for. A file is a profile, all else selects a device of this machine.
-    fn target(&self, output: &Output) -> Result<Target, Failure> {
-        let Some(device) = &self.device else {
+    fn target(&self, from_file: Option<&OsStr>, output: &Output) -> Result<Target, Failure> {
+        let from_file = from_file.filter(|_| self.device_class.is_none());
+        let Some(device) = self.device.as_deref().or(from_file) else {
             return Ok(Target { machine: Machine::of_class(self.device_class.unwrap_or_default()), device: None });
         };
         let path = Path::new(device);
@@ -92,7 +94,8 @@ impl PlanArgs {
 }
 
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
-    let (model, config) = args.model.resolve()?;
+    let file = args.model.run_file()?;
+    let (model, config) = file.resolve(None)?;
     let outputs = [
         ("--svg", args.svg.as_deref(), Kind::Picture),
         ("--trace", args.trace.as_deref(), Kind::Trace),
@@ -106,9 +109,10 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
             kind.check(option, path)?;
         }
     }
-    let target = args.target(output)?;
+    let target = args.target(file.device().map(OsStr::new), output)?;
     if args.sweep {
-        return explore::sweep(&model, &config, &target, output);
+        // That of a run file is none of a sweep.
+        return explore::sweep(&model, &Config { budget_bytes: None, ..config }, &target, output);
     }
     if args.max_batch {
         return explore::max_batch(&model, &config, &target, output);

@@ -1,25 +1,29 @@
 //! How far training is: a bar on a terminal, otherwise a line now and then.
 
 use std::io::{self, IsTerminal as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tightfit::device::{Compilation, watch_compilation};
-use tightfit::plan::format_ns;
-use tightfit::train::StepReport;
+use tightfit::error::TrainError;
+use tightfit::plan::{format_bytes, format_ns};
+use tightfit::train::{Callback, EpochReport, Evaluation, MetricValue, Replan, StepReport, Trainer};
 
 use super::output::Output;
 
 /// Lines over a whole training where the user does not say how often.
 const LINES: u64 = 20;
+/// What does not fit the width of a terminal is left out.
+const BAR: &str = "{bar:10} {pos}/{len}  {eta} left  {wide_msg}";
 /// Silence that needs no explanation.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Follows the steps of a training.
+/// Follows a training: what a fit is told to call.
 pub(crate) struct Progress<'a> {
     output: &'a Output,
     bar: Option<ProgressBar>,
@@ -27,6 +31,12 @@ pub(crate) struct Progress<'a> {
     every: u64,
     since_line: Mean,
     since_epoch: Mean,
+    /// Of the last validation, for the bar.
+    validation: String,
+    /// Planned peak and budget.
+    memory: String,
+    stop: Arc<AtomicBool>,
+    has_learned: bool,
 }
 
 /// Loss, accuracy and time over some steps.
@@ -39,13 +49,15 @@ struct Mean {
     timed: u64,
     step_ms: f64,
     first_ms: Option<f64>,
+    samples: usize,
 }
 
 impl Mean {
-    fn add(&mut self, step: &StepReport) {
+    fn add(&mut self, step: &StepReport, is_first: bool) {
         self.steps += 1;
         self.loss += f64::from(step.loss);
-        if step.step == 1 {
+        self.samples = step.samples;
+        if is_first {
             self.first_ms = Some(step.step_ms);
         } else {
             self.timed += 1;
@@ -62,18 +74,52 @@ impl Mean {
         Mean { loss: self.loss / n, accuracy: self.accuracy.map(|sum| sum / n), step_ms, ..self }
     }
 
+    /// Samples a second, of a mean.
+    fn samples_per_s(self) -> Option<f64> {
+        (self.step_ms > 0.0).then(|| self.samples as f64 / self.step_ms * 1e3)
+    }
+
     fn show(self) -> String {
         let mean = self.per_step();
-        let accuracy = mean.accuracy.map(|accuracy| format!("  accuracy {:.2}%", accuracy * 100.0));
         let time = format_ns(mean.step_ms * 1e6);
-        format!("loss {:.4}{}  {time}/step", mean.loss, accuracy.unwrap_or_default())
+        format!("{}  {time}/step", scores("", mean.loss, mean.accuracy))
     }
 }
 
+/// Loss and accuracy in words, each name after this.
+fn scores(prefix: &str, loss: f64, accuracy: Option<f64>) -> String {
+    let accuracy = accuracy.map(|accuracy| format!("  {prefix}accuracy {:.2}%", accuracy * 100.0));
+    format!("{prefix}loss {loss:.4}{}", accuracy.unwrap_or_default())
+}
+
+/// What a validation came to, in words.
+fn validated(evaluation: &Evaluation) -> String {
+    let metrics = evaluation.metrics.iter().filter(|(name, _)| name != "accuracy");
+    let metrics = metrics.filter_map(|(name, value)| Some(format!("  val_{name} {:.4}", value.scalar()?)));
+    metrics.fold(scores("val_", evaluation.loss, evaluation.accuracy), |text, metric| text + &metric)
+}
+
+/// The metrics of an evaluation for JSON: a list, since their names are the user's.
+pub(crate) fn metric_values(evaluation: &Evaluation) -> Value {
+    let number = |number: &Option<f64>| number.map_or(Value::Null, finite);
+    let value = |value: &MetricValue| match value {
+        MetricValue::Number(value) => finite(*value),
+        MetricValue::PerClass(values) => values.iter().map(number).collect(),
+        MetricValue::Matrix(rows) => json!(rows),
+    };
+    evaluation.metrics.iter().map(|(name, of)| json!({"name": name, "value": value(of)})).collect()
+}
+
 impl<'a> Progress<'a> {
-    /// `every` is how many steps lie between two lines; `None` for about 20 lines in all.
-    pub(crate) fn new(output: &'a Output, total_steps: u64, every: Option<u64>) -> Self {
-        let bar = has_bar(output).then(|| bar(total_steps, "{wide_bar} {pos}/{len}  {msg}  {eta} left"));
+    /// `every` is how many steps lie between two lines; `None` for about 20 lines in all. A reader that leaves sets `stop`.
+    pub(crate) fn new(
+        output: &'a Output,
+        trainer: &Trainer,
+        total_steps: u64,
+        every: Option<u64>,
+        stop: &Arc<AtomicBool>,
+    ) -> Self {
+        let bar = has_bar(output).then(|| bar(total_steps, BAR));
         Progress {
             output,
             bar,
@@ -81,16 +127,29 @@ impl<'a> Progress<'a> {
             every: every.unwrap_or(total_steps / LINES).max(1),
             since_line: Mean::default(),
             since_epoch: Mean::default(),
+            validation: String::new(),
+            memory: memory(trainer),
+            stop: Arc::clone(stop),
+            has_learned: false,
         }
     }
 
-    pub(crate) fn step(&mut self, step: &StepReport) {
-        self.since_line.add(step);
-        self.since_epoch.add(step);
+    /// Whether a step was made.
+    pub(crate) fn has_learned(&self) -> bool {
+        self.has_learned
+    }
+
+    fn step(&mut self, step: &StepReport) {
+        let is_first = !std::mem::replace(&mut self.has_learned, true);
+        self.since_line.add(step, is_first);
+        self.since_epoch.add(step, is_first);
         let is_last_of_epoch = step.step.is_multiple_of(step.steps_per_epoch);
         if let Some(bar) = &self.bar {
+            let mean = self.since_line.per_step();
+            let rate = mean.samples_per_s().map(|rate| format!("  {rate:.0} samples/s")).unwrap_or_default();
+            let scores = scores("", mean.loss, mean.accuracy);
             bar.set_position(step.step);
-            bar.set_message(self.since_line.show());
+            bar.set_message(format!("{scores}{rate}  {}{}", self.memory, self.validation));
         }
         if step.step.is_multiple_of(self.every) || step.step == self.total_steps {
             if self.bar.is_none() && !is_last_of_epoch {
@@ -103,28 +162,81 @@ impl<'a> Progress<'a> {
                 ));
             }
             self.output.object(&json!({
-                "event": "step", "step": step.step, "epoch": step.epoch,
-                "loss": step.loss, "accuracy": step.accuracy, "step_ms": step.step_ms,
+                "event": "step", "step": step.step, "epoch": step.epoch, "loss": step.loss, "accuracy": step.accuracy,
+                "grad_norm": step.grad_norm.map(|norm| finite(norm.into())), "lr": step.lr, "step_ms": step.step_ms,
+                "samples_per_s": self.since_line.per_step().samples_per_s(),
             }));
             self.since_line = Mean::default();
         }
-        if is_last_of_epoch {
-            self.epoch(step.epoch, step.step);
-        }
     }
 
-    fn epoch(&mut self, epoch: u64, step: u64) {
-        let line = format!("epoch {epoch}  step {step}  {}", self.since_epoch.show());
+    fn line(&self, line: impl std::fmt::Display) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.output.text(line)),
             None => self.output.text(line),
         }
+    }
+
+    fn epoch(&mut self, report: &EpochReport) {
+        let validation = report.validation.as_ref().map(|evaluation| format!("  {}", validated(evaluation)));
+        self.validation = validation.unwrap_or_default();
         let mean = self.since_epoch.per_step();
+        // Also where a part of the epoch was made before training was interrupted.
+        let scores = scores("", report.train_loss, report.train_accuracy);
+        let time = format_ns(mean.step_ms * 1e6);
+        self.line(format_args!(
+            "epoch {}  step {}  {scores}{}  {time}/step",
+            report.epoch, report.step, self.validation
+        ));
+        let validation = report.validation.as_ref();
         self.output.object(&json!({
-            "event": "epoch", "epoch": epoch, "step": step,
-            "train_loss": mean.loss, "train_accuracy": mean.accuracy, "step_ms_mean": mean.step_ms,
+            "event": "epoch", "epoch": report.epoch, "step": report.step,
+            "train_loss": finite(report.train_loss), "train_accuracy": report.train_accuracy,
+            "val_loss": validation.map(|evaluation| finite(evaluation.loss)),
+            "val_accuracy": validation.and_then(|evaluation| evaluation.accuracy),
+            "val_metrics": validation.map(metric_values),
+            "lr": report.lr, "step_ms_mean": mean.step_ms, "samples_per_s": mean.samples_per_s(),
         }));
         self.since_epoch = Mean::default();
+    }
+}
+
+/// The planned peak, and the budget where there is one.
+fn memory(trainer: &Trainer) -> String {
+    let peak = format_bytes(trainer.plan().peak_bytes);
+    trainer
+        .plan()
+        .budget_bytes
+        .map_or_else(|| format!("peak {peak}"), |budget| format!("peak {peak} of {}", format_bytes(budget)))
+}
+
+impl Callback for Progress<'_> {
+    fn name(&self) -> &'static str {
+        "progress"
+    }
+
+    fn on_step_end(&mut self, _: &mut Trainer, step: &StepReport) -> Result<(), TrainError> {
+        self.step(step);
+        if self.output.is_closed() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn on_epoch_end(&mut self, _: &mut Trainer, epoch: &EpochReport) -> Result<(), TrainError> {
+        self.epoch(epoch);
+        Ok(())
+    }
+
+    /// What happened was said as a warning.
+    fn on_replan(&mut self, trainer: &mut Trainer, replan: &Replan) -> Result<(), TrainError> {
+        self.memory = memory(trainer);
+        (self.since_line, self.since_epoch) = (Mean::default(), Mean::default());
+        self.output.object(&json!({
+            "event": "replan", "reason": replan.reason, "at_step": replan.at_step, "from_step": replan.from_step,
+            "planned_peak_bytes": replan.peak_bytes.1, "micro_batches": replan.micro_batches.1,
+        }));
+        Ok(())
     }
 }
 

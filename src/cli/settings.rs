@@ -1,23 +1,21 @@
 //! Settings that commands share: of the model for `plan`, `train` and `eval`, of training for the first two.
 
 use std::ffi::{OsStr, OsString};
-use std::mem::discriminant;
-use std::num::{IntErrorKind, ParseIntError};
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
 
-use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use tightfit::autodiff::Clip;
-use tightfit::error::GraphError;
+use serde::{Deserialize, Serialize};
 use tightfit::models;
-use tightfit::nn::{Model, Statistics};
+use tightfit::nn::Statistics;
 use tightfit::plan::{DeviceClass, Levers};
-use tightfit::tensor::{DType, Shape};
-use tightfit::train::{Config, Optimizer, PlanFile};
+use tightfit::tensor::Shape;
+use tightfit::train::Optimizer;
 
-use super::bytes;
+use super::bytes::{self, Bytes};
 use super::failure::Failure;
-use super::model_file::{self, ModelFile};
+use super::run_file::{OptimizerFlags, RunFile, set};
+use super::values::{choice, count, non_negative, not_empty, positive, shape, share, whole};
 
 /// The model and what it may take.
 #[derive(Args, Clone, Debug)]
@@ -100,9 +98,13 @@ pub(crate) struct TrainingArgs {
     #[arg(long, value_name = "STATISTICS", ignore_case = true)]
     batch_norm: Option<StatisticsName>,
 
-    /// Decides initial parameters and the order of samples
-    #[arg(long, value_name = "N", default_value = "0", value_parser = whole, allow_negative_numbers = true)]
-    seed: u64,
+    /// Tells the norm of all gradients together in logs
+    #[arg(long)]
+    grad_norm: bool,
+
+    /// Decides initial parameters and the order of samples [default: 0]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    seed: Option<u64>,
 }
 
 /// Where training runs.
@@ -115,18 +117,6 @@ pub(crate) struct DeviceArgs {
     /// Does not measure a device that is used for the first time: plans for it with costs that are typical of its class
     #[arg(long)]
     pub(crate) no_calibrate: bool,
-}
-
-/// One of these names, for what it stands for.
-fn choice<T: Clone + Send + Sync + 'static>(
-    choices: impl IntoIterator<Item = (&'static str, T)>,
-) -> impl TypedValueParser<Value = T> {
-    let choices: Vec<_> = choices.into_iter().collect();
-    let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-    PossibleValuesParser::new(names).map(move |given| {
-        let chosen = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(&given));
-        chosen.expect("bug: a choice that is not listed").1.clone()
-    })
 }
 
 /// The kinds of the registry, with their usual settings.
@@ -146,7 +136,8 @@ enum StatisticsName {
 }
 
 /// What the planner may do to save memory or time, besides micro-batches (for which there is `--micro-batches 1`).
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum LeverName {
     Recompute,
     Offload,
@@ -166,7 +157,7 @@ pub(crate) fn levers_without(names: &[LeverName]) -> Levers {
 
 fn model_help() -> String {
     format!(
-        "Built-in model or a TOML file; `train` and `eval` take those whose input is an image of the data (--input changes \
+        "Built-in model, model file or run file (TOML); `train` and `eval` take those whose input is an image of the data (--input changes \
          what most take). Built in are {}",
         models::NAMES.join(", ")
     )
@@ -178,65 +169,20 @@ impl ModelArgs {
         &self.model
     }
 
-    /// The model, checked, and the settings that an evaluation has.
-    pub(crate) fn resolve(&self) -> Result<(Model, Config), Failure> {
-        let (file, config) = self.open()?;
-        Ok((file.model, config))
-    }
-
-    fn open(&self) -> Result<(ModelFile, Config), Failure> {
-        let mut file = model_file::open(&self.model)?;
-        let own = file.model.input_shape().clone();
-        if let Some(shape) = &self.input {
-            let channels = file.model.input_shape()[0];
-            file.model = file.model.with_input(shape.clone());
-            if let Some(first) = file.model.channels_first().filter(|first| first[0] == channels) {
-                let text = format!("--input {}: channels come first, as in {}", written(shape), written(&first));
-                return Err(Failure::bad_input(text));
-            }
+    /// The run file that was named, or one of the model alone, with what flags say over it.
+    pub(crate) fn run_file(&self) -> Result<RunFile, Failure> {
+        let mut file = RunFile::open(&self.model)?;
+        let input =
+            self.input.as_ref().map(|shape| shape.iter().filter_map(|&extent| NonZeroUsize::new(extent)).collect());
+        set(&mut file.model.input, input.as_ref());
+        set(&mut file.data.batch, self.batch.and_then(NonZeroUsize::new).as_ref());
+        set(&mut file.budget.bytes, self.budget.map(Bytes).as_ref());
+        set(&mut file.budget.micro_batches, self.micro_batches.and_then(NonZeroUsize::new).as_ref());
+        if !self.without.is_empty() {
+            file.budget.without.clone_from(&self.without);
         }
-        if let Err(error) = file.model.output_shape() {
-            // An input of a shape that fits may still be too large.
-            let misfits = matches!(error, GraphError::Op { .. } | GraphError::Layer { .. });
-            let misfit = misfits.then(|| self.misfit(&file.model, &own)).flatten();
-            // The error should say which model, and where it is in a file, which one.
-            let located = || format!("{}: {}", self.model.display(), file.located(&error));
-            return Err(Failure::bad_input(misfit.unwrap_or_else(located)));
-        }
-        let mut config = Config::default();
-        config.batch = self.batch.unwrap_or(config.batch);
-        config.loss = file.loss.clone().unwrap_or_default();
-        config.budget_bytes = self.budget;
-        config.micro_batches = self.micro_batches;
-        config.levers = levers_without(&self.without);
-        Ok((file, config))
+        Ok(file)
     }
-
-    /// What to say where a built-in model, which nobody can edit, is given an input that it does not fit; its own is `own`.
-    fn misfit(&self, model: &Model, own: &Shape) -> Option<String> {
-        let (name, shape) = (self.model.to_str()?, self.input.as_ref()?);
-        models::builtin(name)?;
-        let misfit = format!("--input {} does not fit {name}", written(shape));
-        if let Some(advice) = model.input_advice() {
-            return Some(format!("{misfit}: {advice}"));
-        }
-        let takes = |name: &&str| {
-            let model = models::builtin(name).filter(|model| model.input().dtype == DType::F32);
-            model.is_some_and(|model| model.with_input(shape.clone()).output_shape().is_ok())
-        };
-        let others: Vec<_> = models::NAMES.into_iter().filter(takes).collect();
-        let others = match &others[..] {
-            [] => String::new(),
-            [other] => format!("; {other} takes {shape}"),
-            _ => format!("; {} take {shape}", others.join(", ")),
-        };
-        Some(format!("{misfit}, which takes inputs such as {own}{others}"))
-    }
-}
-
-/// A shape as the command line takes it.
-fn written(shape: &Shape) -> String {
-    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
 impl TrainingArgs {
@@ -245,130 +191,34 @@ impl TrainingArgs {
         self.model.name()
     }
 
-    /// The model, checked, and the settings: the command line's first, then the file's, then defaults.
-    pub(crate) fn resolve(&self) -> Result<(Model, Config), Failure> {
-        self.resolve_for(None)
-    }
-
-    /// As `resolve`; what neither the command line nor the model's file says is as it was for the plan.
-    pub(crate) fn resolve_for(&self, plan: Option<&PlanFile>) -> Result<(Model, Config), Failure> {
-        let (ModelFile { model, optimizer, groups, .. }, config) = self.model.open()?;
-        let mut config = config.seed(self.seed);
-        if let (None, Some(plan)) = (self.model.batch, plan) {
-            config.batch = plan.batch();
+    /// As [`ModelArgs::run_file`].
+    pub(crate) fn run_file(&self) -> Result<RunFile, Failure> {
+        let mut file = self.model.run_file()?;
+        let Self { optimizer: kind, lr, momentum, weight_decay, .. } = *self;
+        file.given = OptimizerFlags { kind, lr, momentum, weight_decay };
+        let training = &mut file.training;
+        training.decay_matrices_only |= self.decay_matrices_only;
+        training.grad_norm |= self.grad_norm;
+        if self.clip_norm.or(self.clip_value).or(self.clip_tensor_norm).is_some() {
+            training.clip_norm = self.clip_norm;
+            training.clip_value = self.clip_value;
+            training.clip_tensor_norm = self.clip_tensor_norm;
         }
-        config.optimizer = self.optimizer(optimizer.or_else(|| plan.map(PlanFile::optimizer)))?;
-        // Those of the plan hold what --decay-matrices-only adds, if it was planned with.
-        let planned = plan.filter(|_| !self.decay_matrices_only).map(|plan| plan.groups().to_vec());
-        config.groups = groups.or(planned).unwrap_or_default();
-        if self.decay_matrices_only {
-            config = config.decay_matrices_only();
-        }
-        config.clip = self.clip().or_else(|| plan.and_then(PlanFile::clip));
-        let prefixes = |own: &[String], planned: Option<&[String]>| match (own, planned) {
-            ([], Some(planned)) => planned.to_vec(),
-            (own, _) => own.to_vec(),
-        };
-        config.freeze = prefixes(&self.freeze, plan.map(PlanFile::freeze));
-        config.train_only = prefixes(&self.train_only, plan.map(PlanFile::train_only));
-        config.ema_decay = self.ema.map(|decay| decay as f32).or_else(|| plan.and_then(PlanFile::ema_decay));
-        config.grad_norm = plan.is_some_and(PlanFile::grad_norm);
-        config.statistics = match self.batch_norm {
-            Some(StatisticsName::Exact) => Statistics::Exact,
-            Some(StatisticsName::Ghost) => Statistics::Ghost,
-            Some(StatisticsName::Frozen) => Statistics::Frozen,
-            None => plan.map(PlanFile::statistics).unwrap_or_default(),
-        };
-        Ok((model, config))
-    }
-
-    fn clip(&self) -> Option<Clip> {
-        let clip = |most: Option<f64>, of: fn(f32) -> Clip| most.map(|most| of(most as f32));
-        clip(self.clip_norm, Clip::Norm)
-            .or_else(|| clip(self.clip_value, Clip::Value))
-            .or_else(|| clip(self.clip_tensor_norm, Clip::TensorNorm))
-    }
-
-    fn optimizer(&self, from_file: Option<Optimizer>) -> Result<Optimizer, Failure> {
-        let from_file = from_file.unwrap_or_default();
-        let mut optimizer = match self.optimizer {
-            // The same kind keeps the file's other settings.
-            Some(named) if discriminant(&named) != discriminant(&from_file) => named,
-            _ => from_file,
-        };
-        let kind = optimizer.to_string();
-        let set = |setting: &mut f64, value: Option<f64>| *setting = value.unwrap_or(*setting);
-        set(optimizer.lr_mut(), self.lr);
-        set(optimizer.weight_decay_mut(), self.weight_decay);
-        match optimizer.momentum_mut() {
-            Some(momentum) => set(momentum, self.momentum),
-            None if self.momentum.is_some() => {
-                let text = format!(
-                    "--momentum belongs to sgd and rmsprop, not to {kind}: add --optimizer sgd or leave it out"
-                );
-                return Err(Failure::bad_input(text));
+        set(&mut training.ema, self.ema.as_ref());
+        for (place, given) in [(&mut file.model.freeze, &self.freeze), (&mut file.model.train_only, &self.train_only)] {
+            if !given.is_empty() {
+                place.clone_from(given);
             }
-            None => {}
         }
-        Ok(optimizer)
+        let statistics = self.batch_norm.map(|name| match name {
+            StatisticsName::Exact => Statistics::Exact,
+            StatisticsName::Ghost => Statistics::Ghost,
+            StatisticsName::Frozen => Statistics::Frozen,
+        });
+        set(&mut file.model.batch_norm, statistics.as_ref());
+        set(&mut file.data.seed, self.seed.as_ref());
+        Ok(file)
     }
-}
-
-/// A name that need not be UTF-8.
-pub(crate) fn not_empty() -> impl TypedValueParser<Value = OsString> {
-    PathBufValueParser::new().map(PathBuf::into_os_string)
-}
-
-/// A whole number of at least 1.
-pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let number =
-        text.parse::<u64>().map_err(|error| out_of_range(&error, "it must be a whole number of at least 1"))?;
-    let number = Some(number).filter(|number| *number > 0).ok_or("it must be a whole number of at least 1")?;
-    T::try_from(number).map_err(|_| TOO_LARGE.to_owned())
-}
-
-const TOO_LARGE: &str = "it is too large a number";
-
-/// Why digits are no number of this kind.
-fn out_of_range(error: &ParseIntError, otherwise: &str) -> String {
-    if *error.kind() == IntErrorKind::PosOverflow { TOO_LARGE } else { otherwise }.to_owned()
-}
-
-/// Extents with an `x` between them, or a comma.
-fn shape(text: &str) -> Result<Shape, String> {
-    let extents: Result<Vec<usize>, _> = text.split(['x', 'X', '×', ',']).map(str::parse).collect();
-    let extents = extents.ok().filter(|extents| extents.iter().all(|&extent| extent > 0));
-    extents.map(Shape::from).ok_or_else(|| "it must be whole numbers of at least 1, like 3x224x224".to_owned())
-}
-
-fn whole(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|error| out_of_range(&error, "it must be a whole number, 0 or above"))
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    let number = real(text).filter(|x| *x > 0.0).ok_or("it must be a number above 0")?;
-    in_single_precision(number)
-}
-
-fn non_negative(text: &str) -> Result<f64, String> {
-    let number = real(text).filter(|x| *x >= 0.0).ok_or("it must be a number, 0 or above")?;
-    if number == 0.0 { Ok(number) } else { in_single_precision(number) }
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    real(text).filter(|x| (0.0..1.0).contains(x)).ok_or_else(|| "it must be 0 or above and below 1".to_owned())
-}
-
-fn real(text: &str) -> Option<f64> {
-    text.parse().ok()
-}
-
-/// A number above 0 of which kernels, which compute in single precision, make neither 0 nor infinity.
-fn in_single_precision(number: f64) -> Result<f64, String> {
-    if (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&number) {
-        return Ok(number);
-    }
-    Err("it must be from 1.2e-38 to 3.4e38, which is what single precision holds".to_owned())
 }
 
 #[cfg(test)]
@@ -385,7 +235,8 @@ mod tests {
     fn optimizer(args: &[&str], from_file: Option<Optimizer>) -> Result<Optimizer, String> {
         let all = ["test", "mnist-mlp"].iter().chain(args);
         let command = Command::try_parse_from(all).map_err(|error| error.to_string())?;
-        command.args.optimizer(from_file).map_err(|failure| failure.message)
+        let flags = command.args.run_file().map_err(|failure| failure.message)?.given;
+        flags.over(from_file.unwrap_or_default()).map_err(|failure| failure.message)
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::callbacks::CallbackState;
+use super::history::History;
 use super::run::Run;
 use super::weights::Layout;
 use crate::error::{DataError, DeviceError, TrainError};
@@ -219,19 +220,25 @@ impl Checkpoint {
     /// Where there is none.
     pub fn open_latest(folder: impl AsRef<Path>) -> Result<Self, TrainError> {
         let folder = folder.as_ref();
-        let entries = std::fs::read_dir(folder).map_err(io_of(folder))?;
-        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let mut steps: Vec<_> =
-            names.filter_map(|name| Some((name.rsplit_once('-')?.1.parse::<u64>().ok()?, name))).collect();
-        steps.sort_unstable();
-        for (_, name) in steps.iter().rev() {
-            match Checkpoint::open(folder.join(name)) {
+        for path in newest_first(folder)? {
+            match Checkpoint::open(path) {
                 Ok(checkpoint) => return Ok(checkpoint),
                 Err(error) => log::warn!("{error}"),
             }
         }
         let hint = "no whole checkpoint is in it: begin anew".to_owned();
         Err(DataError::Missing { path: folder.to_owned(), hint }.into())
+    }
+
+    /// How far the training has come that writes checkpoints to this folder: the history in the newest of them. That is all that is
+    /// read of it. `None` where there is none.
+    pub fn latest_history(folder: impl AsRef<Path>) -> Option<History> {
+        let history = |path: PathBuf| {
+            let json = files::read(&path.join(STATE), MAX_STATE_BYTES, "").ok()?;
+            let contents: Contents = serde_json::from_slice(&json).ok()?;
+            Some(contents.state.run?.history)
+        };
+        newest_first(folder.as_ref()).ok()?.into_iter().find_map(history)
     }
 
     /// The folder.
@@ -277,6 +284,16 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+/// The checkpoints in a folder.
+fn newest_first(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let entries = std::fs::read_dir(folder).map_err(io_of(folder))?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut steps: Vec<_> =
+        names.filter_map(|name| Some((name.rsplit_once('-')?.1.parse::<u64>().ok()?, name))).collect();
+    steps.sort_unstable();
+    Ok(steps.iter().rev().map(|(_, name)| folder.join(name)).collect())
 }
 
 fn sha256(path: &Path) -> Result<String, TrainError> {

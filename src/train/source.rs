@@ -8,7 +8,7 @@ use super::settings::Config;
 use crate::autodiff::{self, Clip, Training, Update};
 use crate::error::{GraphError, TrainError};
 use crate::graph::{Graph, Pass, Role};
-use crate::nn::{Built, Mode, Model, Statistics};
+use crate::nn::{Built, Mode, Model, Parameter, Statistics};
 use crate::ops::SavedActivations;
 use crate::ops::shape::copy::Copy;
 use crate::plan::{self, DeviceClass, Limits, Planned, Request, Source};
@@ -59,8 +59,9 @@ impl<'a> ModelSource<'a> {
         let built = model.build(1, Mode::Evaluate)?;
         let parameters = built.parameters.iter().map(|p| (&*p.name, &built.graph.value(p.value).desc));
         let rules = Rules::new(config, parameters)?;
-        let mut parameters = built.parameters.iter();
-        if purpose != Purpose::Evaluation && parameters.all(|parameter| rules.frozen.contains(&parameter.name)) {
+        let is_frozen = |parameter: &Parameter| rules.frozen.contains(&parameter.name);
+        // A model without any is refused for that.
+        if purpose != Purpose::Evaluation && !built.parameters.is_empty() && built.parameters.iter().all(is_frozen) {
             let text = "all parameters are frozen, so there is nothing to train: leave one group of them as it is";
             return Err(TrainError::Setting(text.to_owned()));
         }

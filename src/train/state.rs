@@ -178,8 +178,16 @@ impl Trainer {
     }
 
     fn load_from(&mut self, path: &Path, strict: bool) -> Result<Loaded, TrainError> {
+        let averages: Vec<_> = self.state_names().filter(|name| name.ends_with(EMA)).cloned().collect();
         let executor = &mut self.executor;
-        self.lasting.layout.load(path, strict, |name, data| executor.write(name, data))
+        self.lasting.layout.load(path, strict, |name, data| {
+            executor.write(name, data)?;
+            // Averages begin with the parameters that training starts from.
+            match averages.iter().find(|average| **average == average_of(name)) {
+                Some(average) => executor.write(average, data),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Gives everything that lasts the values from which it starts.

@@ -363,6 +363,11 @@ impl Trainer {
         &self.planned.plan
     }
 
+    /// The plan with the graphs that it runs.
+    pub fn planned(&self) -> &Planned {
+        &self.planned
+    }
+
     /// The device's name.
     pub fn device_name(&self) -> &str {
         self.executor.device_name()

@@ -473,6 +473,8 @@ fn every_key_is_documented() {
     let (model_text, data) = (model.to_str().expect("UTF-8"), fixture.dir.path().to_str().expect("UTF-8"));
     let weights = fixture.path("w.safetensors");
     let weights = weights.to_str().expect("UTF-8");
+    let run_folder = fixture.path("run");
+    let run_folder = run_folder.to_str().expect("UTF-8");
     let all = |args: &[&str], code: i32| {
         let output = run(&[args, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -489,6 +491,11 @@ fn every_key_is_documented() {
             &["`plan --max-batch`", "A plan"],
         ),
         (train(&["--epochs", "2", "--log-every", "1", "--save", weights], 0), &["`train`", "A plan"]),
+        (train(&["--run", run_folder, "--steps", "3", "--validate", "--metrics", "f1"], 0), &["`train`", "A plan"]),
+        (all(&["resume", run_folder], 0), &["`resume`", "`train`"]),
+        (all(&["resume", run_folder, "--steps", "5"], 0), &["`train`", "A plan"]),
+        (all(&["runs", run_folder], 0), &["`runs`"]),
+        (train(&["--print-config"], 0), &["`train`"]),
         (train(&["--steps", "1", "--weights", weights, "--skip-mismatched"], 0), &["`train`", "A plan"]),
         (all(&eval, 0), &["`eval`"]),
         (all(&["devices"], 0), &["`devices`"]),
@@ -583,7 +590,7 @@ fn a_plan_is_drawn_kept_and_run() {
         (["--batch", "12"], "a batch of 10, not 12"),
         (["--optimizer", "adam"], "the optimizer sgd, not adam"),
         (["--momentum", "0.25"], "not sgd with momentum = 0.25"),
-        (["--clip-norm", "2"], "the clipping norm 1, not 2"),
+        (["--clip-norm", "2"], "clip_norm = 1, not clip_norm = 2"),
         (["--budget", "9MiB"], "--budget"),
         (["--micro-batches", "3"], "--micro-batches"),
         (["--without", "recompute"], "--without"),
@@ -593,7 +600,7 @@ fn a_plan_is_drawn_kept_and_run() {
     let text = fs::read_to_string(&kept).expect("readable");
     for (from, to, word) in [
         ("\"name\":\"linear1.weight\"", "\"name\":\"linear9.weight\"", "damaged"),
-        ("\"version\":1", "\"version\":2", "version 2"),
+        ("\"version\":2", "\"version\":3", "version 3"),
         ("\"model\":\"tiny\"", "\"model\":\"huge\"", "the model `huge`, not `tiny`"),
         ("\"arenas\":[", "\"arenas\":[[", "not a plan"),
         ("\"offset_bytes\":256", "\"offset_bytes\":512", "damaged"),

@@ -10,4 +10,5 @@ mod command;
 mod commands;
 mod documents;
 mod lost_work;
+mod runs;
 mod trace;

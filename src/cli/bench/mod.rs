@@ -15,7 +15,8 @@ use self::workload::Workload;
 use super::bytes;
 use super::failure::Failure;
 use super::output::Output;
-use super::settings::{DeviceArgs, LeverName, count};
+use super::settings::{DeviceArgs, LeverName};
+use super::values::count;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_value_name = "planner DIR")]

@@ -21,6 +21,9 @@ use crate::train::source::Purpose;
 /// Times of steps that are kept for their median.
 const MOST_TIMES: usize = 1 << 14;
 
+/// How a fit ends that nothing ended before.
+const ALL_DONE: &str = "all epochs are done";
+
 /// Which checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Write {
@@ -49,7 +52,8 @@ impl Trainer {
     /// are stored, and starts from zeros in each epoch: sample i of a batch goes on from sample i of the batch before.
     ///
     /// A trainer that was [restored](Trainer::restore) from a checkpoint in the middle of a fit goes on with that fit: `epochs` and
-    /// `max_steps` count from where it began, and all comes out as if it had never been interrupted.
+    /// `max_steps` count from where it began, and all comes out as if it had never been interrupted. One that had made all its steps
+    /// goes on where more are asked for now; one that a callback ended does not.
     ///
     /// # Errors
     /// Where the data does not fit the model, the loss stops being finite, the device fails, or a callback ends the fit.
@@ -70,14 +74,19 @@ impl Trainer {
         if last > 0 && !self.config.drop_last {
             self.check_short(last)?;
         }
-        let run = self.begin(data.len(), &mut options)?;
+        let mut run = self.begin(data.len(), &mut options)?;
         // That of an earlier fit is no place to go back to.
         self.snapshot_is_old();
         let steps_of_all = (batches.per_epoch() as u64).saturating_mul(options.epochs);
         let steps_per_epoch = batches.per_epoch() as u64;
         self.schedule = self.config.schedule.as_ref().map(|schedule| schedule.resolve(steps_per_epoch));
         self.schedule.as_ref().map_or(Ok(()), Schedule::check)?;
-        self.schedule_steps = Some(options.max_steps.map_or(steps_of_all, |most| most.min(steps_of_all)));
+        let all_steps = options.max_steps.map_or(steps_of_all, |most| most.min(steps_of_all));
+        self.schedule_steps = Some(all_steps);
+        // More is wanted than when it came to its end.
+        if run.steps < all_steps && run.finished.as_deref() == Some(ALL_DONE) {
+            run.finished = None;
+        }
         for callback in &mut options.callbacks {
             callback.on_fit_begin(self)?;
         }
@@ -165,7 +174,7 @@ impl Trainer {
             self.end_epoch(fit)?;
         }
         if fit.run.finished.is_none() && !fit.interrupted {
-            fit.run.finished = Some(self.stop_reason.clone().unwrap_or_else(|| "all epochs are done".to_owned()));
+            fit.run.finished = Some(self.stop_reason.clone().unwrap_or_else(|| ALL_DONE.to_owned()));
         }
         // After the last step of a fit, or of as much of it as was wanted now.
         self.write_checkpoint(fit, Write::Last)

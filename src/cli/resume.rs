@@ -1,0 +1,112 @@
+//! `tightfit resume`: goes on with the training of a run folder.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::bytes::{self, Bytes};
+use super::failure::Failure;
+use super::output::{Output, shown};
+use super::run_file::{RunFile, at_least_one, set};
+use super::run_folder::{RunFolder, RunPath};
+use super::session::{self, Job};
+use super::settings::DeviceArgs;
+use super::values::count;
+
+#[derive(Args, Debug)]
+pub(crate) struct ResumeArgs {
+    /// Folder that `tightfit train … --run DIR` made
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    /// Bytes that may be on the device at once from here on [default: as before]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
+    budget: Option<u64>,
+
+    /// Cuts each batch into so many parts where no plan with as many as before meets the budget [default: the planner chooses]
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
+    micro_batches: Option<usize>,
+
+    /// Passes over the training set in all, with those that were made [default: as before]
+    #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
+    epochs: Option<u64>,
+
+    /// Stops after so many steps in all [default: as before]
+    #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
+    steps: Option<u64>,
+
+    /// Steps between two lines of progress [default: as before]
+    #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
+    log_every: Option<u64>,
+}
+
+impl ResumeArgs {
+    /// Puts what flags say over the run's settings.
+    fn put_over(&self, file: &mut RunFile) {
+        set(&mut file.budget.device, self.device.device.as_ref());
+        set(&mut file.budget.bytes, self.budget.map(Bytes).as_ref());
+        // A number for another budget says nothing of this one.
+        if self.budget.is_some() {
+            file.budget.micro_batches = None;
+        }
+        set(&mut file.budget.micro_batches, self.micro_batches.and_then(NonZeroUsize::new).as_ref());
+        set(&mut file.training.epochs, at_least_one(self.epochs).as_ref());
+        set(&mut file.training.steps, at_least_one(self.steps).as_ref());
+        set(&mut file.log.every, at_least_one(self.log_every).as_ref());
+    }
+}
+
+/// Whether more steps are asked for than a training was to make.
+fn goes_further(before: &RunFile, now: &RunFile) -> bool {
+    let more_steps = match (before.steps(), now.steps()) {
+        (Some(before), Some(now)) => now > before,
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    now.epochs() > before.epochs() || more_steps
+}
+
+pub(crate) fn run(args: &ResumeArgs, output: &Output) -> Result<u8, Failure> {
+    let path = args.run.display();
+    let Some(run) = RunPath::find(&args.run) else {
+        return Err(Failure::bad_input(format!(
+            "{path}: no training is in this folder: `tightfit train … --run {path}` begins one"
+        )));
+    };
+    let run = RunFolder::open(run)?;
+    let before = run.run().config()?;
+    let mut file = before.clone();
+    args.put_over(&mut file);
+    let finished = run.run().summary().filter(|summary| summary["interrupted"] == false);
+    if let Some(summary) = finished {
+        let stopped = summary["stopped"].as_str();
+        if stopped.is_some() || !goes_further(&before, &file) {
+            say_finished(args, &summary, output);
+            return Ok(0);
+        }
+    }
+    let checkpoint = run.run().checkpoint()?;
+    if checkpoint.is_none() {
+        output.text("no checkpoint was written yet: training begins anew");
+    }
+    let no_calibrate = args.device.no_calibrate;
+    session::run(Job { file, plan: None, save: None, trace: None, no_calibrate, run: Some(run), checkpoint }, output)
+}
+
+/// Says that there is nothing left to do.
+fn say_finished(args: &ResumeArgs, summary: &Value, output: &Output) {
+    let (epochs, steps) = (&summary["epochs"], &summary["steps"]);
+    let why = match summary["stopped"].as_str() {
+        Some(reason) => format!("stopped after step {steps}: {reason}"),
+        None => format!("all {epochs} epochs, {steps} steps; --epochs with a larger number goes on"),
+    };
+    output.text(format_args!("{}: the training is finished ({why})", args.run.display()));
+    output.object(&json!({
+        "event": "finished", "run": shown(&args.run), "epochs": epochs, "steps": steps, "stopped": summary["stopped"],
+    }));
+}

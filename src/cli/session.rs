@@ -1,0 +1,267 @@
+//! A training from its settings to its summary: what `train` and `resume` do.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde_json::json;
+use tightfit::command::{plural, resident_bytes};
+use tightfit::data::{Batches, Dataset, Order};
+use tightfit::error::{PlanError, TrainError};
+use tightfit::nn::Model;
+use tightfit::train::{
+    Callback, Checkpoint, Config, FitOptions, FitReport, Loaded, LowerOnPlateau, PlanFile, StopEarly, Trainer,
+};
+
+use super::data::{self, folder};
+use super::failure::{FAILED, Failure, INTERRUPTED, keep};
+use super::first_use;
+use super::interrupt::{evaluate, stop_when_asked};
+use super::output::{Output, shown};
+use super::overwrite::Kind;
+use super::plan::{Kept, announce, source_of};
+use super::progress::{Progress, planning};
+use super::run_file::RunFile;
+use super::run_folder::RunFolder;
+use super::summary::{Besides, summarize};
+use super::trace;
+
+/// A training, and where its results go.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) file: RunFile,
+    /// The plan to run.
+    pub(crate) plan: Option<PathBuf>,
+    /// Where parameters are saved.
+    pub(crate) save: Option<PathBuf>,
+    /// Where a step is traced after training.
+    pub(crate) trace: Option<PathBuf>,
+    pub(crate) no_calibrate: bool,
+    pub(crate) run: Option<RunFolder>,
+    /// What to go on from.
+    pub(crate) checkpoint: Option<Checkpoint>,
+}
+
+/// Runs a training to its end, or until it cannot go on; a run folder says how it ended.
+pub(crate) fn run(mut job: Job, output: &Output) -> Result<u8, Failure> {
+    let result = train(&mut job, output);
+    match (result, &job.run) {
+        (Err(failure), Some(run)) if run.is_run() => Err(ended(failure, run)),
+        (result, _) => result,
+    }
+}
+
+/// Keeps in the run folder why its training failed.
+fn ended(failure: Failure, run: &RunFolder) -> Failure {
+    // What is not a number any more would not be one again.
+    let goes_on = failure.exit_code == FAILED && failure.to_json().get("kept_step").is_none();
+    let failure = match goes_on && run.run().has_checkpoint() {
+        true => {
+            failure.and(format_args!("`tightfit resume {}` goes on from the last checkpoint", run.path().display()))
+        }
+        false => failure,
+    };
+    if run.run().summary().is_none()
+        && let Err(unwritten) = run.write_summary(&failure.to_json())
+    {
+        log::warn!("{}", unwritten.message);
+    }
+    failure
+}
+
+fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
+    let Job { file, plan: plan_path, save, trace, no_calibrate, run, checkpoint } = job;
+    let plan_path = plan_path.as_deref();
+    let plan_file = plan_path.map(PlanFile::open).transpose()?;
+    let (model, config) = file.resolve(plan_file.as_ref())?;
+    let planned_before =
+        plan_path.zip(plan_file.as_ref()).map(|(path, file)| Kept { path, source: file.cost_source().cloned() });
+    let plan = plan_file.map(|file| file.into_plan(&model, &config)).transpose();
+    let plan = plan.map_err(|error| not_usable(plan_path, error))?;
+    if let Some(path) = save.as_deref() {
+        Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
+        Kind::Weights.check("--save", path)?;
+    }
+    let folder = folder(file.data.folder.as_deref());
+    let before = resident_bytes();
+    let (train, test) = data::open(&folder, &model, &config)?;
+    // Before all that takes long.
+    let batches = Batches::new(train.len(), config.batch, Order::Sequential, config.drop_last)?;
+    let data_bytes = before.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
+    first_use::for_device(file.device(), *no_calibrate, output);
+    let mut trainer = match plan {
+        Some(plan) => Trainer::with_plan(model, config.clone(), plan, file.device())
+            .map_err(|error| not_usable(plan_path, error))?,
+        None => planning(output, || open_trainer(&model, &config, file.device(), checkpoint.as_ref()))?,
+    };
+    match checkpoint {
+        Some(checkpoint) => go_on(&mut trainer, checkpoint, output)?,
+        None => load(file, &mut trainer, output)?,
+    }
+    if let Some(run) = run {
+        // The number of micro-batches is the plan's where there was one before.
+        let told = if plan_path.is_some() { trainer.config() } else { &config };
+        run.write_config(&file.resolved(told)?)?;
+        run.write_plan(&trainer)?;
+    }
+    let data = format!("{} and {}, from {}", train.len(), plural(test.len(), "sample"), folder.display());
+    announce(&trainer, planned_before.as_ref(), &data, output)?;
+
+    let stop = stop_when_asked()?;
+    let all_steps = (batches.per_epoch() as u64).saturating_mul(file.epochs());
+    let total_steps = file.steps().map_or(all_steps, |most| most.min(all_steps));
+    let mut progress = Progress::new(output, &trainer, total_steps, file.log.every.map(Into::into), &stop);
+    let fitted = fit(&mut trainer, file, (&train, &test), run.as_mut(), &mut progress, &stop);
+    let has_learned = progress.has_learned() || checkpoint.is_some();
+    drop(progress);
+
+    // What was learned is on disk before anything else can go wrong, and also where training could not go on. Where nothing was
+    // learned, a file that is there already is worth more.
+    let own = run.as_ref().map(RunFolder::weights);
+    let (mut saved, mut unsaved) = (None, None);
+    for path in save.as_deref().into_iter().chain(own.as_deref()).filter(|_| has_learned) {
+        match keep(path, |path| trainer.with_averages(|trainer| trainer.save(path))) {
+            Ok(()) => saved = saved.or(Some(path)),
+            Err(failure) => unsaved = unsaved.or(Some(failure)),
+        }
+    }
+    let report = fitted.map_err(|error| after_saving(error.into(), saved, unsaved.as_ref()))?;
+    let is_measured = source_of(&trainer, planned_before.as_ref()).is_some_and(|source| source.profile().is_some());
+    let resumed_at = checkpoint.as_ref().map(Checkpoint::steps);
+    let besides = Besides { saved, data_bytes, is_measured, run: run.as_ref(), resumed_at };
+    let mut concluded = conclude(&mut trainer, &report, &test, &stop, besides, output);
+    if let (Ok(0), Some(path)) = (&concluded, trace) {
+        concluded = trace::measured(&mut trainer, &train, path, output).map(|()| 0);
+    }
+    // Where the parameters are matters more than whatever went wrong after that.
+    unsaved.map_or(concluded, Err)
+}
+
+/// Says which plan cannot be used.
+fn not_usable(path: Option<&Path>, error: TrainError) -> Failure {
+    match (path, error) {
+        (Some(path), error @ TrainError::Plan(PlanError::Unusable(_))) => {
+            Failure::bad_input(format!("{}: {error}", path.display()))
+        }
+        (_, error) => error.into(),
+    }
+}
+
+/// Plans as a checkpoint's steps were split, where the budget allows that: results then are the same bit for bit.
+fn open_trainer(
+    model: &Model,
+    config: &Config,
+    device: Option<&str>,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<Trainer, TrainError> {
+    if let Some(checkpoint) = checkpoint {
+        let config = Config { micro_batches: Some(checkpoint.micro_batches()), ..config.clone() };
+        match Trainer::new(model.clone(), config, device) {
+            Err(TrainError::Plan(PlanError::Infeasible { .. })) => {}
+            result => return result,
+        }
+    }
+    Trainer::new(model.clone(), config.clone(), device)
+}
+
+/// Takes up a checkpoint.
+fn go_on(trainer: &mut Trainer, checkpoint: &Checkpoint, output: &Output) -> Result<(), Failure> {
+    trainer.restore(checkpoint)?;
+    let (before, now) = (checkpoint.micro_batches(), trainer.plan().micro_batches.len());
+    output.text(format_args!("resumed at step {}, from {}", checkpoint.steps(), checkpoint.path().display()));
+    if before != now {
+        output.text(format_args!(
+            "a step has {} in place of {before}, since no plan with as many meets the budget: results are rounded otherwise from \
+             here on",
+            plural(now, "micro-batch")
+        ));
+    }
+    output.object(&json!({
+        "event": "resume", "checkpoint": shown(checkpoint.path()), "step": checkpoint.steps(), "micro_batches": now,
+        "same_split": before == now,
+    }));
+    Ok(())
+}
+
+/// Takes the parameters to start from out of a file.
+fn load(file: &RunFile, trainer: &mut Trainer, output: &Output) -> Result<(), Failure> {
+    let Some(path) = &file.model.weights else { return Ok(()) };
+    if !file.model.skip_mismatched {
+        return Ok(trainer.load(path)?);
+    }
+    let loaded = trainer.load_matching(path)?;
+    output.text(format_args!("{}: {loaded}\n", path.display()));
+    let Loaded { loaded, missing, unexpected, mismatched } = loaded;
+    let mismatched: Vec<_> = mismatched
+        .iter()
+        .map(|(name, found, expected)| json!({"name": name, "in_file": found, "in_model": expected}))
+        .collect();
+    output.object(&json!({
+        "event": "weights",
+        "weights": shown(path),
+        "loaded": loaded.len(),
+        "missing": missing,
+        "unexpected": unexpected,
+        "mismatched": mismatched,
+    }));
+    Ok(())
+}
+
+/// Trains, with all that was asked for besides.
+fn fit(
+    trainer: &mut Trainer,
+    file: &RunFile,
+    (train, test): (&Dataset, &Dataset),
+    run: Option<&mut RunFolder>,
+    progress: &mut Progress<'_>,
+    stop: &Arc<AtomicBool>,
+) -> Result<FitReport, TrainError> {
+    let mut early = file.early_stopping.clone().map(StopEarly::new);
+    let mut plateau = file.reduce_on_plateau.clone().map(LowerOnPlateau::new);
+    let checkpoints = run.as_ref().map(|run| run.checkpoints(file));
+    let mut logger = run.as_ref().map(|run| run.logger(file));
+    let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
+    // What changes the learning rate comes before what tells it.
+    callbacks.extend(early.iter_mut().map(|callback| callback as &mut dyn Callback));
+    callbacks.extend(plateau.iter_mut().map(|callback| callback as &mut dyn Callback));
+    callbacks.extend(logger.iter_mut().map(|callback| callback as &mut dyn Callback));
+    callbacks.extend(run.map(|callback| callback as &mut dyn Callback));
+    callbacks.push(progress);
+    let options = FitOptions {
+        max_steps: file.steps(),
+        stop: Some(Arc::clone(stop)),
+        validation: file.validates().then_some(test),
+        callbacks,
+        checkpoints,
+        ..FitOptions::epochs(file.epochs())
+    };
+    trainer.fit(train, options)
+}
+
+/// A training that could not go on, with what became of its parameters.
+fn after_saving(failure: Failure, saved: Option<&Path>, unsaved: Option<&Failure>) -> Failure {
+    match (saved, unsaved) {
+        (Some(path), _) => failure.and(format_args!("saved to {}", path.display())).with("saved", shown(path)),
+        // A device that is lost says so once.
+        (None, Some(unsaved)) if unsaved.message != failure.message => failure.and_also(unsaved),
+        _ => failure,
+    }
+}
+
+/// Tests the model, and says how it went.
+fn conclude(
+    trainer: &mut Trainer,
+    report: &FitReport,
+    test: &Dataset,
+    stop: &AtomicBool,
+    besides: Besides<'_>,
+    output: &Output,
+) -> Result<u8, Failure> {
+    if let Some(run) = besides.run {
+        run.write_history(trainer, report)?;
+    }
+    let evaluation = if report.interrupted { None } else { evaluate(trainer, test, stop, output)? };
+    let exit_code = if evaluation.is_none() { INTERRUPTED } else { 0 };
+    summarize(trainer, report, evaluation, besides, output)?;
+    Ok(exit_code)
+}
