@@ -1,9 +1,7 @@
 //! Adversarial training on MNIST: each batch is moved a little in the direction that makes the loss larger (the fast gradient sign
-//! method), and trained on as it is and moved. A loop of one's own with gradients of the samples.
+//! method, <https://arxiv.org/abs/1412.6572>), and trained on as it is and moved. A loop of one's own with gradients of the samples.
 //!
 //! `cargo run --release --example adversarial [STEPS [DEVICE]]`
-//!
-//! Source: <https://arxiv.org/abs/1412.6572>
 
 use std::error::Error;
 
@@ -25,28 +23,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         let config = || Config::default().batch(BATCH).optimizer(Optimizer::adam(1e-3)).seed(1);
         let mut trainer = Trainer::new(model(), config(), device.as_deref())?;
         let mut attacker = Trainer::for_gradients(model(), config(), device.as_deref())?;
-        let batches = Batches::new(train.len(), BATCH, Order::Shuffled { seed: 1 }, true)?;
+        let order = Batches::new(train.len(), BATCH, Order::Shuffled { seed: 1 }, true)?;
+        let epochs: Vec<_> = (0..steps.div_ceil(order.per_epoch())).map(|epoch| order.epoch(epoch as u64)).collect();
         let all: Vec<usize> = (0..BATCH).collect();
-        let mut step = 0;
-        for epoch in 0.. {
-            for indices in batches.epoch(epoch).iter().take(steps - step) {
-                trainer.step(&train, indices)?;
-                if hardened {
-                    let moved = attack(&mut trainer, &mut attacker, &train, indices)?;
-                    trainer.step(&moved, &all)?;
-                }
-                step += 1;
-            }
-            if step == steps {
-                break;
+        for indices in epochs.iter().flatten().take(steps) {
+            trainer.step(&train, indices)?;
+            if hardened {
+                let moved = attack(&mut trainer, &mut attacker, &train, indices)?;
+                trainer.step(&moved, &all)?;
             }
         }
         let (mut right, mut attacked) = (0.0, 0.0);
-        let all_test: Vec<usize> = (0..test.len()).collect();
-        for indices in all_test.chunks_exact(BATCH) {
-            let moved = attack(&mut trainer, &mut attacker, &test, indices)?;
+        for first in (0..test.len()).step_by(BATCH) {
+            let batch = test.subset(first..first + BATCH)?;
+            let moved = attack(&mut trainer, &mut attacker, &batch, &all)?;
             attacked += trainer.evaluate(&moved)?.accuracy.unwrap_or_default();
-            right += trainer.evaluate(&test.subset(indices[0]..indices[0] + BATCH)?)?.accuracy.unwrap_or_default();
+            right += trainer.evaluate(&batch)?.accuracy.unwrap_or_default();
         }
         let share = |sum: f64| 100.0 * sum / (test.len() / BATCH) as f64;
         let how = if hardened { "trained on attacks, too" } else { "trained as usual" };

@@ -41,7 +41,7 @@ impl Trainer {
     /// afterwards: parameters, optimizer state, steps. It takes a copy of them in host memory.
     ///
     /// Losses are smoothed, `s ← 0.9 s + 0.1 loss`, without the bias of the beginning. The search ends where one is four times the
-    /// best.
+    /// best. The slope is that over a tenth of the points, by the logarithm of the learning rate, and the first tenth does not count.
     ///
     /// Source: <https://arxiv.org/abs/1506.01186>
     ///
@@ -67,9 +67,7 @@ impl Trainer {
         self.take_up(&state);
         (self.snapshot, self.schedule, self.lr_scale) = before;
         let points = found?;
-        let slope = |pair: &[(f64, f64)]| (pair[1].1 - pair[0].1) / (pair[1].0.ln() - pair[0].0.ln());
-        let steepest = points.windows(2).min_by(|one, other| slope(one).total_cmp(&slope(other)));
-        let suggestion = steepest.filter(|pair| slope(pair) < 0.0).map(|pair| pair[0].0);
+        let suggestion = steepest(&points);
         Ok(LrCurve { points, suggestion })
     }
 
@@ -102,4 +100,16 @@ impl Trainer {
         }
         Ok(points)
     }
+}
+
+/// The learning rate in the middle of where the loss falls fastest.
+fn steepest(points: &[(f64, f64)]) -> Option<f64> {
+    let part = (points.len() / 10).max(1);
+    let later = points.get(part..)?;
+    let slope = |window: &[(f64, f64)]| {
+        let (first, last) = (window[0], window[window.len() - 1]);
+        (last.1 - first.1) / (last.0.ln() - first.0.ln())
+    };
+    let steepest = later.windows(part + 1).min_by(|one, other| slope(one).total_cmp(&slope(other)))?;
+    (slope(steepest) < 0.0).then(|| (steepest[0].0 * steepest[part].0).sqrt())
 }
