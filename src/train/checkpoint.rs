@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::callbacks::CallbackState;
 use super::history::History;
 use super::run::Run;
-use super::weights::Layout;
+use super::weights::{Layout, ReadTensor};
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::files;
 use crate::tensor::{TensorDesc, hex};
@@ -70,10 +70,7 @@ struct Contents {
     callbacks: BTreeMap<String, CallbackState>,
 }
 
-/// Shows a tensor that lasts piece by piece, by its name.
-pub(super) type ReadTensor<'a> = dyn FnMut(&str, &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> + 'a;
-
-/// What of a training lasts besides the model.
+/// Writes all that lasts: the model and the rest by `read`, one after the other.
 pub(super) fn write(
     folder: &Path,
     layouts: [&Layout; 2],

@@ -24,6 +24,9 @@ pub(super) struct Layout {
     pub(super) counters: Vec<String>,
 }
 
+/// Shows a tensor that lasts piece by piece, by its name.
+pub(super) type ReadTensor<'a> = dyn FnMut(&str, &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> + 'a;
+
 /// What was taken from a file of weights, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
@@ -109,7 +112,7 @@ impl Layout {
         path: &Path,
         file: &mut dyn Write,
         steps: u64,
-        read: &mut dyn FnMut(&str, &mut dyn FnMut(&[u8])) -> Result<(), DeviceError>,
+        read: &mut ReadTensor<'_>,
     ) -> Result<(), TrainError> {
         let io = |source| DataError::Io { path: path.to_owned(), source };
         file.write_all(&self.header()).map_err(io)?;

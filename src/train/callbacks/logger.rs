@@ -9,6 +9,8 @@ use crate::train::log::{CsvLog, JsonlLog, Log, TensorBoardLog};
 use crate::train::report::{EpochReport, FitReport, StepReport};
 use crate::train::trainer::Trainer;
 
+/// How a log is opened, and the log.
+type Slot = (Box<Open>, Option<Box<dyn Log>>);
 type Open = dyn FnMut(Option<u64>) -> Result<Box<dyn Log>, DataError>;
 
 /// Writes logs of a fit. A fit that goes on from a checkpoint goes on with its logs: what they have of later steps is cut off, since
@@ -24,7 +26,7 @@ type Open = dyn FnMut(Option<u64>) -> Result<Box<dyn Log>, DataError>;
 /// ```
 #[derive(Default)]
 pub struct Logger {
-    logs: Vec<(Box<Open>, Option<Box<dyn Log>>)>,
+    logs: Vec<Slot>,
     /// The last step that logs were told of.
     step: u64,
     is_open: bool,
