@@ -1,7 +1,10 @@
-//! Early stopping against Keras, reduction of the learning rate against PyTorch, and their states in JSON.
+//! Early stopping against Keras, reduction of the learning rate and moving averages against PyTorch, and states in JSON.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tightfit::ops::optim::ema::Ema;
+use tightfit::ops::{Call, Input, Op, Output};
+use tightfit::tensor::TensorDesc;
 use tightfit::train::{
     Best, EarlyStopping, EarlyStoppingState, Monitor, MonitorMode, PlateauState, ReduceOnPlateau, ThresholdMode,
     Verdict,
@@ -11,6 +14,15 @@ use tightfit::train::{
 struct Golden {
     early_stopping: Vec<Stopping>,
     plateau: Vec<Plateau>,
+    ema: Vec<Averages>,
+}
+
+#[derive(Deserialize)]
+struct Averages {
+    case: String,
+    decay: f32,
+    parameters: Vec<Vec<f32>>,
+    averages: Vec<Vec<f32>>,
 }
 
 #[derive(Deserialize)]
@@ -154,4 +166,29 @@ fn files_need_no_setting_and_know_all() {
     assert_eq!((read.monitor.as_str(), read.mode, read.patience), ("val_accuracy", MonitorMode::Max, 3));
     let error = toml::from_str::<ReduceOnPlateau>("patienc = 3").unwrap_err().to_string();
     assert!(error.contains("unknown field `patienc`"), "{error}");
+}
+
+/// The op that a step runs for each parameter (`Config::ema_decay`), from the parameters that training starts with.
+#[test]
+fn averages_are_those_of_pytorch() {
+    let golden = golden().ema;
+    assert!(golden.len() > 2);
+    for Averages { case, decay, parameters, averages } in golden {
+        let op = Ema { momentum: 1.0 - decay, factor: 1.0 };
+        let mut average = parameters[0].clone();
+        let desc = TensorDesc::f32([average.len()]);
+        let input_descs = [desc.clone(), desc, TensorDesc::f32([1])];
+        for (parameter, expected) in parameters[1..].iter().zip(&averages[1..]) {
+            op.run_f32(&mut Call {
+                input_descs: &input_descs,
+                output_descs: &[],
+                inputs: vec![Input::Mutated, Input::Real(parameter), Input::Real(&[0.0])],
+                outputs: Vec::new(),
+                mutated: vec![Output::Real(&mut average)],
+            });
+            for (found, expected) in average.iter().zip(expected) {
+                assert!((found - expected).abs() < 2e-6, "{case}: {found} and {expected}");
+            }
+        }
+    }
 }
