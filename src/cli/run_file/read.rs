@@ -13,10 +13,10 @@ use tightfit::models;
 use tightfit::train::{EarlyStopping, Loss, Monitor, Optimizer, ReduceOnPlateau, Schedule};
 use toml::Spanned;
 
+use super::super::failure::Failure;
+use super::super::model_file;
+use super::super::toml_parts::{Parts, checked, one, whole};
 use super::{ModelTable, RunFile, TrainingTable};
-use crate::cli::failure::Failure;
-use crate::cli::model_file;
-use crate::cli::toml_parts::{Parts, checked, one, whole};
 
 type Part = Spanned<toml::Value>;
 

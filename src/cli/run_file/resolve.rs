@@ -11,12 +11,12 @@ use tightfit::nn::Model;
 use tightfit::tensor::{DType, Shape};
 use tightfit::train::{Config, Optimizer, PlanFile, Recovery};
 
+use super::super::bytes::Bytes;
+use super::super::data::folder;
+use super::super::failure::Failure;
+use super::super::model_file::{self, ModelFile};
+use super::super::settings::levers_without;
 use super::{OptimizerFlags, RunFile};
-use crate::cli::bytes::Bytes;
-use crate::cli::data::folder;
-use crate::cli::failure::Failure;
-use crate::cli::model_file::{self, ModelFile};
-use crate::cli::settings::levers_without;
 
 /// A shape as the command line takes it.
 fn written(shape: &Shape) -> String {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use tightfit::train::{Length, Loss, MetricKind, Optimizer, Schedule};
 
+use super::super::settings::LeverName;
 use super::*;
-use crate::cli::settings::LeverName;
 
 fn parse(text: &str) -> RunFile {
     RunFile::parse(text, Path::new("run.toml")).unwrap_or_else(|failure| panic!("{}\n{text}", failure.message))
