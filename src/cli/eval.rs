@@ -51,7 +51,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let stop = stop_when_asked()?;
     let evaluation = evaluate(&mut trainer, &test, &stop, output)?;
     let sha256 = trainer.parameters_sha256()?;
-    let result = evaluation.as_ref().map_or_else(|| "interrupted".to_owned(), |evaluation| evaluation.to_string());
+    let result = evaluation.as_ref().map_or_else(|| "interrupted".to_owned(), ToString::to_string);
     output.text(format_args!("{}: {result}\nparameters {sha256}", trainer.model().name()));
     output.object(&json!({
         "model": trainer.model().name(),

@@ -64,9 +64,9 @@ enum Command {
     /// Measures what ops cost on a device, so that plans for it predict their time
     Calibrate(calibrate::CalibrateArgs),
     /// Shows what training a model takes, before anything runs; needs no GPU
-    Plan(plan::PlanArgs),
+    Plan(Box<plan::PlanArgs>),
     /// Trains a model and tests it
-    Train(train::TrainArgs),
+    Train(Box<train::TrainArgs>),
     /// Goes on with the training of a run folder that was interrupted
     Resume(resume::ResumeArgs),
     /// Compares the trainings of run folders

@@ -81,7 +81,7 @@ impl Row {
         let history = history.or_else(|| Checkpoint::latest_history(run.checkpoints())).unwrap_or_default();
         let plan: Value = read("plan.json").and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
         let last = history.epochs().last();
-        let best = |name: &str, mode| history.best(name, mode).and_then(|record| record.values.get(name).copied());
+        let best = |name: &str| history.best(name, MonitorMode::Auto)?.values.get(name).copied();
         let steps_in_history = history.curve("loss").and_then(|curve| curve.points().last().map(|point| point.step));
         let of_end = |name: &str| ended[name].as_f64();
         // The file of a model is a copy in each run: its name says more than where it is.
@@ -95,8 +95,8 @@ impl Row {
             epochs: ended["epochs"].as_u64().unwrap_or_else(|| last.map_or(0, |record| record.epoch)),
             steps: ended["steps"].as_u64().or(steps_in_history).unwrap_or(0),
             loss: of_end("train_loss").or_else(|| last.and_then(|record| record.values.get("loss").copied())),
-            val_loss: best("val_loss", MonitorMode::Min).or_else(|| of_end("test_loss")),
-            val_accuracy: best("val_accuracy", MonitorMode::Max).or_else(|| of_end("test_accuracy")),
+            val_loss: best("val_loss").or_else(|| of_end("test_loss")),
+            val_accuracy: best("val_accuracy").or_else(|| of_end("test_accuracy")),
             peak_bytes: ended["measured_peak_bytes"].as_u64().or(plan["plan"]["peak_bytes"].as_u64()),
             step_ms: of_end("step_ms_median"),
             settings,

@@ -262,6 +262,6 @@ fn conclude(
     }
     let evaluation = if report.interrupted { None } else { evaluate(trainer, test, stop, output)? };
     let exit_code = if evaluation.is_none() { INTERRUPTED } else { 0 };
-    summarize(trainer, report, evaluation, besides, output)?;
+    summarize(trainer, report, evaluation.as_ref(), besides, output)?;
     Ok(exit_code)
 }

@@ -29,7 +29,7 @@ pub(crate) struct Besides<'a> {
 pub(crate) fn summarize(
     trainer: &mut Trainer,
     report: &FitReport,
-    evaluation: Option<Evaluation>,
+    evaluation: Option<&Evaluation>,
     Besides { saved, data_bytes, is_measured, run, resumed_at }: Besides<'_>,
     output: &Output,
 ) -> Result<(), Failure> {
@@ -84,7 +84,7 @@ pub(crate) fn summarize(
             if is_measured { "" } else { " (costs that were not measured)" }
         ));
     }
-    if let Some(evaluation) = &evaluation {
+    if let Some(evaluation) = evaluation {
         output.text(format_args!("test: {evaluation}"));
     }
     let limit = budget
@@ -121,10 +121,10 @@ pub(crate) fn summarize(
         "prediction_error": finite(prediction_error),
         "train_loss": finite(f64::from(report.train_loss)),
         "train_accuracy": report.train_accuracy,
-        "test_loss": evaluation.as_ref().map(|evaluation| evaluation.loss),
-        "test_accuracy": evaluation.as_ref().and_then(|evaluation| evaluation.accuracy),
-        "test_metrics": evaluation.as_ref().map(metric_values),
-        "test_samples": evaluation.as_ref().map(|evaluation| evaluation.samples),
+        "test_loss": evaluation.map(|evaluation| evaluation.loss),
+        "test_accuracy": evaluation.and_then(|evaluation| evaluation.accuracy),
+        "test_metrics": evaluation.map(metric_values),
+        "test_samples": evaluation.map(|evaluation| evaluation.samples),
         "parameters_sha256": sha256,
         "interrupted": evaluation.is_none(),
         "stopped": report.stopped,
