@@ -296,6 +296,10 @@ impl Executor for CpuExecutor {
         true
     }
 
+    fn working_bytes(&self) -> u64 {
+        self.graphs.iter().map(|graph| working_bytes(graph)).max().unwrap_or(0).saturating_add(LEEWAY_BYTES)
+    }
+
     fn peak_bytes(&self) -> u64 {
         let device = self.arenas.iter().zip(&self.plan.arenas).filter(|(_, arena)| arena.role != ArenaRole::Host);
         let arenas: usize = device.map(|(words, _)| size_of_val(words.as_slice())).sum();

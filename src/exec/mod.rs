@@ -113,6 +113,11 @@ pub trait Executor {
     /// Whether the plan's arenas are memory of this process.
     fn is_in_process(&self) -> bool;
 
+    /// Memory of the host that a run takes besides, and that must be left for it.
+    fn working_bytes(&self) -> u64 {
+        0
+    }
+
     /// What was compiled before it was needed.
     fn compiled(&self) -> Compiled {
         Compiled::default()

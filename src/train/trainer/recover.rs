@@ -22,6 +22,15 @@ const RUNG: f64 = 0.8;
 /// Times that a device may be lost without a step in between.
 const MOST_LOSSES: u32 = 5;
 
+/// Memory of the host that planning and much else take.
+const ROOM_BYTES: u64 = 8 << 20;
+
+/// Whether so much memory of the host can be had.
+fn has_room(size_bytes: u64) -> bool {
+    let mut probe = Vec::<u8>::new();
+    probe.try_reserve_exact(usize::try_from(size_bytes).unwrap_or(usize::MAX)).is_ok()
+}
+
 /// What is done where memory goes or the device is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
@@ -127,7 +136,7 @@ pub(super) fn begin(
                 let opened = Opened { planned, executor, unified_memory, source: machine.source };
                 return Ok((opened, base_bytes));
             }
-            Err(error) if config.recovery.replan && is_recoverable(&error) => {
+            Err(error) if config.recovery.replan && is_recoverable(&error) && has_room(ROOM_BYTES) => {
                 let (machine, _) = backend.open()?;
                 planned = smaller(&planned.plan, make_plan, model, config, &machine, error)?;
                 let peak = format_bytes(planned.plan.peak_bytes);
@@ -192,14 +201,21 @@ impl Trainer {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.snapshot = Some(Snapshot { state, callbacks, tensors });
+        // What is kept must not take what the next step needs.
+        if has_room(self.executor.working_bytes().saturating_add(ROOM_BYTES)) {
+            self.snapshot = Some(Snapshot { state, callbacks, tensors });
+        } else {
+            log::warn!("no snapshot of step {}: there is no memory of the host to spare", self.steps);
+        }
         Ok(())
     }
 
     /// Releases what the plan holds, makes another and goes back to the last snapshot; its state and callbacks' are then to be taken
     /// up.
     pub(super) fn recover(&mut self, error: TrainError) -> Result<Replan, TrainError> {
-        let (Some(_), true) = (&self.snapshot, self.config.recovery.replan) else { return Err(error) };
+        let (Some(_), true) = (&self.snapshot, self.config.recovery.replan && has_room(ROOM_BYTES)) else {
+            return Err(error);
+        };
         let Some(mut backend) = self.backend.take() else { return Err(error) };
         let result = self.recover_on(&mut *backend, error);
         self.backend = Some(backend);
