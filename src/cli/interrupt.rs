@@ -15,6 +15,7 @@ use tightfit::data::Dataset;
 use tightfit::train::{Evaluation, Trainer};
 
 use super::failure::{Failure, INTERRUPTED};
+use super::notes;
 use super::output::Output;
 use super::progress::samples_bar;
 
@@ -65,6 +66,7 @@ fn answer(mut orders: Signals) {
             }
             Some(first) if signal == consts::SIGINT && first.elapsed() >= PATIENCE => {
                 say("ended at once: nothing more was saved");
+                notes::end();
                 std::process::exit(i32::from(INTERRUPTED));
             }
             Some(_) => {}
@@ -75,7 +77,9 @@ fn answer(mut orders: Signals) {
 /// On a line of its own, below what a terminal shows of the keys pressed and of the progress.
 #[cfg(unix)]
 fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "\n{text}");
+    if !notes::keep(notes::Stream::Err, text) {
+        let _ = writeln!(std::io::stderr(), "\n{text}");
+    }
 }
 
 #[cfg(unix)]
@@ -105,10 +109,46 @@ fn catch(stop: &Arc<AtomicBool>) -> Result<(), String> {
     let flag = Arc::clone(stop);
     let handler = move || {
         if flag.swap(true, Ordering::Relaxed) {
+            notes::end();
             std::process::exit(i32::from(INTERRUPTED));
         }
     };
     ctrlc::set_handler(handler).map_err(|error| error.to_string())
+}
+
+/// Does what Ctrl-C does, where a terminal gives it as a key.
+#[cfg(feature = "tui")]
+pub(crate) fn interrupt(stop: &AtomicBool) {
+    #[cfg(unix)]
+    if signal_hook::low_level::raise(consts::SIGINT).is_ok() {
+        return;
+    }
+    if stop.swap(true, Ordering::Relaxed) {
+        notes::end();
+        std::process::exit(i32::from(INTERRUPTED));
+    }
+}
+
+/// Does what SIGQUIT does, where a terminal gives it as a key.
+#[cfg(feature = "tui")]
+pub(crate) fn quit() {
+    #[cfg(unix)]
+    let _ = signal_hook::low_level::raise(consts::SIGQUIT);
+}
+
+/// From here on SIGQUIT ends the process no sooner than the terminal is as it was.
+#[cfg(feature = "tui")]
+pub(crate) fn give_back_on_quit() {
+    #[cfg(unix)]
+    if let Ok(mut quits) = Signals::new([consts::SIGQUIT]) {
+        // Without a thread to spare, SIGQUIT does nothing.
+        let _ = std::thread::Builder::new().name("quit".into()).spawn(move || {
+            for signal in &mut quits {
+                notes::end();
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+        });
+    }
 }
 
 /// Tests a model, with the averages of its parameters where they are kept and with a bar; `None` where that was stopped.

@@ -14,6 +14,7 @@ mod interrupt;
 mod memory;
 mod model_file;
 mod model_words;
+mod notes;
 mod output;
 mod overwrite;
 mod plan;
@@ -28,6 +29,11 @@ mod summary;
 mod toml_parts;
 mod trace;
 mod train;
+#[cfg(feature = "tui")]
+mod tui;
+#[cfg(not(feature = "tui"))]
+#[path = "no_tui.rs"]
+mod tui;
 mod values;
 
 use std::ffi::{OsStr, OsString};
@@ -94,7 +100,7 @@ impl Command {
 
 /// Runs the command line of this process.
 pub(crate) fn main() -> ExitCode {
-    logger().init();
+    Logger::begin();
     interrupt::outlive_file_limits();
     let args: Vec<OsString> = std::env::args_os().collect();
     let cli = match Cli::try_parse_from(&args) {
@@ -140,6 +146,38 @@ fn logger() -> env_logger::Builder {
         });
     }
     logger
+}
+
+/// Writes to standard error; while a screen is drawn, there.
+struct Logger(env_logger::Logger);
+
+impl Logger {
+    fn begin() {
+        let logger = Logger(logger().build());
+        log::set_max_level(logger.0.filter());
+        // There is none before.
+        let _ = log::set_boxed_logger(Box::new(logger));
+    }
+}
+
+impl log::Log for Logger {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        self.0.enabled(metadata)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let level = || record.level().to_string().to_lowercase().replace("warn", "warning");
+        let is_kept = notes::is_on()
+            && self.0.matches(record)
+            && notes::keep(notes::Stream::Err, &format!("{}: {}", level(), record.args()));
+        if !is_kept {
+            self.0.log(record);
+        }
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
 }
 
 /// No wider than the terminal, where standard error is one.

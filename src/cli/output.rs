@@ -10,6 +10,7 @@ use textwrap::core::Word;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
 use super::failure::Failure;
+use super::notes;
 
 /// Words with the spaces after them. What stands between backquotes is one: a reader may want to copy a command.
 fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
@@ -132,10 +133,13 @@ impl Output {
         Some(Failure::unwritten(format!("standard output could not be written in full: {reason}")))
     }
 
-    /// Writes lines of text, unless JSON was asked for; on a terminal, none is wider than that.
+    /// Writes lines of text, unless JSON was asked for; on a terminal, none is wider than that, and they wait while a screen is drawn.
     pub(crate) fn text(&self, lines: impl Display) {
         if self.is_terminal() {
-            self.write(wrapped(&lines.to_string(), self.width()));
+            let lines = lines.to_string();
+            if !notes::keep(notes::Stream::Out, &lines) {
+                self.write(wrapped(&lines, self.width()));
+            }
         } else if !self.json {
             self.write(lines);
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tightfit::device::{Compilation, watch_compilation};
@@ -14,7 +15,9 @@ use tightfit::error::TrainError;
 use tightfit::plan::{format_bytes, format_ns};
 use tightfit::train::{Callback, EpochReport, Evaluation, MetricValue, Replan, StepReport, Trainer};
 
+use super::notes;
 use super::output::Output;
+use super::tui::Screen;
 
 /// Lines over a whole training where the user does not say how often.
 const LINES: u64 = 20;
@@ -23,10 +26,29 @@ const BAR: &str = "{bar:10} {pos}/{len}  {eta} left  {wide_msg}";
 /// Silence that needs no explanation.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How progress is shown.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ProgressArgs {
+    /// Shows training on a full screen, with curves and the memory of a step, where this is a terminal; else in lines
+    #[cfg(feature = "tui")]
+    #[arg(long, conflicts_with = "json")]
+    tui: bool,
+}
+
+impl ProgressArgs {
+    fn wants_screen(self) -> bool {
+        #[cfg(feature = "tui")]
+        return self.tui;
+        #[cfg(not(feature = "tui"))]
+        false
+    }
+}
+
 /// Follows a training: what a fit is told to call.
 pub(crate) struct Progress<'a> {
     output: &'a Output,
     bar: Option<ProgressBar>,
+    screen: Option<Screen>,
     total_steps: u64,
     every: u64,
     since_line: Mean,
@@ -114,15 +136,18 @@ impl<'a> Progress<'a> {
     /// `every` is how many steps lie between two lines; `None` for about 20 lines in all. A reader that leaves sets `stop`.
     pub(crate) fn new(
         output: &'a Output,
+        args: ProgressArgs,
         trainer: &Trainer,
         total_steps: u64,
         every: Option<u64>,
         stop: &Arc<AtomicBool>,
     ) -> Self {
+        let screen = args.wants_screen().then(|| Screen::start(trainer, stop)).flatten();
         let bar = has_bar(output).then(|| bar(total_steps, BAR));
         Progress {
             output,
             bar,
+            screen,
             total_steps,
             every: every.unwrap_or(total_steps / LINES).max(1),
             since_line: Mean::default(),
@@ -144,6 +169,9 @@ impl<'a> Progress<'a> {
         self.since_line.add(step, is_first);
         self.since_epoch.add(step, is_first);
         let is_last_of_epoch = step.step.is_multiple_of(step.steps_per_epoch);
+        if let Some(screen) = &self.screen {
+            screen.step(step);
+        }
         if let Some(bar) = &self.bar {
             let mean = self.since_line.per_step();
             let rate = mean.samples_per_s().map(|rate| format!("  {rate:.0} samples/s")).unwrap_or_default();
@@ -152,7 +180,7 @@ impl<'a> Progress<'a> {
             bar.set_message(format!("{scores}{rate}  {}{}", self.memory, self.validation));
         }
         if step.step.is_multiple_of(self.every) || step.step == self.total_steps {
-            if self.bar.is_none() && !is_last_of_epoch {
+            if self.bar.is_none() && self.screen.is_none() && !is_last_of_epoch {
                 let width = self.total_steps.to_string().len();
                 self.output.text(format_args!(
                     "step {:>width$}/{}  {}",
@@ -225,12 +253,18 @@ impl Callback for Progress<'_> {
 
     fn on_epoch_end(&mut self, _: &mut Trainer, epoch: &EpochReport) -> Result<(), TrainError> {
         self.epoch(epoch);
+        if let Some(screen) = &self.screen {
+            screen.epoch(epoch);
+        }
         Ok(())
     }
 
     /// What happened was said as a warning.
     fn on_replan(&mut self, trainer: &mut Trainer, replan: &Replan) -> Result<(), TrainError> {
         self.memory = memory(trainer);
+        if let Some(screen) = &self.screen {
+            screen.replan(trainer);
+        }
         (self.since_line, self.since_epoch) = (Mean::default(), Mean::default());
         self.output.object(&json!({
             "event": "replan", "reason": replan.reason, "at_step": replan.at_step, "from_step": replan.from_step,
@@ -273,7 +307,7 @@ pub(crate) fn show_compilation(output: &Output) {
 }
 
 fn has_bar(output: &Output) -> bool {
-    output.is_terminal() && io::stderr().is_terminal()
+    output.is_terminal() && io::stderr().is_terminal() && !notes::is_on()
 }
 
 /// All that is drawn, so that what is shown at the same time takes lines of its own.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::bytes::{self, Bytes};
 use super::failure::Failure;
 use super::output::{Output, shown};
+use super::progress::ProgressArgs;
 use super::run_file::{RunFile, at_least_one, set};
 use super::run_folder::{RunFolder, RunPath};
 use super::session::{self, Job};
@@ -43,6 +44,9 @@ pub(crate) struct ResumeArgs {
     /// Steps between two lines of progress [default: as before]
     #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
     log_every: Option<u64>,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 impl ResumeArgs {
@@ -95,7 +99,8 @@ pub(crate) fn run(args: &ResumeArgs, output: &Output) -> Result<u8, Failure> {
         output.text("no checkpoint was written yet: training begins anew");
     }
     let no_calibrate = args.device.no_calibrate;
-    session::run(Job { file, plan: None, save: None, trace: None, no_calibrate, run: Some(run), checkpoint }, output)
+    let (run, progress) = (Some(run), args.progress);
+    session::run(Job { file, plan: None, save: None, trace: None, no_calibrate, run, progress, checkpoint }, output)
 }
 
 /// Says that there is nothing left to do.

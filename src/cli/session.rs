@@ -20,7 +20,7 @@ use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown};
 use super::overwrite::Kind;
 use super::plan::{Kept, announce, source_of};
-use super::progress::{Progress, planning};
+use super::progress::{Progress, ProgressArgs, planning};
 use super::run_file::RunFile;
 use super::run_folder::RunFolder;
 use super::summary::{Besides, summarize};
@@ -38,6 +38,7 @@ pub(crate) struct Job {
     pub(crate) trace: Option<PathBuf>,
     pub(crate) no_calibrate: bool,
     pub(crate) run: Option<RunFolder>,
+    pub(crate) progress: ProgressArgs,
     /// What to go on from.
     pub(crate) checkpoint: Option<Checkpoint>,
 }
@@ -70,7 +71,7 @@ fn ended(failure: Failure, run: &RunFolder) -> Failure {
 }
 
 fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
-    let Job { file, plan: plan_path, save, trace, no_calibrate, run, checkpoint } = job;
+    let Job { file, plan: plan_path, save, trace, no_calibrate, run, progress, checkpoint } = job;
     let plan_path = plan_path.as_deref();
     let plan_file = plan_path.map(PlanFile::open).transpose()?;
     let (model, config) = file.resolve(plan_file.as_ref())?;
@@ -110,7 +111,7 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let stop = stop_when_asked()?;
     let all_steps = (batches.per_epoch() as u64).saturating_mul(file.epochs());
     let total_steps = file.steps().map_or(all_steps, |most| most.min(all_steps));
-    let mut progress = Progress::new(output, &trainer, total_steps, file.log.every.map(Into::into), &stop);
+    let mut progress = Progress::new(output, *progress, &trainer, total_steps, file.log.every.map(Into::into), &stop);
     let fitted = fit(&mut trainer, file, (&train, &test), run.as_mut(), &mut progress, &stop);
     let has_learned = progress.has_learned() || checkpoint.is_some();
     drop(progress);

@@ -10,6 +10,7 @@ use super::data::folder;
 use super::failure::Failure;
 use super::output::Output;
 use super::overwrite;
+use super::progress::ProgressArgs;
 use super::run_file::{RunFile, at_least_one, set};
 use super::run_folder::RunFolder;
 use super::session::{self, Job};
@@ -107,6 +108,9 @@ pub(crate) struct TrainArgs {
     /// Steps between two lines of progress [default: a twentieth of all]
     #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
     log_every: Option<u64>,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 /// A time between checkpoints.
@@ -226,7 +230,8 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     trace::check(args.trace.as_deref())?;
     let run = args.run.as_deref().map(RunFolder::create).transpose()?;
     let (plan, save, trace) = (args.plan.clone(), args.save.clone(), args.trace.clone());
-    session::run(Job { file, plan, save, trace, no_calibrate: args.device.no_calibrate, run, checkpoint: None }, output)
+    let (no_calibrate, progress) = (args.device.no_calibrate, args.progress);
+    session::run(Job { file, plan, save, trace, no_calibrate, run, progress, checkpoint: None }, output)
 }
 
 /// Prints what the training would be told.

@@ -40,7 +40,9 @@ pub use costs::{CopyRates, CostModel, OpRates, Work};
 pub use data::{
     Allocation, Arena, ArenaRole, Bound, Command, Lever, Persistent, Plan, Planned, Program, Reason, Staging,
 };
-pub use explain::{LeverUse, RunTimes, StepTimes, Table, format_bytes, format_ns, format_parts};
+pub use explain::{
+    LeverUse, MemoryMoment, MicroBatchMemory, RunTimes, StepTimes, Table, format_bytes, format_ns, format_parts,
+};
 pub use planner::plan;
 pub(crate) use possible::is_possible;
 pub use request::{Levers, Limits, Request, Source};

@@ -11,4 +11,6 @@ mod commands;
 mod documents;
 mod lost_work;
 mod runs;
+#[cfg(feature = "tui")]
+mod screen;
 mod trace;

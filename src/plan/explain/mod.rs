@@ -2,6 +2,7 @@
 
 mod figures;
 mod ink;
+mod memory;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ mod trace_tests;
 use std::fmt;
 
 pub use figures::LeverUse;
+pub use memory::{MemoryMoment, MicroBatchMemory};
 pub use times::{RunTimes, StepTimes};
 
 pub use crate::tensor::format_bytes;
