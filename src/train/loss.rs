@@ -55,7 +55,8 @@ pub enum Loss {
         #[serde(default)]
         label_smoothing: f32,
         /// Labels that do not count: one of the classes, or a number beyond them, such as 255. A negative one, such as PyTorch's
-        /// -100, stands in data as the u32 of the same bits: see [`Targets::signed_labels`]. Where no label of a step or of an
+        /// -100, stands in data as the u32 of the same bits: see
+        /// [`Targets::signed_labels`](crate::data::Targets::signed_labels). Where no label of a step or of an
         /// evaluation counts, the loss is 0, of which PyTorch makes NaN, and such a step's gradients are 0.
         #[serde(default)]
         ignore_index: Option<i64>,

@@ -112,7 +112,7 @@ mod tests {
         let memory = planned.step_memory();
         let [only] = &memory[..] else { panic!("{memory:?}") };
         assert_eq!((only.samples, only.times), (64, 3));
-        let peak = only.moments.iter().map(|moment| moment.total_bytes()).max();
+        let peak = only.moments.iter().map(super::MemoryMoment::total_bytes).max();
         assert_eq!(peak, Some(planned.plan.programs[0].live_peak_bytes));
         let actions: Vec<_> = only.moments.iter().map(|moment| moment.action).collect();
         assert_eq!(actions[..2], ["upload", "forward"]);
