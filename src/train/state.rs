@@ -211,6 +211,13 @@ impl Trainer {
         self.planned.plan.persistent.iter().filter(|value| value.role == Role::State).map(|value| &value.name)
     }
 
+    /// Bytes of all that lasts.
+    pub(super) fn lasting_bytes(&self) -> u64 {
+        let lasts = |role: Role| matches!(role, Role::Parameter | Role::Buffer | Role::State);
+        let values = self.planned.plan.persistent.iter().filter(|value| lasts(value.role));
+        values.map(|value| value.desc.size_bytes()).sum()
+    }
+
     /// Names of all that lasts.
     pub(super) fn lasting_names(&self) -> Vec<String> {
         let lasts = |role: Role| matches!(role, Role::Parameter | Role::Buffer | Role::State);

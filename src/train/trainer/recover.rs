@@ -189,22 +189,17 @@ impl Trainer {
         state: State,
         callbacks: BTreeMap<String, CallbackState>,
     ) -> Result<(), TrainError> {
-        let mut tensors = Vec::new();
-        for name in self.lasting_names() {
-            match self.executor.read(&name) {
-                Ok(bytes) => tensors.push((name, bytes)),
-                // The one before stays, from which more steps are made again.
-                Err(DeviceError::HostMemory(error)) if self.snapshot.is_some() => {
-                    log::warn!("no snapshot of step {}: {error}", self.steps);
-                    return Ok(());
-                }
-                Err(error) => return Err(error.into()),
+        // What is kept must not take what the next step needs. That is tried first, since what is given back may stay in pieces.
+        let size_bytes = self.lasting_bytes().saturating_add(self.executor.working_bytes());
+        if has_room(size_bytes.saturating_add(ROOM_BYTES)) {
+            let mut tensors = Vec::new();
+            for name in self.lasting_names() {
+                let bytes = self.executor.read(&name)?;
+                tensors.push((name, bytes));
             }
-        }
-        // What is kept must not take what the next step needs.
-        if has_room(self.executor.working_bytes().saturating_add(ROOM_BYTES)) {
             self.snapshot = Some(Snapshot { state, callbacks, tensors });
         } else {
+            // The one before stays, if there is one, from which more steps are made again.
             log::warn!("no snapshot of step {}: there is no memory of the host to spare", self.steps);
         }
         Ok(())
