@@ -95,13 +95,7 @@ fn remove_stale(above: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").file_name());
-        let mut names: Vec<_> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
+    use crate::files::names;
 
     #[test]
     fn folders_appear_whole_and_what_was_left_goes() {

@@ -29,3 +29,12 @@ fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + use<> {
     let path = path.to_owned();
     |source| DataError::Io { path, source }
 }
+
+/// Names of what is in a folder, in order.
+#[cfg(test)]
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").file_name());
+    let mut names: Vec<_> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}

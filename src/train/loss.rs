@@ -145,7 +145,7 @@ fn yes() -> bool {
 const LEAST_PROBABILITY: f32 = 1e-7;
 
 /// A table without settings.
-fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+pub(super) fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Nothing {}
@@ -440,7 +440,12 @@ impl Loss {
     }
 
     /// What the loss takes besides prediction and target in a step on samples of these labels, by name.
-    pub(super) fn inputs(&self, labels: &[u32], first: usize, filled: f32) -> Vec<(String, Vec<f32>)> {
+    pub(super) fn inputs<I: Iterator<Item = u32>>(
+        &self,
+        labels: impl Fn() -> I,
+        first: usize,
+        filled: f32,
+    ) -> Vec<(String, Vec<f32>)> {
         let mut inputs = Vec::new();
         for (i, (_, loss)) in self.terms().into_iter().enumerate() {
             if let Loss::Custom(_) = loss {
@@ -448,7 +453,7 @@ impl Loss {
             }
             for ExtraInput { name, mut values } in loss.op(false).1 {
                 if values.is_empty() {
-                    let weight = loss.weight_of(&mut labels.iter().copied()).unwrap_or(1.0);
+                    let weight = loss.weight_of(&mut labels()).unwrap_or(1.0);
                     // Where no label counts, nothing is divided by nothing.
                     let normalizer = if weight > 0.0 { (1.0 / weight) as f32 } else { 0.0 };
                     // The weights of a short batch's samples make up for what it lacks, which this sum does not have.

@@ -136,8 +136,8 @@ impl Objective {
         let mut term = 0;
         let mut inputs = Vec::new();
         for head in &self.heads {
-            let labels = labels_of(data, &head.target, indices);
-            inputs.extend(head.loss.inputs(&labels, term, filled));
+            let labels = || labels_of(data, &head.target, indices.iter().copied());
+            inputs.extend(head.loss.inputs(labels, term, filled));
             term += head.loss.terms().len();
         }
         inputs
@@ -147,9 +147,8 @@ impl Objective {
     pub(super) fn counted(&self, data: &Dataset, indices: &[usize]) -> usize {
         let loss = &self.heads[0].loss;
         let ignored = loss.ignored();
-        let counts: Vec<_> = indices.iter().copied().filter(|&i| self.weight(data, i) != 0.0).collect();
-        let labels = labels_of(data, TARGET, &counts);
-        labels.into_iter().filter(|label| Some(*label) != ignored).count()
+        let counts = indices.iter().copied().filter(|&i| self.weight(data, i) != 0.0);
+        labels_of(data, TARGET, counts).filter(|label| Some(*label) != ignored).count()
     }
 
     /// The weight of a sample.
@@ -177,9 +176,11 @@ fn target(graph: &mut Graph, head: &Head, desc: &TensorDesc) -> Result<ValueId, 
 }
 
 /// The labels of some samples; none where targets are numbers.
-fn labels_of(data: &Dataset, target: &str, indices: &[usize]) -> Vec<u32> {
-    let Some((labels, shape)) = data.integers(target) else { return Vec::new() };
-    let numel = shape.numel();
-    let of = |&i: &usize| labels.get(i * numel..(i + 1) * numel).unwrap_or_default();
-    indices.iter().flat_map(of).copied().collect()
+fn labels_of<'a>(
+    data: &'a Dataset,
+    target: &str,
+    indices: impl Iterator<Item = usize> + 'a,
+) -> impl Iterator<Item = u32> + 'a {
+    let (labels, numel) = data.integers(target).map_or((&[][..], 0), |(labels, shape)| (labels, shape.numel()));
+    indices.flat_map(move |i| labels.get(i * numel..(i + 1) * numel).unwrap_or_default()).copied()
 }

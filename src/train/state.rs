@@ -16,6 +16,7 @@ use crate::exec::Executor;
 use crate::files;
 use crate::graph::Role;
 use crate::nn::{Built, Mode, Model, Parameter};
+use crate::plan::Persistent;
 use crate::tensor::{TensorDesc, hex, plural, room};
 
 /// Tensors by name.
@@ -124,6 +125,11 @@ impl Trainer {
         Ok(())
     }
 
+    /// Whether anything is carried from batch to batch.
+    pub(super) fn carries(&self) -> bool {
+        self.lasting.states.iter().any(|name| self.desc(name).is_some())
+    }
+
     /// Names and bytes of what is carried from batch to batch.
     pub(super) fn carried(&mut self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
         let mut carried = Vec::new();
@@ -213,16 +219,17 @@ impl Trainer {
 
     /// Bytes of all that lasts.
     pub(super) fn lasting_bytes(&self) -> u64 {
-        let lasts = |role: Role| matches!(role, Role::Parameter | Role::Buffer | Role::State);
-        let values = self.planned.plan.persistent.iter().filter(|value| lasts(value.role));
-        values.map(|value| value.desc.size_bytes()).sum()
+        self.lasting_values().map(|value| value.desc.size_bytes()).sum()
     }
 
     /// Names of all that lasts.
     pub(super) fn lasting_names(&self) -> Vec<String> {
+        self.lasting_values().map(|value| value.name.clone()).collect()
+    }
+
+    fn lasting_values(&self) -> impl Iterator<Item = &Persistent> {
         let lasts = |role: Role| matches!(role, Role::Parameter | Role::Buffer | Role::State);
-        let values = self.planned.plan.persistent.iter().filter(|value| lasts(value.role));
-        values.map(|value| value.name.clone()).collect()
+        self.planned.plan.persistent.iter().filter(move |value| lasts(value.role))
     }
 
     /// What lasts besides the model: optimizer state, averages, what is carried from batch to batch.

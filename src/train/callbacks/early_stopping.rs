@@ -77,8 +77,7 @@ impl Callback for StopEarly {
     }
 
     fn state(&mut self) -> Result<CallbackState, TrainError> {
-        let values = serde_json::to_value(&self.state).expect("bug: a state that JSON cannot hold");
-        Ok(CallbackState { values, tensors: self.best.clone() })
+        Ok(CallbackState { tensors: self.best.clone(), ..super::remembered(&self.state) })
     }
 
     fn restore(&mut self, state: &CallbackState) -> Result<(), TrainError> {

@@ -131,6 +131,12 @@ pub trait Callback {
     }
 }
 
+/// What a callback remembers, but for tensors.
+fn remembered(state: &impl Serialize) -> CallbackState {
+    let values = serde_json::to_value(state).expect("bug: a state that JSON cannot hold");
+    CallbackState { values, ..CallbackState::default() }
+}
+
 /// What a callback of this name remembered, as what it is.
 fn state_of<T: DeserializeOwned>(name: &str, state: &CallbackState) -> Result<T, TrainError> {
     serde_json::from_value(state.values.clone()).map_err(|error| {

@@ -49,8 +49,7 @@ impl Callback for LowerOnPlateau {
     }
 
     fn state(&mut self) -> Result<CallbackState, TrainError> {
-        let values = serde_json::to_value(&self.state).expect("bug: a state that JSON cannot hold");
-        Ok(CallbackState { values, ..CallbackState::default() })
+        Ok(super::remembered(&self.state))
     }
 
     fn restore(&mut self, state: &CallbackState) -> Result<(), TrainError> {

@@ -12,6 +12,7 @@ use super::auc::Auc;
 use super::counts::{ConfusionMatrix, Counts, Figure};
 use super::perplexity::Perplexity;
 use super::regression::{Error, MeanError, R2};
+use crate::train::loss::nothing;
 
 /// The usual metrics, with the names and definitions of scikit-learn where it has them.
 ///
@@ -168,14 +169,6 @@ pub enum MultiOutput {
 
 fn five() -> usize {
     5
-}
-
-/// A table without settings.
-fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Nothing {}
-    Nothing::deserialize(deserializer).map(|Nothing {}| ())
 }
 
 /// As files write it, without its settings.

@@ -65,10 +65,7 @@ impl Trainer {
             self.fed.check(validation, &(0..validation.len()))?;
         }
         // What is carried from batch to batch goes on in the order of the data.
-        let order = match self.carried()?.is_empty() {
-            true => Order::Shuffled { seed: self.config.seed },
-            false => Order::Sequential,
-        };
+        let order = if self.carries() { Order::Sequential } else { Order::Shuffled { seed: self.config.seed } };
         let batches = Batches::new(data.len(), self.config.batch, order, self.config.drop_last)?;
         let last = data.len() % self.config.batch;
         if last > 0 && !self.config.drop_last {

@@ -112,7 +112,7 @@ impl Trainer {
     /// Whether a batch may be short: samples that stand in must not matter to the others.
     pub(super) fn check_short(&mut self, samples: usize) -> Result<(), TrainError> {
         let (batch, what) = (self.config.batch, "drop_last = false is not possible");
-        if !self.carried()?.is_empty() {
+        if self.carries() {
             let text = format!("{what}: the model carries states from batch to batch, each for its own sample");
             return Err(TrainError::Setting(text));
         }
@@ -162,7 +162,7 @@ impl Trainer {
         uploaded: bool,
         launch: &mut Launch<'_>,
     ) -> Result<(), TrainError> {
-        let read = self.read_of_step(data, indices);
+        let read = self.read_of_step(self.objective.counted(data, indices));
         let parts = self.planned.plan.schedule.len();
         let step = self.steps + 1;
         let missing = usize::from(uploaded)..parts;
@@ -178,17 +178,17 @@ impl Trainer {
         Ok(())
     }
 
-    /// Names of what a step on these samples reads at its end.
-    fn read_of_step(&self, data: &Dataset, indices: &[usize]) -> Vec<&'static str> {
-        let counts = self.objective.counted(data, indices) > 0;
+    /// Names of what a step reads at its end in which so many positions count.
+    fn read_of_step(&self, counted: usize) -> Vec<&'static str> {
         let of = |wanted: bool, name| wanted.then_some(name);
-        [Some(LOSS), of(counts, CORRECT), of(self.config.grad_norm, GRAD_NORM)].into_iter().flatten().collect()
+        [Some(LOSS), of(counted > 0, CORRECT), of(self.config.grad_norm, GRAD_NORM)].into_iter().flatten().collect()
     }
 
     /// Waits for a step that was started.
     pub(super) fn finish(&mut self, data: &Dataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
         let scalars = self.executor.collect()?;
-        let read = self.read_of_step(data, indices);
+        let counted = self.objective.counted(data, indices);
+        let read = self.read_of_step(counted);
         let scalar = |name: &str| {
             let bytes = read.iter().position(|read| *read == name).and_then(|i| scalars.get(i))?;
             Some(bytemuck::pod_read_unaligned::<f32>(&bytes[..4]))
@@ -199,8 +199,7 @@ impl Trainer {
         }
         self.steps += 1;
         self.schedule_step += 1;
-        let counted = self.objective.counted(data, indices) as f64;
-        let correct = scalar(CORRECT).map(|correct| (f64::from(correct), counted));
+        let correct = scalar(CORRECT).map(|correct| (f64::from(correct), counted as f64));
         Ok(StepOutcome { loss, correct, grad_norm: scalar(GRAD_NORM), samples: indices.len() })
     }
 
