@@ -68,7 +68,7 @@ pub struct History {
 impl History {
     /// Adds what a step reports. Steps count from 1 over all epochs.
     ///
-    /// A step that a value's curve has already is left out, so that steps which are made again after a failure do not count twice.
+    /// A step that a value's curve has already is left out, so that steps which are repeated after a failure do not count twice.
     pub fn push_step(&mut self, step: u64, values: &[(&str, f64)]) {
         for &(name, value) in values {
             match self.steps.get_mut(name) {
@@ -180,7 +180,7 @@ mod tests {
             assert_eq!(resumed, whole, "{cut}");
             assert_eq!(serde_json::to_string(&resumed).expect("JSON"), serde_json::to_string(&whole).expect("JSON"));
         }
-        // What is made again does not count twice.
+        // What is repeated does not count twice.
         let before = whole.clone();
         run(&mut whole, 4_900..=5_000);
         assert_eq!(whole, before);

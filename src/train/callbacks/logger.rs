@@ -14,7 +14,7 @@ type Slot = (Box<Open>, Option<Box<dyn Log>>);
 type Open = dyn FnMut(Option<u64>) -> Result<Box<dyn Log>, DataError>;
 
 /// Writes logs of a fit. A fit that goes on from a checkpoint goes on with its logs: what they have of later steps is cut off, since
-/// these steps are made again. Where a log cannot be written, as on a full disk, a warning says so and training goes on without it.
+/// these steps are repeated. Where a log cannot be written, as on a full disk, a warning says so and training goes on without it.
 ///
 /// ```
 /// use tightfit::train::{FitOptions, Logger};

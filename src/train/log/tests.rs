@@ -82,7 +82,7 @@ fn a_run_that_was_interrupted_has_the_log_of_one_that_was_not() {
             run(&mut *open(kind, short.path(), None).expect("opened"), 1..=kept);
             assert_eq!(cut, contents(short.path()), "{kind} {kept} {made}");
         }
-        // Steps that are made again in one run.
+        // Steps that are repeated in one run.
         let again = tempfile::tempdir().expect("a folder");
         let mut log = open(kind, again.path(), None).expect("opened");
         run(&mut *log, 1..=16);

@@ -199,7 +199,7 @@ impl Trainer {
             }
             self.snapshot = Some(Snapshot { state, callbacks, tensors });
         } else {
-            // The one before stays, if there is one, from which more steps are made again.
+            // The one before stays, if there is one, from which more steps are repeated.
             log::warn!("no snapshot of step {}: there is no memory of the host to spare", self.steps);
         }
         Ok(())
