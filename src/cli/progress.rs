@@ -272,6 +272,22 @@ impl Callback for Progress<'_> {
         }));
         Ok(())
     }
+
+    fn on_reconfigure(&mut self, trainer: &mut Trainer) -> Result<(), TrainError> {
+        self.memory = memory(trainer);
+        if let Some(screen) = &self.screen {
+            screen.replan(trainer);
+        }
+        let (step, frozen, plan) = (trainer.steps(), trainer.frozen().len(), trainer.plan());
+        let trained =
+            if frozen == 0 { "all parameters are".to_owned() } else { format!("all but {frozen} parameters are") };
+        self.line(format_args!("after step {step} {trained} trained: planned peak {}", format_bytes(plan.peak_bytes)));
+        self.output.object(&json!({
+            "event": "reconfigure", "step": step, "frozen": frozen, "planned_peak_bytes": plan.peak_bytes,
+            "micro_batches": plan.micro_batches.len(),
+        }));
+        Ok(())
+    }
 }
 
 impl Drop for Progress<'_> {

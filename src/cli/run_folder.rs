@@ -303,6 +303,10 @@ impl Callback for RunFolder {
     }
 
     fn on_replan(&mut self, trainer: &mut Trainer, _: &Replan) -> Result<(), tightfit::error::TrainError> {
+        self.on_reconfigure(trainer)
+    }
+
+    fn on_reconfigure(&mut self, trainer: &mut Trainer) -> Result<(), tightfit::error::TrainError> {
         if let Err(failure) = self.write_plan(trainer) {
             log::warn!("{}", failure.message);
         }

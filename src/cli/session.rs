@@ -9,8 +9,9 @@ use tightfit::command::{plural, resident_bytes};
 use tightfit::data::{Batches, Dataset, Order};
 use tightfit::error::{PlanError, TrainError};
 use tightfit::nn::Model;
+use tightfit::plan::{format_bytes, format_ns};
 use tightfit::train::{
-    Callback, Checkpoint, Config, FitOptions, FitReport, Loaded, LowerOnPlateau, PlanFile, StopEarly, Trainer,
+    Callback, Checkpoint, Config, FitOptions, FitReport, Loaded, LowerOnPlateau, PlanFile, StopEarly, Trainer, Unfreeze,
 };
 
 use super::data::{self, folder};
@@ -96,7 +97,7 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
         None => planning(output, || open_trainer(&model, &config, file.device(), checkpoint.as_ref()))?,
     };
     match checkpoint {
-        Some(checkpoint) => go_on(&mut trainer, checkpoint, output)?,
+        Some(checkpoint) => go_on(&trainer, checkpoint, output),
         None => load(file, &mut trainer, output)?,
     }
     if let Some(run) = run {
@@ -107,12 +108,13 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     }
     let data = format!("{} and {}, from {}", train.len(), plural(test.len(), "sample"), folder.display());
     announce(&trainer, planned_before.as_ref(), &data, output)?;
+    let unfreeze = unfreeze(&trainer, file, output)?;
 
     let stop = stop_when_asked()?;
     let all_steps = (batches.per_epoch() as u64).saturating_mul(file.epochs());
     let total_steps = file.steps().map_or(all_steps, |most| most.min(all_steps));
     let mut progress = Progress::new(output, *progress, &trainer, total_steps, file.log.every.map(Into::into), &stop);
-    let fitted = fit(&mut trainer, file, (&train, &test), run.as_mut(), &mut progress, &stop);
+    let fitted = fit(&mut trainer, file, unfreeze, (&train, &test), run.as_mut(), &mut progress, &stop);
     let has_learned = progress.has_learned() || checkpoint.is_some();
     drop(progress);
 
@@ -148,26 +150,46 @@ fn not_usable(path: Option<&Path>, error: TrainError) -> Failure {
     }
 }
 
-/// Plans as a checkpoint's steps were split, where the budget allows that: results then are the same bit for bit.
+/// A trainer that starts, or goes on from a checkpoint.
 fn open_trainer(
     model: &Model,
     config: &Config,
     device: Option<&str>,
     checkpoint: Option<&Checkpoint>,
 ) -> Result<Trainer, TrainError> {
-    if let Some(checkpoint) = checkpoint {
-        let config = Config { micro_batches: Some(checkpoint.micro_batches()), ..config.clone() };
-        match Trainer::new(model.clone(), config, device) {
-            Err(TrainError::Plan(PlanError::Infeasible { .. })) => {}
-            result => return result,
-        }
+    match checkpoint {
+        Some(checkpoint) => Trainer::resume(model.clone(), config.clone(), device, checkpoint),
+        None => Trainer::new(model.clone(), config.clone(), device),
     }
-    Trainer::new(model.clone(), config.clone(), device)
 }
 
-/// Takes up a checkpoint.
-fn go_on(trainer: &mut Trainer, checkpoint: &Checkpoint, output: &Output) -> Result<(), Failure> {
-    trainer.restore(checkpoint)?;
+/// Plans what is trained later, so that it is known before the first step what it takes.
+fn unfreeze(trainer: &Trainer, file: &RunFile, output: &Output) -> Result<Option<Unfreeze>, Failure> {
+    let Some(after) = file.model.unfreeze_after else { return Ok(None) };
+    let unfreeze = Unfreeze::all(after);
+    if trainer.frozen().is_empty() {
+        // A training that goes on from a later step.
+        if !file.model.freeze.is_empty() || !file.model.train_only.is_empty() {
+            return Ok(Some(unfreeze));
+        }
+        let text = "unfreeze_after: no parameters are frozen: name some by --freeze or --train-only";
+        return Err(Failure::bad_input(text));
+    }
+    let plan = planning(output, || unfreeze.plan(trainer))?.plan;
+    let (peak, time) = (format_bytes(plan.peak_bytes), format_ns(plan.predicted_step_ns as f64));
+    output.text(format_args!(
+        "after {after} all parameters are trained: planned peak {peak}, {}, predicted {time} a step\n",
+        plural(plan.micro_batches.len(), "micro-batch")
+    ));
+    output.object(&json!({
+        "event": "unfreeze", "after": after.to_string(), "planned_peak_bytes": plan.peak_bytes,
+        "micro_batches": plan.micro_batches.len(), "predicted_step_ms": plan.predicted_step_ns as f64 / 1e6,
+    }));
+    Ok(Some(unfreeze))
+}
+
+/// Says what a training goes on from.
+fn go_on(trainer: &Trainer, checkpoint: &Checkpoint, output: &Output) {
     let (before, now) = (checkpoint.micro_batches(), trainer.plan().micro_batches.len());
     output.text(format_args!("resumed at step {}, from {}", checkpoint.steps(), checkpoint.path().display()));
     if before != now {
@@ -181,7 +203,6 @@ fn go_on(trainer: &mut Trainer, checkpoint: &Checkpoint, output: &Output) -> Res
         "event": "resume", "checkpoint": shown(checkpoint.path()), "step": checkpoint.steps(), "micro_batches": now,
         "same_split": before == now,
     }));
-    Ok(())
 }
 
 /// Takes the parameters to start from out of a file.
@@ -212,6 +233,7 @@ fn load(file: &RunFile, trainer: &mut Trainer, output: &Output) -> Result<(), Fa
 fn fit(
     trainer: &mut Trainer,
     file: &RunFile,
+    mut unfreeze: Option<Unfreeze>,
     (train, test): (&Dataset, &Dataset),
     run: Option<&mut RunFolder>,
     progress: &mut Progress<'_>,
@@ -222,7 +244,8 @@ fn fit(
     let checkpoints = run.as_ref().map(|run| run.checkpoints(file));
     let mut logger = run.as_ref().map(|run| run.logger(file));
     let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
-    // What changes the learning rate comes before what tells it.
+    // What changes something comes before what tells it.
+    callbacks.extend(unfreeze.iter_mut().map(|callback| callback as &mut dyn Callback));
     callbacks.extend(early.iter_mut().map(|callback| callback as &mut dyn Callback));
     callbacks.extend(plateau.iter_mut().map(|callback| callback as &mut dyn Callback));
     callbacks.extend(logger.iter_mut().map(|callback| callback as &mut dyn Callback));

@@ -47,6 +47,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "LENGTH", value_parser = str::parse::<Length>)]
     warmup: Option<Length>,
 
+    /// Trains what --freeze or --train-only freezes after so many steps, or "2 epochs"
+    #[arg(long, value_name = "LENGTH", value_parser = str::parse::<Length>)]
+    unfreeze_after: Option<Length>,
+
     /// What is said of evaluations besides loss and accuracy, separated by commas: f1, top-k, auc and others
     #[arg(long, value_name = "METRICS", value_delimiter = ',', value_parser = metric)]
     metrics: Vec<MetricKind>,
@@ -171,6 +175,7 @@ impl TrainArgs {
             }
             file.schedule = Some(schedule.with_warmup(length, Warmup::new(length).start_factor));
         }
+        set(&mut file.model.unfreeze_after, self.unfreeze_after.as_ref());
         if !self.metrics.is_empty() {
             file.metrics.evaluate.clone_from(&self.metrics);
         }

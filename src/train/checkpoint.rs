@@ -10,6 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::callbacks::CallbackState;
+use super::groups::FirstSteps;
 use super::history::History;
 use super::run::Run;
 use super::weights::{Layout, ReadTensor};
@@ -50,8 +51,18 @@ pub(super) struct State {
     pub(super) schedule_steps: Option<u64>,
     /// Samples of each micro-batch.
     pub(super) micro_batches: Vec<usize>,
+    pub(super) trained: Option<Trained>,
     /// The fit at hand.
     pub(super) run: Option<Run>,
+}
+
+/// Which parameters are trained.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Trained {
+    pub(super) freeze: Vec<String>,
+    pub(super) train_only: Vec<String>,
+    /// Since which step, where that is not the first.
+    pub(super) first_steps: FirstSteps,
 }
 
 /// A fit that goes on.

@@ -122,6 +122,9 @@ impl Group {
     }
 }
 
+/// Steps that were made before parameters were trained, by name; of those that are trained from the first step on there is none.
+pub(super) type FirstSteps = BTreeMap<String, u64>;
+
 /// The rules of a training, that of parameters in no group first, and which parameter has which.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
@@ -129,6 +132,9 @@ pub(super) struct Rules {
     pub(super) group_of: BTreeMap<String, usize>,
     /// What the learning rate of each group is multiplied by.
     pub(super) lr_factors: Vec<f64>,
+    /// Steps that were made before the first one of each group: it counts its own, so that what corrects averages for how few values
+    /// they are of does.
+    pub(super) first_steps: Vec<u64>,
     /// Parameters that are not trained.
     pub(super) frozen: BTreeSet<String>,
 }
@@ -138,6 +144,7 @@ impl Rules {
     pub(super) fn new<'a>(
         config: &Config,
         parameters: impl Iterator<Item = (&'a str, &'a TensorDesc)>,
+        begun: &FirstSteps,
     ) -> Result<Self, TrainError> {
         let Config { optimizer, groups, .. } = config;
         let own = config.update_rule.as_ref().map(|rule| rule.0.clone());
@@ -197,7 +204,30 @@ impl Rules {
             text += &near(&names, parts.into_iter().filter_map(|(_, part)| part.as_deref()));
             return Err(TrainError::Setting(text));
         }
-        Ok(Rules { rules, group_of, lr_factors, frozen })
+        let first_steps = vec![0; rules.len()];
+        let mut rules = Rules { rules, group_of, lr_factors, first_steps, frozen };
+        rules.split(begun);
+        Ok(rules)
+    }
+
+    /// The rule of a parameter.
+    pub(super) fn of(&self, parameter: &str) -> &dyn UpdateRule {
+        &*self.rules[self.group_of.get(parameter).copied().unwrap_or(0)]
+    }
+
+    /// Makes groups of their own of parameters that are trained since a later step than others.
+    fn split(&mut self, begun: &FirstSteps) {
+        let mut made = BTreeMap::new();
+        for (name, &first_step) in begun.iter().filter(|(name, _)| !self.frozen.contains(*name)) {
+            let group = self.group_of.get(name).copied().unwrap_or(0);
+            let own = *made.entry((group, first_step)).or_insert_with(|| {
+                self.rules.push(self.rules[group].clone());
+                self.lr_factors.push(self.lr_factors[group]);
+                self.first_steps.push(first_step);
+                self.rules.len() - 1
+            });
+            self.group_of.insert(name.clone(), own);
+        }
     }
 }
 

@@ -44,7 +44,7 @@ pub use crate::device::DeviceSelector;
 pub use advice::warnings;
 pub use backend::Backend;
 pub use calibrate::{Calibration, Effort, OpFit, calibrate, calibrate_once};
-pub use callbacks::{Callback, CallbackState, Logger, LowerOnPlateau, StopEarly};
+pub use callbacks::{Callback, CallbackState, Logger, LowerOnPlateau, StopEarly, Unfreeze};
 pub use checkpoint::Checkpoint;
 pub use checkpoints::Checkpoints;
 pub use criterion::{Criterion, CustomLoss};

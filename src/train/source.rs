@@ -1,7 +1,7 @@
 //! The planner's graphs: a model with its loss, metrics and optimizer, at any number of samples.
 
 use super::advice::warnings;
-use super::groups::Rules;
+use super::groups::{FirstSteps, Rules};
 use super::machine::Machine;
 use super::objective::{Added, Objective};
 use super::settings::Config;
@@ -43,6 +43,16 @@ pub(crate) struct ModelSource<'a> {
 
 impl<'a> ModelSource<'a> {
     pub(crate) fn new(model: &'a Model, config: &Config, purpose: Purpose) -> Result<Self, TrainError> {
+        ModelSource::from_steps(model, config, purpose, &FirstSteps::new())
+    }
+
+    /// Where some parameters are trained since a later step than others.
+    pub(super) fn from_steps(
+        model: &'a Model,
+        config: &Config,
+        purpose: Purpose,
+        first_steps: &FirstSteps,
+    ) -> Result<Self, TrainError> {
         if let Some((name, most)) = config.clip.map(clip_words)
             && !(most.is_finite() && most > 0.0)
         {
@@ -58,7 +68,7 @@ impl<'a> ModelSource<'a> {
         let objective = Objective::new(config)?;
         let built = model.build(1, Mode::Evaluate)?;
         let parameters = built.parameters.iter().map(|p| (&*p.name, &built.graph.value(p.value).desc));
-        let rules = Rules::new(config, parameters)?;
+        let rules = Rules::new(config, parameters, first_steps)?;
         let is_frozen = |parameter: &Parameter| rules.frozen.contains(&parameter.name);
         // A model without any is refused for that.
         if purpose != Purpose::Evaluation && !built.parameters.is_empty() && built.parameters.iter().all(is_frozen) {
@@ -151,16 +161,17 @@ pub fn plan_for(model: impl Into<Model>, config: &Config, machine: &Machine) -> 
     let model = model.into();
     // Also where there is no plan: that may be why.
     warnings(&model, config)?.iter().for_each(|warning| log::warn!("{warning}"));
-    plan_with(Purpose::Training, &model, config, machine)
+    plan_with(Purpose::Training, &model, config, &FirstSteps::new(), machine)
 }
 
-pub(crate) fn plan_with(
+pub(super) fn plan_with(
     purpose: Purpose,
     model: &Model,
     config: &Config,
+    first_steps: &FirstSteps,
     machine: &Machine,
 ) -> Result<Planned, TrainError> {
-    let source = ModelSource::new(model, config, purpose)?;
+    let source = ModelSource::from_steps(model, config, purpose, first_steps)?;
     Ok(plan::plan(&source, &request(config, machine))?)
 }
 

@@ -6,8 +6,9 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::callbacks::CallbackState;
-use super::checkpoint::{self, Checkpoint, Pending, State};
+use super::checkpoint::{self, Checkpoint, Pending, State, Trained};
 use super::run::Run;
+use super::settings::Config;
 use super::trainer::{Snapshot, Trainer};
 use super::weights::{Layout, Loaded};
 use crate::autodiff::EMA;
@@ -32,6 +33,11 @@ pub(super) struct Lasting {
 }
 
 impl Lasting {
+    /// Names of all parameters.
+    pub(super) fn parameters(&self) -> &[String] {
+        &self.parameters
+    }
+
     pub(super) fn of(built: &Built) -> Self {
         let names = |tensors: &[Parameter]| tensors.iter().map(|tensor| tensor.name.clone()).collect();
         Lasting { parameters: names(&built.parameters), states: names(&built.states), layout: layout(built) }
@@ -228,8 +234,7 @@ impl Trainer {
     }
 
     fn lasting_values(&self) -> impl Iterator<Item = &Persistent> {
-        let lasts = |role: Role| matches!(role, Role::Parameter | Role::Buffer | Role::State);
-        self.planned.plan.persistent.iter().filter(move |value| lasts(value.role))
+        self.planned.plan.persistent.iter().filter(|value| value.lasts())
     }
 
     /// What lasts besides the model: optimizer state, averages, what is carried from batch to batch.
@@ -245,20 +250,20 @@ impl Trainer {
         Layout { tensors, counters: Vec::new() }
     }
 
-    /// Exchanges parameters and their moving averages, where these are kept.
-    pub(super) fn exchange_averages(&mut self) -> Result<(), TrainError> {
-        let names: Vec<_> = self
-            .state_names()
-            .filter_map(|name| name.strip_suffix(EMA)?.strip_suffix('.'))
-            .map(str::to_owned)
-            .collect();
+    /// Puts moving averages in the place of their parameters, where these are kept; returns the parameters.
+    pub(super) fn put_averages(&mut self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
+        let names = self.state_names().filter_map(|name| name.strip_suffix(EMA)?.strip_suffix('.'));
+        let names: Vec<_> = names.map(str::to_owned).collect();
+        let mut parameters = Vec::new();
         for name in names {
-            let average = average_of(&name);
-            let (parameter, averaged) = (self.executor.read(&name)?, self.executor.read(&average)?);
-            self.executor.write(&name, &averaged)?;
-            self.executor.write(&average, &parameter)?;
+            let bytes = self.executor.read(&name)?;
+            parameters.push((name, bytes));
         }
-        Ok(())
+        for (name, _) in &parameters {
+            let average = self.executor.read(&average_of(name))?;
+            self.executor.write(name, &average)?;
+        }
+        Ok(parameters)
     }
 
     /// Where training is, besides its tensors.
@@ -278,6 +283,7 @@ impl Trainer {
             schedule_step: self.schedule_step,
             schedule_steps: self.schedule_steps,
             micro_batches: self.planned.plan.micro_batches.clone(),
+            trained: Some(self.trained()),
             run: run.cloned(),
         }
     }
@@ -327,10 +333,11 @@ impl Trainer {
     }
 
     /// Goes on from a checkpoint. If that was taken in the middle of a fit, the next [`fit`](Self::fit) goes on with it, bit for bit
-    /// where a step has [as many micro-batches](Checkpoint::micro_batches).
+    /// where a step has [as many micro-batches](Checkpoint::micro_batches). Parameters are frozen as they were then.
+    /// [`Trainer::resume`] makes a trainer that does so at once.
     ///
     /// # Errors
-    /// Where the checkpoint is of another model, batch, seed or optimizer, or the device fails. The trainer then is as it was.
+    /// Where the checkpoint is of another model, batch, seed or optimizer, or the device fails. Parameters then are as they were.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         let (state, now) = (&checkpoint.state, self.state(None));
         let kind = |optimizer: &serde_json::Value| optimizer["kind"].as_str().unwrap_or("custom").to_owned();
@@ -346,6 +353,10 @@ impl Trainer {
             return Err(TrainError::Setting(format!(
                 "{path}: the checkpoint is of a training with {what} {then}, not {now}: use the same settings, or take only its weights"
             )));
+        }
+        if let Some(trained) = state.trained.clone().filter(|trained| *trained != self.trained()) {
+            let Trained { freeze, train_only, first_steps } = trained;
+            self.replace_plan(Config { freeze, train_only, ..self.config.clone() }, first_steps)?;
         }
         let rest = self.rest();
         let executor = &mut self.executor;

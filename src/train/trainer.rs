@@ -4,16 +4,18 @@ mod evaluation;
 mod find_lr;
 mod fit;
 mod gradients;
+mod planning;
+mod reconfigure;
 mod recover;
 mod step;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 
 pub use evaluation::Prediction;
 pub use find_lr::{LrCurve, LrRange};
 pub use gradients::Gradients;
+use planning::Planning;
 pub(super) use recover::Snapshot;
 pub use recover::{Recovery, Replan};
 pub use step::StepOutcome;
@@ -28,7 +30,7 @@ use super::objective::Objective;
 use super::optimizer::non_negative;
 use super::schedule::{LrSchedule as _, Schedule};
 use super::settings::Config;
-use super::source::{ModelSource, Purpose, plan_with};
+use super::source::Purpose;
 use super::state::Lasting;
 use super::summary::{Summary, summary};
 use crate::data::Batch;
@@ -36,10 +38,7 @@ use crate::device::{Compiled, DeviceSelector};
 use crate::error::TrainError;
 use crate::exec::Executor;
 use crate::nn::{Mode, Model};
-use crate::plan::{Plan, Planned, restore};
-
-/// Makes the plan of a training for a machine, at a budget and with a fixed number of micro-batches where these are given.
-type MakePlan = dyn Fn(&Model, &Config, &Machine) -> Result<Planned, TrainError>;
+use crate::plan::{Plan, Planned};
 
 /// Trains one model under one plan.
 ///
@@ -64,7 +63,7 @@ type MakePlan = dyn Fn(&Model, &Config, &Machine) -> Result<Planned, TrainError>
 pub struct Trainer {
     pub(super) model: Model,
     pub(super) config: Config,
-    purpose: Purpose,
+    planning: Planning,
     rules: Rules,
     objective: Objective,
     fed: Fed,
@@ -73,7 +72,6 @@ pub struct Trainer {
     pub(super) lasting: Lasting,
     /// Where executors come from; `None` where this one was made elsewhere.
     backend: Option<Box<dyn Backend>>,
-    make_plan: Arc<MakePlan>,
     /// What training goes on from where memory goes.
     snapshot: Option<Snapshot>,
     /// Updates made so far, over all fits.
@@ -93,14 +91,16 @@ pub struct Trainer {
     pub(super) stop_reason: Option<String>,
     /// The fit that a checkpoint was taken from, until it goes on.
     pub(super) pending: Option<Pending>,
+    /// Plans that were replaced by others.
+    replanned: u64,
     /// The micro-batch at hand.
     batch: Batch,
     /// What the last prediction that goes on left.
     predicted_state: Vec<(String, Vec<u8>)>,
     /// Whether the device has no memory of its own.
     unified_memory: bool,
-    /// Where the costs come from that the plan counts on; `None` where the executor was made elsewhere.
-    source: Option<CostSource>,
+    /// What plans are made for; `None` where the executor was made elsewhere.
+    machine: Option<Machine>,
     /// Of the process, before anything that the plan names existed.
     base_bytes: Option<u64>,
 }
@@ -146,8 +146,7 @@ impl Trainer {
     }
 
     fn open(purpose: Purpose, model: Model, config: Config, device: DeviceSelector) -> Result<Self, TrainError> {
-        let make = move |model: &Model, config: &Config, machine: &Machine| plan_with(purpose, model, config, machine);
-        Trainer::start(purpose, model, config, Box::new(LocalDevice::new(device)), Arc::new(make))
+        Trainer::start(Planning::new(purpose), model, config, Box::new(LocalDevice::new(device)))
     }
 
     /// As [`Trainer::new`], on devices that `backend` opens: where memory goes or the device is lost, it is asked again.
@@ -159,9 +158,7 @@ impl Trainer {
         config: Config,
         backend: Box<dyn Backend>,
     ) -> Result<Self, TrainError> {
-        let make =
-            |model: &Model, config: &Config, machine: &Machine| plan_with(Purpose::Training, model, config, machine);
-        Trainer::start(Purpose::Training, model.into(), config, backend, Arc::new(make))
+        Trainer::start(Planning::new(Purpose::Training), model.into(), config, backend)
     }
 
     /// As [`Trainer::new`], but under a plan that was made before, such as one from a
@@ -178,32 +175,22 @@ impl Trainer {
     ) -> Result<Self, TrainError> {
         let config =
             Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
-        let budget_bytes = plan.budget_bytes;
-        let make = move |model: &Model, config: &Config, machine: &Machine| {
-            // At another budget it takes another plan.
-            if config.budget_bytes != budget_bytes {
-                return plan_with(Purpose::Training, model, config, machine);
-            }
-            let source = ModelSource::new(model, config, Purpose::Training)?;
-            Ok(restore(plan.clone(), &source, config.batch, &machine.limits)?)
-        };
-        let backend = Box::new(LocalDevice::new(device.into()));
-        Trainer::start(Purpose::Training, model.into(), config, backend, Arc::new(make))
+        let planning = Planning { given: Some(plan), ..Planning::new(Purpose::Training) };
+        Trainer::start(planning, model.into(), config, Box::new(LocalDevice::new(device.into())))
     }
 
     fn start(
-        purpose: Purpose,
+        planning: Planning,
         model: Model,
         mut config: Config,
         mut backend: Box<dyn Backend>,
-        make_plan: Arc<MakePlan>,
     ) -> Result<Self, TrainError> {
         warnings(&model, &config)?.iter().for_each(|warning| log::warn!("{warning}"));
-        let (opened, base_bytes) = recover::begin(&mut *backend, &*make_plan, &model, &mut config)?;
-        let mut trainer = Trainer::assemble(purpose, model, config, opened.planned, opened.executor, make_plan)?;
+        let opened = recover::begin(&mut *backend, &planning, &model, &mut config)?;
+        let mut trainer = Trainer::assemble(planning, model, config, opened.planned, opened.executor)?;
         trainer.unified_memory = opened.unified_memory;
-        trainer.source = Some(opened.source);
-        trainer.base_bytes = base_bytes;
+        trainer.machine = Some(opened.machine);
+        trainer.base_bytes = opened.base_bytes;
         trainer.backend = Some(backend);
         Ok(trainer)
     }
@@ -218,20 +205,17 @@ impl Trainer {
         planned: Planned,
         executor: Box<dyn Executor>,
     ) -> Result<Self, TrainError> {
-        let make =
-            |model: &Model, config: &Config, machine: &Machine| plan_with(Purpose::Training, model, config, machine);
-        Trainer::assemble(Purpose::Training, model.into(), config, planned, executor, Arc::new(make))
+        Trainer::assemble(Planning::new(Purpose::Training), model.into(), config, planned, executor)
     }
 
     fn assemble(
-        purpose: Purpose,
+        planning: Planning,
         model: Model,
         config: Config,
         planned: Planned,
         executor: Box<dyn Executor>,
-        make_plan: Arc<MakePlan>,
     ) -> Result<Self, TrainError> {
-        let rules = ModelSource::new(&model, &config, purpose)?.rules;
+        let rules = planning.source(&model, &config)?.rules;
         if let Some(schedule) = &config.schedule {
             schedule.check()?;
         }
@@ -242,7 +226,7 @@ impl Trainer {
         let mut trainer = Trainer {
             model,
             config,
-            purpose,
+            planning,
             rules,
             objective,
             fed,
@@ -250,7 +234,6 @@ impl Trainer {
             executor,
             lasting: Lasting::of(&built),
             backend: None,
-            make_plan,
             snapshot: None,
             steps: 0,
             epochs: 0,
@@ -259,12 +242,13 @@ impl Trainer {
             schedule,
             lr_scale: 1.0,
             failures: 0,
+            replanned: 0,
             stop_reason: None,
             pending: None,
             batch: Batch::default(),
             predicted_state: Vec::new(),
             unified_memory: false,
-            source: None,
+            machine: None,
             base_bytes: None,
         };
         trainer.initialise(built)?;
@@ -396,12 +380,12 @@ impl Trainer {
 
     /// The file with the costs that were measured on this device, where there is one: the plan's times come from it.
     pub fn profile(&self) -> Option<&Path> {
-        self.source.as_ref()?.profile()
+        self.machine.as_ref()?.source.profile()
     }
 
     /// Where the costs come from that the plan's times are made of; `None` where the executor was made elsewhere.
     pub fn cost_source(&self) -> Option<&CostSource> {
-        self.source.as_ref()
+        self.machine.as_ref().map(|machine| &machine.source)
     }
 
     /// The most bytes that were on the device at once so far, counted as buffers were created.

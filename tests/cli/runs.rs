@@ -180,6 +180,28 @@ fn run_text(args: &[&str]) -> String {
 }
 
 #[test]
+fn what_is_frozen_is_trained_later_and_the_run_resumes() {
+    let run = Run::new();
+    let (whole, part) = (run.path("whole"), run.path("part"));
+    let later = ["--train-only", "linear1.bias", "--unfreeze-after", "2 epochs", "--epochs", "4"];
+    let file = text(&run.file);
+    let objects =
+        objects(&crate::command::run(&[&["train", file, "--run", text(&whole), "--json"], &later[..]].concat()));
+    let of = |event: &str| objects.iter().find(|object| object["event"] == event).expect("an object");
+    let (plan, unfreeze, changed) = (of("plan"), of("unfreeze"), of("reconfigure"));
+    assert_eq!((unfreeze["after"].as_str(), changed["step"].as_u64()), (Some("2 epochs"), Some(16)));
+    assert_eq!((&changed["planned_peak_bytes"], &changed["frozen"]), (&unfreeze["planned_peak_bytes"], &0.into()));
+    assert!(plan["planned_peak_bytes"].as_u64() < unfreeze["planned_peak_bytes"].as_u64());
+    // Killed before it and after it.
+    run.killed_at(&[&["train", file, "--run", text(&part)], &later[..]].concat(), 12);
+    run.killed_at(&["resume", text(&part)], 22);
+    done(&["resume", text(&part), "--json"]);
+    assert_eq!(results(&part), results(&whole));
+    let refusal = refused(&["train", text(&run.file), "--unfreeze-after", "2 epochs"], 2);
+    assert!(refusal.contains("no parameters are frozen"), "{refusal}");
+}
+
+#[test]
 fn another_budget_changes_nothing_where_the_split_stays() {
     let run = Run::new();
     let (whole, part) = (run.path("whole"), run.path("part"));

@@ -26,6 +26,7 @@ mod open_loop;
 mod plans;
 mod portability;
 mod public_api;
+mod reconfigure;
 mod recovery;
 mod recurrent;
 mod schedules;

@@ -12,7 +12,8 @@ use tightfit::nn::{Model, Sequential};
 use tightfit::plan::Planned;
 use tightfit::tensor::ValueId;
 use tightfit::train::{
-    Backend, Callback, Checkpoint, Checkpoints, Config, FitOptions, Machine, Optimizer, Recovery, Replan, Trainer,
+    Backend, Callback, Checkpoint, Checkpoints, Config, FitOptions, Length, Machine, Optimizer, Recovery, Replan,
+    Trainer, Unfreeze,
 };
 
 const STEPS: u64 = 20;
@@ -237,4 +238,44 @@ fn without_replanning_a_checkpoint_is_left() {
     let (expected, _) = train(config(Recovery::default()), &Faults::default());
     let found = trainer.parameters().expect("reads");
     assert!(found.into_iter().all(|(name, (_, values))| expected[&name] == values));
+}
+
+#[test]
+fn failures_change_no_bit_of_a_fit_that_unfreezes() {
+    let train = |faults: &Faults, snapshot_every| {
+        let config = config(Recovery { replan: true, snapshot_every }).train_only("linear1.");
+        let mut trainer = Trainer::with_backend(model(), config, Box::new(faults.clone())).expect("a trainer");
+        let mut unfreeze = Unfreeze::all(Length::Steps(8));
+        let options = FitOptions { callbacks: vec![&mut unfreeze], ..FitOptions::epochs(2) };
+        trainer.fit(&data(), options).expect("trains");
+        assert!(trainer.frozen().is_empty());
+        let names = trainer.parameters().expect("reads").into_keys();
+        let state = |name: String| trainer.optimizer_state(&name, "exp_avg").expect("reads").expect("trained");
+        let states: Vec<_> = names.collect::<Vec<_>>().into_iter().map(state).collect();
+        (states, trainer.parameters_sha256().expect("reads"))
+    };
+    let expected = train(&faults(&[]), 100);
+    for snapshot_every in [3, 100] {
+        for launch in [0, 6, 7, 8, 9, 19] {
+            let found = train(&faults(&[(launch, Failure::Loss)]), snapshot_every);
+            assert!(found == expected, "launch {launch}, snapshots every {snapshot_every}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_there_is_no_memory_for_leaves_the_one_before() {
+    let faults = Faults::default();
+    let recovery = Recovery { replan: false, ..Recovery::default() };
+    let config = config(recovery).train_only("linear1.");
+    let mut trainer = Trainer::with_backend(model(), config, Box::new(faults.clone())).expect("a trainer");
+    trainer.step(&data(), &[0, 1, 2, 3]).expect("a step");
+    let before = (trainer.parameters_sha256().expect("reads"), trainer.plan().clone());
+    faults.refused.set(1);
+    let error = trainer.unfreeze("").expect_err("no memory").to_string();
+    assert!(error.contains("memory"), "{error}");
+    assert_eq!((trainer.parameters_sha256().expect("reads"), trainer.plan().clone()), before);
+    trainer.step(&data(), &[0, 1, 2, 3]).expect("a step");
+    trainer.unfreeze("").expect("a plan");
+    trainer.step(&data(), &[0, 1, 2, 3]).expect("a step");
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tightfit::autodiff::Clip;
 use tightfit::nn::Statistics;
-use tightfit::train::{EarlyStopping, Group, Loss, MetricKind, Monitor, Optimizer, ReduceOnPlateau, Schedule};
+use tightfit::train::{EarlyStopping, Group, Length, Loss, MetricKind, Monitor, Optimizer, ReduceOnPlateau, Schedule};
 
 use super::bytes::Bytes;
 use super::settings::LeverName;
@@ -70,6 +70,9 @@ pub(crate) struct ModelTable {
     pub(crate) freeze: Vec<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) train_only: Vec<String>,
+    /// When all parameters are trained that are frozen until then.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) unfreeze_after: Option<Length>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) batch_norm: Option<Statistics>,
 }

@@ -3,6 +3,7 @@
 mod early_stopping;
 mod logger;
 mod plateau;
+mod unfreeze;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 pub use early_stopping::StopEarly;
 pub use logger::Logger;
 pub use plateau::LowerOnPlateau;
+pub use unfreeze::Unfreeze;
 
 use super::report::{EpochReport, FitReport, StepReport};
 use super::trainer::{Replan, Trainer};
@@ -29,7 +31,8 @@ pub struct CallbackState {
 }
 
 /// Sees every event of a [`fit`](Trainer::fit). It can read the trainer, change its learning rate
-/// ([`set_lr`](Trainer::set_lr), [`set_lr_scale`](Trainer::set_lr_scale)), and end the fit ([`stop`](Trainer::stop)).
+/// ([`set_lr`](Trainer::set_lr), [`set_lr_scale`](Trainer::set_lr_scale)) and its settings
+/// ([`reconfigure`](Trainer::reconfigure)), and end the fit ([`stop`](Trainer::stop)).
 ///
 /// What a callback remembers belongs into [`state`](Callback::state), so that a fit that resumes from a checkpoint does as if it
 /// had not been interrupted.
@@ -101,6 +104,15 @@ pub trait Callback {
     /// Ends the fit.
     fn on_replan(&mut self, trainer: &mut Trainer, replan: &Replan) -> Result<(), TrainError> {
         let _ = (trainer, replan);
+        Ok(())
+    }
+
+    /// Another callback had the trainer [reconfigured](Trainer::reconfigure): there is another plan.
+    ///
+    /// # Errors
+    /// Ends the fit.
+    fn on_reconfigure(&mut self, trainer: &mut Trainer) -> Result<(), TrainError> {
+        let _ = trainer;
         Ok(())
     }
 

@@ -71,9 +71,11 @@ impl Trainer {
         &mut self,
         function: impl FnOnce(&mut Self) -> Result<T, TrainError>,
     ) -> Result<T, TrainError> {
-        self.exchange_averages()?;
+        let parameters = self.put_averages()?;
         let result = function(self);
-        self.exchange_averages()?;
+        for (name, bytes) in &parameters {
+            self.executor.write(name, bytes)?;
+        }
         result
     }
 

@@ -42,6 +42,8 @@ struct Fit<'a, 'o> {
     run: Run,
     times: Vec<f64>,
     interrupted: bool,
+    /// Plans that callbacks know to be replaced.
+    replanned: u64,
 }
 
 impl Trainer {
@@ -87,7 +89,15 @@ impl Trainer {
         for callback in &mut options.callbacks {
             callback.on_fit_begin(self)?;
         }
-        let mut fit = Fit { data, batches, options: &mut options, run, times: Vec::new(), interrupted: false };
+        let mut fit = Fit {
+            data,
+            batches,
+            options: &mut options,
+            run,
+            times: Vec::new(),
+            interrupted: false,
+            replanned: self.replanned,
+        };
         loop {
             match self.fit_on(&mut fit) {
                 Ok(()) => break,
@@ -160,6 +170,7 @@ impl Trainer {
                 for i in 0..fit.options.callbacks.len() {
                     fit.options.callbacks[i].on_epoch_begin(self, fit.run.epochs + 1)?;
                 }
+                self.tell_of_plan(fit)?;
             }
             if self.is_backed_up() && self.snapshot.is_none() {
                 self.snapshot_fit(fit)?;
@@ -231,9 +242,11 @@ impl Trainer {
             for i in 0..fit.options.callbacks.len() {
                 fit.options.callbacks[i].on_step_end(self, &report)?;
             }
+            let is_replanned = self.tell_of_plan(fit)?;
             // A callback may have changed what the next step is given.
-            uploaded = next.is_some() && self.lr_after(0).to_bits() == next_lr.to_bits();
-            if self.is_backed_up() && fit.run.steps.is_multiple_of(self.config.recovery.snapshot_every.max(1)) {
+            uploaded = next.is_some() && !is_replanned && self.lr_after(0).to_bits() == next_lr.to_bits();
+            let is_due = is_replanned || fit.run.steps.is_multiple_of(self.config.recovery.snapshot_every.max(1));
+            if self.is_backed_up() && is_due {
                 self.snapshot_fit(fit)?;
             }
             if fit.options.checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.is_due(fit.run.steps)) {
@@ -269,6 +282,7 @@ impl Trainer {
             fit.options.callbacks[i].on_epoch_end(self, &report)?;
             report.lr = self.lr_after(0);
         }
+        self.tell_of_plan(fit)?;
         if fit.options.checkpoints.as_ref().is_some_and(Checkpoints::is_due_after_epoch) {
             self.write_checkpoint(fit, Write::Now)?;
         }
@@ -276,6 +290,25 @@ impl Trainer {
             self.write_checkpoint(fit, Write::Best)?;
         }
         Ok(())
+    }
+
+    /// Tells callbacks of a plan that one of them made necessary; whether there is one.
+    fn tell_of_plan(&mut self, fit: &mut Fit<'_, '_>) -> Result<bool, TrainError> {
+        if self.replanned == fit.replanned {
+            return Ok(false);
+        }
+        fit.replanned = self.replanned;
+        let (before, now) = (fit.batches.batch_size(), self.config.batch);
+        if before != now {
+            let text = format!(
+                "a callback made batches of {now} samples of {before} in the middle of a fit: do so between fits"
+            );
+            return Err(TrainError::Setting(text));
+        }
+        for callback in &mut fit.options.callbacks {
+            callback.on_reconfigure(self)?;
+        }
+        Ok(true)
     }
 
     /// Whether snapshots are of use.

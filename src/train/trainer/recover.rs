@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{MakePlan, Trainer};
+use super::Trainer;
+use super::planning::Planning;
 use crate::device::resident_bytes;
 use crate::error::{DeviceError, PlanError, TrainError};
 use crate::exec::{Executor, Released};
@@ -14,7 +15,7 @@ use crate::tensor::plural;
 use crate::train::backend::Backend;
 use crate::train::callbacks::CallbackState;
 use crate::train::checkpoint::State;
-use crate::train::machine::{CostSource, Machine};
+use crate::train::machine::Machine;
 use crate::train::settings::Config;
 
 /// Each budget of the ladder is this share of the one before.
@@ -95,8 +96,10 @@ pub(in crate::train) struct Snapshot {
 pub(super) struct Opened {
     pub(super) planned: Planned,
     pub(super) executor: Box<dyn Executor>,
+    pub(super) machine: Machine,
     pub(super) unified_memory: bool,
-    pub(super) source: CostSource,
+    /// Of this process, before the executor was made.
+    pub(super) base_bytes: Option<u64>,
 }
 
 /// Whether less memory, or another try, may help.
@@ -123,22 +126,33 @@ fn what_failed(error: &TrainError) -> String {
 /// Opens the device and makes an executor; where there is no memory for it, of a plan for less. `config` then has the budget.
 pub(super) fn begin(
     backend: &mut dyn Backend,
-    make_plan: &MakePlan,
+    planning: &Planning,
     model: &Model,
     config: &mut Config,
-) -> Result<(Opened, Option<u64>), TrainError> {
+) -> Result<Opened, TrainError> {
     let (machine, unified_memory) = backend.open()?;
-    let mut planned = make_plan(model, config, &machine)?;
+    let planned = planning.plan(model, config, &machine)?;
+    make_executor(backend, planning, model, config, (machine, unified_memory), planned)
+}
+
+/// An executor of this plan; where there is no memory for it, of one for less.
+pub(super) fn make_executor(
+    backend: &mut dyn Backend,
+    planning: &Planning,
+    model: &Model,
+    config: &mut Config,
+    (machine, unified_memory): (Machine, bool),
+    mut planned: Planned,
+) -> Result<Opened, TrainError> {
     let base_bytes = resident_bytes();
     loop {
         match backend.executor(&planned).map_err(TrainError::from) {
             Ok(executor) => {
-                let opened = Opened { planned, executor, unified_memory, source: machine.source };
-                return Ok((opened, base_bytes));
+                return Ok(Opened { planned, executor, machine, unified_memory, base_bytes });
             }
             Err(error) if config.recovery.replan && is_recoverable(&error) && has_room(ROOM_BYTES) => {
                 let (machine, _) = backend.open()?;
-                planned = smaller(&planned.plan, make_plan, model, config, &machine, error)?;
+                planned = smaller(&planned.plan, planning, model, config, &machine, error)?;
                 let peak = format_bytes(planned.plan.peak_bytes);
                 log::warn!("there is less memory than planned for: planned again for a peak of {peak}");
             }
@@ -151,7 +165,7 @@ pub(super) fn begin(
 /// is none, the error that made it needed.
 fn smaller(
     plan: &Plan,
-    make_plan: &MakePlan,
+    planning: &Planning,
     model: &Model,
     config: &mut Config,
     machine: &Machine,
@@ -161,7 +175,7 @@ fn smaller(
     let same_split = Config { micro_batches: Some(plan.micro_batches.len()), ..config.clone() };
     for candidate in [same_split, config.clone()] {
         let candidate = Config { budget_bytes: Some(budget_bytes), ..candidate };
-        match make_plan(model, &candidate, machine) {
+        match planning.plan(model, &candidate, machine) {
             Ok(planned) => {
                 config.budget_bytes = Some(budget_bytes);
                 return Ok(planned);
@@ -177,7 +191,7 @@ fn smaller(
         }
     }
     let candidate = Config { budget_bytes: Some(budget_bytes), ..config.clone() };
-    let planned = make_plan(model, &candidate, machine).map_err(|_| error)?;
+    let planned = planning.plan(model, &candidate, machine).map_err(|_| error)?;
     config.budget_bytes = Some(budget_bytes);
     Ok(planned)
 }
@@ -248,11 +262,10 @@ impl Trainer {
         let (machine, _) = backend.open()?;
         // A device that was lost may have been lost for another reason than memory.
         if !is_loss(&error) || losses > 0 || self.failures > 0 {
-            self.planned =
-                smaller(&self.planned.plan, &*self.make_plan, &self.model, &mut self.config, &machine, error)?;
+            self.planned = smaller(&self.planned.plan, &self.planning, &self.model, &mut self.config, &machine, error)?;
         } else {
             let same = Config { micro_batches: Some(self.planned.plan.micro_batches.len()), ..self.config.clone() };
-            self.planned = (self.make_plan)(&self.model, &same, &machine)?;
+            self.planned = self.planning.plan(&self.model, &same, &machine)?;
         }
         self.failures += 1;
         self.executor = backend.executor(&self.planned)?;

@@ -12,6 +12,7 @@ use crate::nn::RUN;
 use crate::plan::Planned;
 use crate::tensor::copied;
 use crate::train::diagnose::{self, Location};
+use crate::train::groups::Rules;
 use crate::train::objective::Objective;
 use crate::train::source::{CORRECT, Purpose, input_names};
 
@@ -102,10 +103,10 @@ impl Trainer {
             Purpose::Evaluation => ("evaluation", "Trainer::for_evaluation"),
             Purpose::Gradients => ("gradients", "Trainer::for_gradients"),
         };
-        if self.purpose == wanted {
+        if self.planning.purpose == wanted {
             return Ok(());
         }
-        let ((purpose, _), (_, advice)) = (made_by(self.purpose), made_by(wanted));
+        let ((purpose, _), (_, advice)) = (made_by(self.planning.purpose), made_by(wanted));
         Err(TrainError::Setting(format!("this trainer was made for {purpose}: use {advice}")))
     }
 
@@ -235,8 +236,11 @@ impl Trainer {
 
     /// What all micro-batches of the step on these samples are given alike.
     fn uniform_inputs(&self, data: &Dataset, indices: &[usize], step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
-        let rules = self.rules.rules.iter().zip(&self.rules.lr_factors).enumerate();
-        let hypers = rules.map(|(group, (rule, factor))| (hyper_name(group), rule.hyper(step, lr * factor).to_vec()));
+        let Rules { rules, lr_factors, first_steps, .. } = &self.rules;
+        let rules = rules.iter().zip(lr_factors).zip(first_steps).enumerate();
+        let hypers = rules.map(|(group, ((rule, factor), first_step))| {
+            (hyper_name(group), rule.hyper(step - first_step, lr * factor).to_vec())
+        });
         hypers.chain(self.objective.inputs(data, indices, indices.len() as f32 / self.config.batch as f32)).collect()
     }
 }
