@@ -39,6 +39,11 @@ impl Role {
     pub fn is_persistent(self) -> bool {
         matches!(self, Role::Parameter | Role::Buffer | Role::State | Role::Accumulator)
     }
+
+    /// Whether the value lives as long as training.
+    pub(crate) fn lasts(self) -> bool {
+        matches!(self, Role::Parameter | Role::Buffer | Role::State)
+    }
 }
 
 /// A tensor in a graph.

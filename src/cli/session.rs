@@ -9,9 +9,10 @@ use tightfit::command::{plural, resident_bytes};
 use tightfit::data::{Batches, Dataset, Order};
 use tightfit::error::{PlanError, TrainError};
 use tightfit::nn::Model;
-use tightfit::plan::{format_bytes, format_ns};
+use tightfit::plan::{Plan, format_bytes, format_ns};
 use tightfit::train::{
-    Callback, Checkpoint, Config, FitOptions, FitReport, Loaded, LowerOnPlateau, PlanFile, StopEarly, Trainer, Unfreeze,
+    Callback, Checkpoint, Config, FitOptions, FitReport, Length, Loaded, LowerOnPlateau, PlanFile, StopEarly, Trainer,
+    Unfreeze,
 };
 
 use super::data::{self, folder};
@@ -100,6 +101,8 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
         Some(checkpoint) => go_on(&trainer, checkpoint, output),
         None => load(file, &mut trainer, output)?,
     }
+    // A run that cannot be made to its end is none.
+    let later = file.model.unfreeze_after.map(|after| later(&trainer, file, after, output)).transpose()?;
     if let Some(run) = run {
         // The number of micro-batches is the plan's where there was one before.
         let told = if plan_path.is_some() { trainer.config() } else { &config };
@@ -108,7 +111,10 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     }
     let data = format!("{} and {}, from {}", train.len(), plural(test.len(), "sample"), folder.display());
     announce(&trainer, planned_before.as_ref(), &data, output)?;
-    let unfreeze = unfreeze(&trainer, file, output)?;
+    let unfreeze = file.model.unfreeze_after.map(Unfreeze::all);
+    if let Some((after, Some(plan))) = file.model.unfreeze_after.zip(later) {
+        tell_later(after, &plan, output);
+    }
 
     let stop = stop_when_asked()?;
     let all_steps = (batches.per_epoch() as u64).saturating_mul(file.epochs());
@@ -163,19 +169,22 @@ fn open_trainer(
     }
 }
 
-/// Plans what is trained later, so that it is known before the first step what it takes.
-fn unfreeze(trainer: &Trainer, file: &RunFile, output: &Output) -> Result<Option<Unfreeze>, Failure> {
-    let Some(after) = file.model.unfreeze_after else { return Ok(None) };
-    let unfreeze = Unfreeze::all(after);
-    if trainer.frozen().is_empty() {
-        // A training that goes on from a later step.
-        if !file.model.freeze.is_empty() || !file.model.train_only.is_empty() {
-            return Ok(Some(unfreeze));
-        }
+/// The plan of what is trained later, where that is still to come.
+fn later(trainer: &Trainer, file: &RunFile, after: Length, output: &Output) -> Result<Option<Plan>, Failure> {
+    if file.model.freeze.is_empty() && file.model.train_only.is_empty() {
         let text = "unfreeze_after: no parameters are frozen: name some by --freeze or --train-only";
         return Err(Failure::bad_input(text));
     }
-    let plan = planning(output, || unfreeze.plan(trainer))?.plan;
+    if trainer.frozen().is_empty() {
+        return Ok(None);
+    }
+    let planned = planning(output, || Unfreeze::all(after).plan(trainer));
+    let planned = planned
+        .map_err(|error| Failure::from(error).prefixed(format_args!("when all parameters are trained, after {after}")));
+    Ok(Some(planned?.plan))
+}
+
+fn tell_later(after: Length, plan: &Plan, output: &Output) {
     let (peak, time) = (format_bytes(plan.peak_bytes), format_ns(plan.predicted_step_ns as f64));
     output.text(format_args!(
         "after {after} all parameters are trained: planned peak {peak}, {}, predicted {time} a step\n",
@@ -185,7 +194,6 @@ fn unfreeze(trainer: &Trainer, file: &RunFile, output: &Output) -> Result<Option
         "event": "unfreeze", "after": after.to_string(), "planned_peak_bytes": plan.peak_bytes,
         "micro_batches": plan.micro_batches.len(), "predicted_step_ms": plan.predicted_step_ns as f64 / 1e6,
     }));
-    Ok(Some(unfreeze))
 }
 
 /// Says what a training goes on from.

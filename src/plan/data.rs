@@ -98,13 +98,6 @@ pub struct Persistent {
     pub place: Allocation,
 }
 
-impl Persistent {
-    /// Whether it lasts from step to step: a parameter, a buffer, optimizer state.
-    pub(crate) fn lasts(&self) -> bool {
-        matches!(self.role, Role::Parameter | Role::Buffer | Role::State)
-    }
-}
-
 /// One micro-batch's worth of commands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {

@@ -132,14 +132,16 @@ impl Checkpoints {
         let io = |source| DataError::Io { path: self.folder.clone(), source };
         fs::create_dir_all(&self.folder).map_err(io)?;
         let path = self.folder.join(format!("{kind}-{steps:08}"));
-        let aside = self.folder.join(format!("old-{steps:08}"));
+        let old = format!("old-{kind}");
         if path.exists() {
             // Of the same step, from before training went on, or before the end of the epoch that ends with it.
+            let aside = self.folder.join(format!("{old}-{steps:08}"));
             let _ = fs::remove_dir_all(&aside);
             fs::rename(&path, &aside).map_err(io)?;
         }
         write(&path)?;
-        remove(&aside);
+        // That one, and what a killed process left.
+        self.remove_all_but(&old, 0)?;
         Ok(path)
     }
 

@@ -30,7 +30,7 @@ mod report;
 mod run;
 mod schedule;
 mod settings;
-mod source;
+pub(crate) mod source;
 mod state;
 mod summary;
 mod tally;

@@ -33,7 +33,7 @@ pub(crate) enum Purpose {
 pub(crate) struct ModelSource<'a> {
     pub(crate) model: &'a Model,
     objective: Objective,
-    pub(crate) rules: Rules,
+    pub(super) rules: Rules,
     clip: Option<Clip>,
     ema_decay: Option<f32>,
     grad_norm: bool,

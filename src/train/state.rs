@@ -234,7 +234,7 @@ impl Trainer {
     }
 
     fn lasting_values(&self) -> impl Iterator<Item = &Persistent> {
-        self.planned.plan.persistent.iter().filter(|value| value.lasts())
+        self.planned.plan.persistent.iter().filter(|value| value.role.lasts())
     }
 
     /// What lasts besides the model: optimizer state, averages, what is carried from batch to batch.

@@ -197,7 +197,13 @@ fn what_is_frozen_is_trained_later_and_the_run_resumes() {
     run.killed_at(&["resume", text(&part)], 22);
     done(&["resume", text(&part), "--json"]);
     assert_eq!(results(&part), results(&whole));
-    let refusal = refused(&["train", text(&run.file), "--unfreeze-after", "2 epochs"], 2);
+    // What fits only as long as some are frozen is refused before the first step, and leaves no run.
+    let least = plan["minimum_budget_bytes"].as_u64().expect("a number").to_string();
+    let none = run.path("none");
+    let train = ["train", file, "--run", text(&none), "--unfreeze-after", "2 epochs"];
+    let refusal = refused(&[&train[..], &["--train-only", "linear1.bias", "--budget", &least]].concat(), 3);
+    assert!(refusal.contains("when all parameters are trained, after 2 epochs"), "{refusal}");
+    let refusal = refused(&train, 2);
     assert!(refusal.contains("no parameters are frozen"), "{refusal}");
 }
 

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::classifier::{Form, assert_same, classifier, planned, train};
+use crate::common::classifier::{Form, assert_same, config, planned, train};
 use tightfit::exec::{CpuExecutor, GpuExecutor};
-use tightfit::graph::{Graph, Pass, Phase, Role};
+use tightfit::graph::{Graph, Phase, Role};
 use tightfit::models;
 use tightfit::nn::{Conv2d, Lstm, Model, Sequential, Statistics};
 use tightfit::ops::SavedActivations;
-use tightfit::plan::{Limits, Source as _};
+use tightfit::plan::Limits;
 use tightfit::tensor::DType;
-use tightfit::testing::device_or_skip;
+use tightfit::testing::{device_or_skip, training_graph};
 
 fn form(saved: SavedActivations) -> Form {
     Form { saved, fused: false, statistics: Statistics::Exact }
@@ -39,7 +39,8 @@ fn training_is_the_same_bit_for_bit_on_the_cpu() {
         for micro_batches in [1, 3] {
             let run = |saved| {
                 let planned = planned(&model, form(saved), 7, micro_batches, Limits::default());
-                train(&model, &planned, &mut CpuExecutor::new(&planned).unwrap())
+                let executor = Box::new(CpuExecutor::new(&planned).unwrap());
+                train(&model, form(saved), 7, &planned, executor)
             };
             assert_same(&model, &run(SavedActivations::Full), &run(SavedActivations::Compressed));
         }
@@ -56,7 +57,8 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
             for saved in [SavedActivations::Full, SavedActivations::Compressed] {
                 let Some(device) = device_or_skip() else { return };
                 let planned = planned(&model, form(saved), batch, 1, device.limits());
-                results.push(train(&model, &planned, &mut GpuExecutor::new(device, &planned).unwrap()));
+                let executor = Box::new(GpuExecutor::new(device, &planned).unwrap());
+                results.push(train(&model, form(saved), batch, &planned, executor));
             }
             assert_same(&model, &results[0], &results[1]);
         }
@@ -64,7 +66,7 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
 }
 
 fn joint(model: &Model, saved: SavedActivations, samples: usize) -> Graph {
-    classifier(model, form(saved)).graph(Pass::Only, samples, samples, saved).unwrap()
+    training_graph(model, &config(form(saved), samples), saved).unwrap()
 }
 
 /// Bytes that forward makes and that later phases read.

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::common::classifier::{Form, assert_same, classifier, planned, train};
+use crate::common::classifier::{Form, assert_same, config, planned, train};
 use tightfit::exec::{CpuExecutor, GpuExecutor};
-use tightfit::graph::{FusionStage, Graph, Pass, Phase};
+use tightfit::graph::{FusionStage, Graph, Phase};
 use tightfit::nn::{BatchNorm, Conv2d, LayerNorm, Linear, Model, Statistics, Tensor};
 use tightfit::ops::elementwise::add::Add;
 use tightfit::ops::elementwise::fused::Fused;
@@ -19,9 +19,9 @@ use tightfit::ops::matmul::matmul::MatMul;
 use tightfit::ops::norm::batch_norm::BatchNorm as BatchNormOp;
 use tightfit::ops::pool::max_pool2d::MaxPool2d;
 use tightfit::ops::{Affine, Op, SavedActivations};
-use tightfit::plan::{Limits, Source as _};
+use tightfit::plan::Limits;
 use tightfit::tensor::TensorDesc;
-use tightfit::testing::{RunOptions, device_or_skip, run_op};
+use tightfit::testing::{RunOptions, device_or_skip, run_op, training_graph};
 
 fn numbers(desc: &TensorDesc, salt: usize) -> (TensorDesc, Vec<u8>) {
     let number = |i: usize| ((i * 7919 + salt * 104_729) % 1999) as f32 / 999.0 - 1.0;
@@ -127,7 +127,7 @@ fn training_is_the_same_bit_for_bit_on_the_cpu() {
         for (statistics, micro_batches) in RUNS {
             let results = forms(statistics).map(|form| {
                 let planned = planned(&model, form, 7, micro_batches, Limits::default());
-                train(&model, &planned, &mut CpuExecutor::new(&planned).unwrap())
+                train(&model, form, 7, &planned, Box::new(CpuExecutor::new(&planned).unwrap()))
             });
             results[1..].iter().for_each(|result| assert_same(&model, &results[0], result));
         }
@@ -143,7 +143,8 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
             for form in &forms(statistics)[..if micro_batches == 1 { 4 } else { 2 }] {
                 let Some(device) = device_or_skip() else { return };
                 let planned = planned(&model, *form, 7, micro_batches, device.limits());
-                results.push(train(&model, &planned, &mut GpuExecutor::new(device, &planned).unwrap()));
+                let executor = Box::new(GpuExecutor::new(device, &planned).unwrap());
+                results.push(train(&model, *form, 7, &planned, executor));
             }
             results[1..].iter().for_each(|result| assert_same(&model, &results[0], result));
         }
@@ -151,7 +152,7 @@ fn training_is_the_same_bit_for_bit_on_the_gpu() {
 }
 
 fn graph(model: &Model, form: Form) -> Graph {
-    let mut graph = classifier(model, form).graph(Pass::Only, 7, 7, form.saved).unwrap();
+    let mut graph = training_graph(model, &config(form, 7), form.saved).unwrap();
     if form.fused {
         graph.fuse(FusionStage::Complete, &[]);
     }

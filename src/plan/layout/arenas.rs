@@ -15,7 +15,8 @@ const LARGE_UNIT_BYTES: u64 = 64 << 10;
 const UNIT_BYTES: u64 = 256;
 /// Largest upload slot; larger inputs go in pieces.
 const UPLOAD_SLOT_BYTES: u64 = 4 << 20;
-/// Pieces in which values move between device and host where staging is not larger anyway.
+/// Pieces in which values move between device and host where staging is not larger anyway, in a step, and out of it for checkpoints,
+/// snapshots and files of weights.
 const MOVED_PIECE_BYTES: u64 = 256 << 10;
 /// Largest readback buffer; larger outputs come in pieces.
 const READBACK_BYTES: u64 = 1 << 20;
@@ -104,7 +105,7 @@ pub(super) fn place_persistent(
     placed
 }
 
-/// Staging buffers for the inputs and outputs, and where values move to the host and back, for the largest of them.
+/// Staging buffers for inputs, outputs and what lasts, and where values move to the host and back, for the largest of them.
 pub(super) fn staging(programs: &[ProgramGraph], moves: bool) -> Staging {
     let bytes = |value: &Value| value.desc.size_bytes();
     let of_role = |program: &ProgramGraph, role: Role| {
@@ -113,12 +114,15 @@ pub(super) fn staging(programs: &[ProgramGraph], moves: bool) -> Staging {
     };
     let inputs = programs.iter().map(|program| of_role(program, Role::Input).iter().sum::<u64>()).max();
     let output = programs.iter().flat_map(|program| of_role(program, Role::Output)).max();
-    let largest = programs.iter().flat_map(|program| program.graph.values()).map(bytes).max();
-    let moved = if moves { largest.unwrap_or(0).min(MOVED_PIECE_BYTES) } else { 0 };
-    let slot = |bytes: u64, most: u64| bytes.clamp(UNIT_BYTES, most).max(moved).next_multiple_of(UNIT_BYTES);
+    let values = || programs.iter().flat_map(|program| program.graph.values());
+    let piece = |largest: Option<u64>| largest.unwrap_or(0).min(MOVED_PIECE_BYTES);
+    let moved = if moves { piece(values().map(bytes).max()) } else { 0 };
+    let read = piece(values().filter(|value| value.role.lasts()).map(bytes).max()).max(moved);
+    let slot =
+        |bytes: u64, most: u64, least: u64| bytes.clamp(UNIT_BYTES, most).max(least).next_multiple_of(UNIT_BYTES);
     Staging {
-        upload_slot_bytes: slot(inputs.unwrap_or(0), UPLOAD_SLOT_BYTES),
+        upload_slot_bytes: slot(inputs.unwrap_or(0), UPLOAD_SLOT_BYTES, moved),
         upload_slots: 2,
-        readback_bytes: slot(output.unwrap_or(0), READBACK_BYTES),
+        readback_bytes: slot(output.unwrap_or(0), READBACK_BYTES, read),
     }
 }

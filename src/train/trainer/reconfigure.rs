@@ -88,17 +88,18 @@ impl Trainer {
     /// the device that was lost.
     pub fn reconfigure(&mut self, change: impl FnOnce(Config) -> Config) -> Result<(), TrainError> {
         let config = change(self.config.clone());
-        let first_steps = self.first_steps_with(&config)?;
+        let first_steps = self.first_steps_with(&config, self.steps)?;
         self.replace_plan(config, first_steps)
     }
 
-    /// The plan that [`reconfigure`](Trainer::reconfigure) would take.
+    /// The plan that [`reconfigure`](Trainer::reconfigure) would take after another step.
     ///
     /// # Errors
     /// Where a setting makes no sense or no plan meets the budget.
     pub fn plan_with(&self, change: impl FnOnce(Config) -> Config) -> Result<Planned, TrainError> {
         let config = change(self.config.clone());
-        let first_steps = self.first_steps_with(&config)?;
+        // What counts its own steps by then has rates of its own, too.
+        let first_steps = self.first_steps_with(&config, self.steps + 1)?;
         self.planned_with(&config, first_steps).map(|(_, planned)| planned)
     }
 
@@ -159,8 +160,8 @@ impl Trainer {
         }
     }
 
-    /// From which step on parameters are trained, with these settings.
-    fn first_steps_with(&self, config: &Config) -> Result<FirstSteps, TrainError> {
+    /// Since when parameters are trained, with these settings after so many steps.
+    fn first_steps_with(&self, config: &Config, steps: u64) -> Result<FirstSteps, TrainError> {
         let now = Planning { first_steps: FirstSteps::new(), ..self.planning.clone() };
         let now = now.source(&self.model, config)?.rules;
         let built = self.model.build(1, Mode::Evaluate)?;
@@ -170,7 +171,7 @@ impl Trainer {
             let states = |rules: &Rules| rules.of(name).states(desc);
             let goes_on = !self.rules.frozen.contains(name) && states(&self.rules) == states(&now);
             let before = self.planning.first_steps.get(name).copied().unwrap_or(0);
-            (name.clone(), if goes_on { before } else { self.steps })
+            (name.clone(), if goes_on { before } else { steps })
         };
         Ok(trained.map(first_step).filter(|(_, step)| *step > 0).collect())
     }
@@ -201,7 +202,7 @@ impl Trainer {
             log::warn!("{warning}");
         }
         let mut kept = Kept::new();
-        for value in self.planned.plan.persistent.iter().filter(|value| value.lasts()) {
+        for value in self.planned.plan.persistent.iter().filter(|value| value.role.lasts()) {
             kept.insert(value.name.clone(), (value.desc.clone(), self.executor.read(&value.name)?));
         }
         let mut backend = self.backend.take().expect("bug: a machine and no backend");
@@ -253,7 +254,7 @@ fn open_with(
 ) -> Result<Opened, TrainError> {
     let machine = backend.open()?;
     let mut opened = recover::make_executor(backend, planning, model, config, machine, planned)?;
-    for value in opened.planned.plan.persistent.iter().filter(|value| value.lasts()) {
+    for value in opened.planned.plan.persistent.iter().filter(|value| value.role.lasts()) {
         // Averages begin with the parameters as they are; other state that is new begins with zeros.
         let parameter = value.name.strip_suffix(EMA).and_then(|name| name.strip_suffix('.'));
         let before = kept.get(&value.name).or_else(|| kept.get(parameter?));
