@@ -45,6 +45,16 @@ impl LrCurve {
         out
     }
 
+    /// The largest loss that is shown. Next to those of a search that diverges, all others would look alike.
+    fn most_shown(&self) -> f64 {
+        let lowest = (0..self.points.len()).min_by(|&one, &other| self.points[one].1.total_cmp(&self.points[other].1));
+        let falling = &self.points[..lowest.map_or(0, |at| at + 1)];
+        let (most, least) = falling
+            .iter()
+            .fold((f64::NEG_INFINITY, f64::INFINITY), |(most, least), (_, loss)| (most.max(*loss), least.min(*loss)));
+        if most > least { most + (most - least) / 2.0 } else { f64::INFINITY }
+    }
+
     fn plot(&self, put: &mut dyn FnMut(String)) {
         let (across, height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
         let (right, bottom) = (LEFT + across, TOP + height);
@@ -53,7 +63,8 @@ impl LrCurve {
             "<text class=\"small\" x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\">learning rate (logarithmic)</text>",
             bottom + 34.0
         ));
-        let losses = Axis::of(self.points.iter().map(|(_, loss)| *loss), true);
+        let most = self.most_shown();
+        let losses = Axis::of(self.points.iter().map(|(_, loss)| *loss).filter(|loss| *loss <= most), true);
         let (Some(losses), Some(&(first, _)), Some(&(last, _))) = (losses, self.points.first(), self.points.last())
         else {
             let y = TOP + height / 2.0;
@@ -64,7 +75,7 @@ impl LrCurve {
         let rates =
             if first < last { Axis::logarithmic(first, last) } else { Axis::logarithmic(first / 2.0, first * 2.0) };
         let x = |lr: f64| LEFT + across * rates.share(lr).clamp(0.0, 1.0);
-        let y = |loss: f64| TOP + height * (1.0 - losses.share(loss).clamp(0.0, 1.0));
+        let y = |loss: f64| TOP + height * (1.0 - losses.share(loss).clamp(-9.0, 9.0));
         for (&tick, label) in losses.ticks.iter().zip(losses.labels()) {
             let at = y(tick);
             put(format!("<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"));
@@ -81,7 +92,10 @@ impl LrCurve {
         for &(lr, loss) in &self.points {
             let _ = write!(points, "{:.1},{:.1} ", x(lr), y(loss));
         }
-        put(format!("<polyline class=\"line\" points=\"{}\"/>", points.trim_end()));
+        put(format!(
+            "<clipPath id=\"plot\"><rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{across:.1}\" height=\"{height:.1}\"/></clipPath>"
+        ));
+        put(format!("<polyline class=\"line\" clip-path=\"url(#plot)\" points=\"{}\"/>", points.trim_end()));
         if let Some(lr) = self.suggestion {
             let (at, text) = (x(lr), format_value(rounded(lr)));
             put(format!("<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom:.1}\"/>"));
@@ -118,6 +132,13 @@ mod tests {
         let middle = LEFT + (WIDTH - LEFT - RIGHT) / 2.0;
         assert!(svg.contains(&format!("<line class=\"mark\" x1=\"{middle:.1}\"")), "{svg}");
         assert_eq!(svg.matches("<polyline").count(), 1);
+    }
+
+    #[test]
+    fn what_diverges_leaves_the_picture() {
+        let svg = curve(vec![(1e-3, 2.0), (1e-2, 1.0), (1e-1, 1.4), (1.0, 400.0)], Some(3e-3)).svg("m");
+        assert!(svg.contains(">1.0</text>") && svg.contains(">2.0</text>") && !svg.contains(">400"), "{svg}");
+        assert!(svg.contains("clip-path=\"url(#plot)\""), "{svg}");
     }
 
     #[test]
