@@ -9,6 +9,7 @@ mod devices;
 mod eval;
 mod explore;
 mod failure;
+mod find_lr;
 mod first_use;
 mod interrupt;
 mod memory;

@@ -36,7 +36,7 @@ pub(crate) struct ProgressArgs {
 }
 
 impl ProgressArgs {
-    fn wants_screen(self) -> bool {
+    pub(crate) fn wants_screen(self) -> bool {
         #[cfg(feature = "tui")]
         return self.tui;
         #[cfg(not(feature = "tui"))]
@@ -389,6 +389,11 @@ pub(crate) fn samples_bar(output: &Output, samples: usize) -> ProgressBar {
         return ProgressBar::hidden();
     }
     bar(samples as u64, "{wide_bar} {pos}/{len} samples tested  {eta} left")
+}
+
+/// Follows steps of which a message tells; hidden where this is no terminal.
+pub(crate) fn steps_bar(output: &Output, steps: u64) -> ProgressBar {
+    if has_bar(output) { bar(steps, BAR) } else { ProgressBar::hidden() }
 }
 
 /// A number for JSON, rounded to what a reader can use.

@@ -100,7 +100,8 @@ pub(crate) fn run(args: &ResumeArgs, output: &Output) -> Result<u8, Failure> {
     }
     let no_calibrate = args.device.no_calibrate;
     let (run, progress) = (Some(run), args.progress);
-    session::run(Job { file, plan: None, save: None, trace: None, no_calibrate, run, progress, checkpoint }, output)
+    let job = Job { file, plan: None, save: None, trace: None, find_lr: None, no_calibrate, run, progress, checkpoint };
+    session::run(job, output)
 }
 
 /// Says that there is nothing left to do.

@@ -17,6 +17,7 @@ use tightfit::train::{
 
 use super::data::{self, folder};
 use super::failure::{FAILED, Failure, INTERRUPTED, keep};
+use super::find_lr::{self, Search};
 use super::first_use;
 use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown};
@@ -38,6 +39,8 @@ pub(crate) struct Job {
     pub(crate) save: Option<PathBuf>,
     /// Where a step is traced after training.
     pub(crate) trace: Option<PathBuf>,
+    /// What is searched in place of training.
+    pub(crate) find_lr: Option<Search>,
     pub(crate) no_calibrate: bool,
     pub(crate) run: Option<RunFolder>,
     pub(crate) progress: ProgressArgs,
@@ -73,7 +76,7 @@ fn ended(failure: Failure, run: &RunFolder) -> Failure {
 }
 
 fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
-    let Job { file, plan: plan_path, save, trace, no_calibrate, run, progress, checkpoint } = job;
+    let Job { file, plan: plan_path, save, trace, find_lr, no_calibrate, run, progress, checkpoint } = job;
     let plan_path = plan_path.as_deref();
     let plan_file = plan_path.map(PlanFile::open).transpose()?;
     let (model, config) = file.resolve(plan_file.as_ref())?;
@@ -117,6 +120,9 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     }
 
     let stop = stop_when_asked()?;
+    if let Some(search) = find_lr {
+        return find_lr::run(&mut trainer, &train, search, &stop, output);
+    }
     let all_steps = (batches.per_epoch() as u64).saturating_mul(file.epochs());
     let total_steps = file.steps().map_or(all_steps, |most| most.min(all_steps));
     let mut progress = Progress::new(output, *progress, &trainer, total_steps, file.log.every.map(Into::into), &stop);

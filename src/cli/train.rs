@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use tightfit::train::{EarlyStopping, Length, MetricKind, Schedule, Warmup};
+use tightfit::train::{EarlyStopping, Length, LrRange, MetricKind, Schedule, Warmup};
 
 use super::data::folder;
 use super::failure::Failure;
+use super::find_lr::{self, Search};
 use super::output::Output;
 use super::overwrite;
 use super::progress::ProgressArgs;
@@ -82,6 +83,19 @@ pub(crate) struct TrainArgs {
     /// After training, times the nodes of one more step, which changes nothing, and writes it as `tightfit plan --trace` does
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+
+    /// In place of training, makes some steps at a learning rate that rises from one to the next, prints the smoothed loss over it,
+    /// and suggests one: where the loss falls fastest. --steps is how many [default: 100]; nothing is kept of them
+    #[arg(long, conflicts_with_all = ["save", "run", "trace", "print_config"])]
+    find_lr: bool,
+
+    /// The lowest and the highest learning rate of --find-lr [default: 1e-7..1]
+    #[arg(long, value_name = "MIN..MAX", value_parser = find_lr::lr_range, requires = "find_lr", allow_hyphen_values = true)]
+    lr_range: Option<(f64, f64)>,
+
+    /// Draws what --find-lr found
+    #[arg(long, value_name = "FILE", requires = "find_lr")]
+    svg: Option<PathBuf>,
 
     /// Keeps settings, plan, logs, checkpoints, pictures and results in this folder, which is made; `tightfit resume DIR` goes on
     /// with a training that was interrupted
@@ -198,10 +212,26 @@ impl TrainArgs {
         if self.no_replan {
             file.budget.replan = Some(false);
         }
-        if self.run.is_none() && !self.print_config {
+        if self.run.is_none() && !self.print_config && !self.find_lr {
             refuse_without_folder(&file)?;
         }
         Ok(file)
+    }
+
+    /// What --find-lr searches.
+    fn search(&self) -> Result<Option<Search>, Failure> {
+        if !self.find_lr {
+            return Ok(None);
+        }
+        if self.progress.wants_screen() {
+            return Err(Failure::bad_input("--tui shows a training, and --find-lr makes none: leave one out"));
+        }
+        let usual = LrRange::default();
+        let (min_lr, max_lr) = self.lr_range.unwrap_or((usual.min_lr, usual.max_lr));
+        let range = LrRange { min_lr, max_lr, steps: self.steps.unwrap_or(usual.steps) };
+        let search = Search { range, svg: self.svg.clone() };
+        search.check()?;
+        Ok(Some(search))
     }
 }
 
@@ -230,13 +260,15 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
         ("--plan", args.plan.as_deref()),
         ("--device", file.device().map(Path::new)),
     ];
-    let outputs = [("--save", args.save.as_deref()), ("--trace", args.trace.as_deref())];
+    let outputs =
+        [("--save", args.save.as_deref()), ("--trace", args.trace.as_deref()), ("--svg", args.svg.as_deref())];
     overwrite::refuse(&outputs, &inputs, Some(&data))?;
     trace::check(args.trace.as_deref())?;
+    let find_lr = args.search()?;
     let run = args.run.as_deref().map(RunFolder::create).transpose()?;
     let (plan, save, trace) = (args.plan.clone(), args.save.clone(), args.trace.clone());
     let (no_calibrate, progress) = (args.device.no_calibrate, args.progress);
-    session::run(Job { file, plan, save, trace, no_calibrate, run, progress, checkpoint: None }, output)
+    session::run(Job { file, plan, save, trace, find_lr, no_calibrate, run, progress, checkpoint: None }, output)
 }
 
 /// Prints what the training would be told.
@@ -246,4 +278,55 @@ fn print_config(file: &RunFile, output: &Output) -> Result<u8, Failure> {
     output.text(text.trim_end());
     output.object(&serde_json::json!({"event": "config", "config": text}));
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_are_names_or_tables() {
+        assert_eq!(schedule("cosine"), Ok(Schedule::cosine()));
+        assert_eq!(
+            schedule("{ kind = \"step\", step_size = \"3 epochs\", gamma = 0.5 }"),
+            Ok(Schedule::step(Length::Epochs(3.0), 0.5))
+        );
+        let warm = Schedule::cosine().with_warmup(Length::Steps(5), Warmup::new(Length::Steps(5)).start_factor);
+        assert_eq!(schedule(" { kind = \"cosine\", warmup = 5 }"), Ok(warm));
+        for (text, words) in [
+            ("cosin", "`cosine`"),
+            ("", "unknown"),
+            ("{ kind = \"step\" }", "step_size"),
+            ("{ kind = \"step\", step_size = 3, gama = 0.5 }", "gamma"),
+            ("{ kind = \"step\", step_size = 3, gamma = 0.0 }", "gamma = 0.0"),
+            ("{ kind = \"step\"", ""),
+            ("custom", "unknown"),
+        ] {
+            let error = schedule(text).expect_err(text);
+            assert!(
+                error.contains(words) && !error.contains("line 1") && error.lines().count() == 1,
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn checkpoints_come_after_steps_or_minutes() {
+        let shown = |text: &str| every(text).map(|every| format!("{every:?}"));
+        for (text, expected) in [
+            ("500", "Steps(500)"),
+            ("500 steps", "Steps(500)"),
+            ("1 step", "Steps(1)"),
+            ("10 minutes", "Minutes(10.0)"),
+            ("1 minute", "Minutes(1.0)"),
+            (" 0.5  min ", "Minutes(0.5)"),
+        ] {
+            assert_eq!(shown(text).as_deref(), Ok(expected), "{text}");
+        }
+        for text in
+            ["", "0", "-1", "1.5", "0 minutes", "-1 minutes", "NaN minutes", "inf minutes", "10 hours", "minutes"]
+        {
+            assert!(every(text).is_err_and(|error| error.lines().count() == 1), "{text}");
+        }
+    }
 }

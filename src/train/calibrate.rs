@@ -322,7 +322,7 @@ fn compressed(model: &Model, samples: usize) -> Result<Graph, GraphError> {
 }
 
 fn finish(mut graph: Graph, output: ValueId, loss: &Loss, saved: SavedActivations) -> Result<Graph, GraphError> {
-    let target = graph.input("target", loss.target(&graph.value(output).desc));
+    let target = graph.input("target", loss.target_desc(&graph.value(output).desc));
     let (loss, weight) = loss.apply(&mut graph, output, target, 1.0, 0, None)?;
     let groups = [Optimizer::default().rule().expect("bug: settings that make no sense")];
     let group_of = BTreeMap::new();

@@ -109,7 +109,7 @@ impl Loss {
     }
 
     /// The shape of one sample's target, and the number of classes.
-    fn sample_shapes(&self, output: &Shape) -> (Shape, usize) {
+    pub(super) fn sample_shapes(&self, output: &Shape) -> (Shape, usize) {
         if !self.takes_labels() {
             return (output.clone(), 0);
         }

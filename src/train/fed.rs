@@ -1,7 +1,7 @@
 //! What a model is fed, checked before it goes to the device: shapes, types, and that integers are such as its ops can take.
 //! Kernels cannot complain, they make NaN of an index that is none.
 
-use super::loss::Loss;
+use super::loss::{Formula, Loss};
 use super::objective::{Head, Objective};
 use super::settings::Config;
 use crate::data::{Dataset, INPUT, SAMPLE_WEIGHT, TARGET, moved_channels, shown_label};
@@ -97,6 +97,13 @@ impl Fed {
                 let layer = loss.to_string();
                 Some(range.map_or_else(|| Range::new(integers, &layer), |range| range.and(integers, &layer)))
             });
+            let integers = match integers {
+                // A formula says it by the ops that read the target.
+                None if target.dtype == DType::U32 => Formula::new(&head.loss, prediction)
+                    .ok()
+                    .and_then(|Formula { graph, target, .. }| integers_of(&graph, &graph.value(target).name)),
+                integers => integers,
+            };
             Ok((head.clone(), entry(&head.target, &target, integers), Shape::from(&prediction[1..])))
         };
         let targets = objective.heads.iter().map(target).collect::<Result<_, _>>()?;

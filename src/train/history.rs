@@ -3,6 +3,7 @@
 mod axis;
 mod curve;
 mod exact;
+mod lr_picture;
 mod picture;
 #[cfg(test)]
 mod picture_tests;

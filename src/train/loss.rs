@@ -1,12 +1,16 @@
 //! What training minimises: in a graph, and on the host for evaluation.
 
 mod check;
+mod formula;
+mod mean;
 mod registry;
 mod terms;
 
+pub(super) use mean::{Formula, LossMean};
 pub use registry::LossKind;
 use terms::{add_term, criterion_loss};
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -45,6 +49,7 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 ///
 /// Each of `[N, C, ...inner]` predictions counts alike unless a loss says otherwise, however a batch is cut into
 /// micro-batches.
+/// It is a [`Criterion`] too, so formulas can use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Loss {
@@ -239,8 +244,12 @@ impl Loss {
         Loss::Dice { sigmoid: false, smooth: 1.0, ignore_index: None }
     }
 
-    /// A formula of one's own.
+    /// A formula of one's own. A built-in loss stays what it is.
     pub fn custom(criterion: impl Criterion + 'static) -> Self {
+        let any: &dyn Any = &criterion;
+        if let Some(loss) = any.downcast_ref::<Loss>() {
+            return loss.clone();
+        }
         Loss::Custom(CustomLoss(Arc::new(criterion)))
     }
 
@@ -368,7 +377,7 @@ impl Loss {
     }
 
     /// The input of targets that belongs to this prediction.
-    pub(super) fn target(&self, prediction: &TensorDesc) -> TensorDesc {
+    pub(super) fn target_desc(&self, prediction: &TensorDesc) -> TensorDesc {
         self.shapes(&prediction.shape).0
     }
 

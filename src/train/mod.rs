@@ -56,7 +56,7 @@ pub use history::{Curve, CurvePoint, EpochRecord, History};
 pub use loss::{Loss, LossKind};
 pub use machine::{CostSource, Machine};
 pub use metrics::{
-    Average, Format, Metric, MetricEntry, MetricKind, MetricValue, MultiOutput, Sample, Scores, Target,
+    Average, CustomMetric, Format, Metric, MetricEntry, MetricKind, MetricValue, MultiOutput, Sample, Scores, Target,
     higher_is_better,
 };
 pub use monitor::{
@@ -67,7 +67,7 @@ pub use objective::Head;
 pub use optimizer::{Optimizer, OptimizerKind};
 pub use plan_file::PlanFile;
 pub use report::{EpochReport, Evaluation, FitOptions, FitReport, StepReport};
-pub use schedule::{Anneal, Length, LrSchedule, Schedule, ScheduleKind, Warmup};
+pub use schedule::{Anneal, CustomSchedule, Length, LrSchedule, Schedule, ScheduleKind, Warmup};
 pub use settings::{Config, CustomRule};
 pub use source::{plan, plan_for};
 pub use summary::{Summary, SummaryRow, summary};

@@ -4,14 +4,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::metrics::higher_is_better;
+use super::metrics::{MetricKind, higher_is_better};
 use crate::error::TrainError;
 
 /// Which values are better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MonitorMode {
-    /// As the name says: `val_loss` should fall, `val_accuracy` rise. See
+    /// As a metric of one's own of this name says, or else the name: `val_loss` should fall, `val_accuracy` rise. See
     /// [`higher_is_better`].
     #[default]
     Auto,
@@ -28,6 +28,17 @@ impl MonitorMode {
             MonitorMode::Auto => higher_is_better(name).unwrap_or(false),
             MonitorMode::Min => false,
             MonitorMode::Max => true,
+        }
+    }
+
+    /// The same where it is said; else what one of these metrics says of a value of its name, if one does.
+    pub(super) fn or_of(self, monitor: &str, metrics: &[MetricKind]) -> Self {
+        let name = monitor.strip_prefix("val_").filter(|_| self == MonitorMode::Auto);
+        let metric = name.and_then(|name| metrics.iter().find(|metric| metric.name() == name));
+        match metric.and_then(MetricKind::higher_is_better) {
+            Some(true) => MonitorMode::Max,
+            Some(false) => MonitorMode::Min,
+            None => self,
         }
     }
 
@@ -85,6 +96,11 @@ impl Monitor {
     pub fn check(&self) -> Result<(), TrainError> {
         self.mode.check(&self.monitor)?;
         non_negative("min_delta", self.min_delta)
+    }
+
+    /// The same, with what metrics of one's own say of their values.
+    pub(super) fn among(&self, metrics: &[MetricKind]) -> Self {
+        Monitor { mode: self.mode.or_of(&self.monitor, metrics), ..self.clone() }
     }
 
     /// Whether a value is better than another by more than `min_delta`. What is not a number never is.

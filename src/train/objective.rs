@@ -108,7 +108,7 @@ impl Objective {
             let output = Objective::output(built, head)?;
             let graph = &mut built.graph;
             graph.set_scope("loss");
-            let target = target(graph, head, &head.loss.target(&graph.value(output).desc))?;
+            let target = target(graph, head, &head.loss.target_desc(&graph.value(output).desc))?;
             let (loss, counts) = head.loss.apply(graph, output, target, share, term, weights)?;
             term += head.loss.terms().len();
             if i == 0 {
@@ -146,6 +146,10 @@ impl Objective {
     /// How many positions of these samples count towards accuracy.
     pub(super) fn counted(&self, data: &Dataset, indices: &[usize]) -> usize {
         let loss = &self.heads[0].loss;
+        // What is right by a formula of one's own is not known.
+        if !loss.takes_labels() {
+            return 0;
+        }
         let ignored = loss.ignored();
         let counts = indices.iter().copied().filter(|&i| self.weight(data, i) != 0.0);
         labels_of(data, TARGET, counts).filter(|label| Some(*label) != ignored).count()

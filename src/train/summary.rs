@@ -24,7 +24,7 @@ pub struct SummaryRow {
     pub output: Shape,
     /// Trained values.
     pub parameters: usize,
-    /// Bytes of parameters, and as many of gradients.
+    /// Bytes of parameters, and as many of gradients where they are trained.
     pub parameter_bytes: u64,
     /// Bytes of optimizer state.
     pub state_bytes: u64,
@@ -42,6 +42,8 @@ pub struct Summary {
     model: String,
     batch: usize,
     rows: Vec<SummaryRow>,
+    /// Bytes of the parameters that are trained.
+    trained_bytes: u64,
     /// Most characters of a line.
     width: usize,
 }
@@ -85,9 +87,13 @@ pub fn summary(model: impl Into<Model>, config: &Config) -> Result<Summary, Trai
     for LayerInfo { name, output, .. } in layers {
         rows.push(SummaryRow::new(&name, sample_shape(&built.graph, output)));
     }
-    let mut summary = Summary { model: model.name().to_owned(), batch: config.batch, rows, width: usize::MAX };
+    let model = model.name().to_owned();
+    let mut summary = Summary { model, batch: config.batch, rows, trained_bytes: 0, width: usize::MAX };
     for parameter in &built.parameters {
         let desc = &built.graph.value(parameter.value).desc;
+        if !source.rules.frozen.contains(&parameter.name) {
+            summary.trained_bytes += desc.size_bytes();
+        }
         let row = summary.row_of(&parameter.name);
         row.parameters += desc.numel();
         row.parameter_bytes += desc.size_bytes();
@@ -227,7 +233,11 @@ impl fmt::Display for Summary {
             None | Some(0) => name.to_owned(),
             Some(over) => "…".chars().chain(name.chars().skip(over + 1)).collect(),
         };
-        writeln!(f, "{}, batch {}; gradients take as many bytes as parameters", self.model, self.batch)?;
+        let gradients = match self.trained_bytes {
+            trained if trained == total.parameter_bytes => "as many bytes as parameters".to_owned(),
+            trained => format!("{}, as those parameters that are trained", format_bytes(trained)),
+        };
+        writeln!(f, "{}, batch {}; gradients take {gradients}", self.model, self.batch)?;
         for line in &lines {
             let mut text = String::new();
             for (column, cell) in line.iter().enumerate() {
@@ -268,6 +278,11 @@ mod tests {
                 && text.contains("669,706"),
             "{text}"
         );
+        let head = summary(models::mnist_mlp(), &Config::default().batch(2).train_only("linear3.")).expect("builds");
+        let first = head.to_string().lines().next().map(str::to_owned);
+        let trained = format_bytes(4 * (512 * 10 + 10));
+        let expected = format!("mnist-mlp, batch 2; gradients take {trained}, as those parameters that are trained");
+        assert_eq!(first, Some(expected));
     }
 
     #[test]

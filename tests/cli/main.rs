@@ -9,6 +9,7 @@ mod calibrate;
 mod command;
 mod commands;
 mod documents;
+mod find_lr;
 mod lost_work;
 mod runs;
 #[cfg(feature = "tui")]

@@ -15,6 +15,7 @@ mod custom_op;
 mod data;
 #[cfg(feature = "download")]
 mod download;
+mod formulas;
 mod fused;
 mod fusion;
 mod losses;

@@ -203,7 +203,7 @@ fn files_have_names_and_tables() {
     let text = "metrics = ['accuracy', 'mae', { kind = 'f1', average = 'none' }, { kind = 'top-k', k = 3 }]";
     let per_class = MetricKind::F1 { average: Some(Average::PerClass), threshold: None };
     let kinds = read(text).unwrap();
-    assert_eq!(kinds, [MetricKind::accuracy(), MetricKind::Mae, per_class, MetricKind::top_k(3)]);
+    assert_eq!(kinds, [MetricKind::accuracy(), MetricKind::Mae, per_class.clone(), MetricKind::top_k(3)]);
     let names: Vec<_> = kinds.iter().map(MetricKind::name).collect();
     assert_eq!(names, ["accuracy", "mae", "f1_per_class", "top_3_accuracy"]);
     for (text, words) in [
@@ -216,7 +216,7 @@ fn files_have_names_and_tables() {
         assert!(error.contains(words), "{text}: {error}");
     }
     let written = MetricKind::R2 { multioutput: MultiOutput::RawValues };
-    let json = serde_json::to_string(&[written, per_class]).unwrap();
+    let json = serde_json::to_string(&[written.clone(), per_class.clone()]).unwrap();
     assert_eq!(json, r#"[{"kind":"r2","multioutput":"raw-values"},{"kind":"f1","average":"none"}]"#);
     assert_eq!(serde_json::from_str::<Vec<MetricKind>>(&json).unwrap(), [written, per_class]);
 }
@@ -226,7 +226,7 @@ fn names_say_which_values_are_better() {
     for entry in MetricKind::KINDS {
         let kind: MetricKind = serde_json::from_value(entry.kind.into()).unwrap();
         assert_eq!(higher_is_better(&format!("val_{}", kind.name())), Some(entry.higher_is_better), "{kind}");
-        assert_eq!(kind.build().higher_is_better(), Some(kind.higher_is_better()), "{kind}");
+        assert_eq!(kind.build().higher_is_better(), kind.higher_is_better(), "{kind}");
     }
     for (name, expected) in [
         ("loss", Some(false)),
@@ -261,7 +261,7 @@ fn what_does_not_fit_is_refused_in_one_sentence() {
         (f1(None, Some(f64::NAN)), &binary, "threshold = NaN"),
         (f1(Some(Average::Binary), None), &labels, "use \"macro\""),
         (f1(Some(Average::Binary), None), &Format { multilabel: true, ..Format::values([2]) }, "use \"macro\""),
-        (matrix, &several, "use precision and recall"),
+        (matrix.clone(), &several, "use precision and recall"),
         (matrix, &Format::labels([5000], 5000), "5000 are more than 4096"),
     ] {
         let error = kind.check(format).expect_err(words).to_string();

@@ -3,6 +3,7 @@
 
 mod read;
 mod resolve;
+mod seed;
 #[cfg(test)]
 mod tests;
 
@@ -87,7 +88,7 @@ pub(crate) struct DataTable {
     pub(crate) batch: Option<NonZeroUsize>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) drop_last: Option<bool>,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", with = "seed")]
     pub(crate) seed: Option<u64>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) validation: Option<bool>,

@@ -74,6 +74,23 @@ fn the_documented_run_file_is_right() {
     }
 }
 
+#[test]
+fn every_seed_can_be_written() {
+    let mut file = RunFile::of_model("mnist-mlp".as_ref());
+    file.path = Some("run.toml".into());
+    for seed in [0, 7, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
+        file.data.seed = Some(seed);
+        assert_eq!(parse(&file.to_toml().expect("writes")), file, "{seed}");
+    }
+    for (seed, words) in
+        [("-1", "0 or above"), ("1.5", "whole number"), ("'18446744073709551616'", "too large"), ("true", "")]
+    {
+        let text = format!("[model]\nname = 'mnist-mlp'\n[data]\nseed = {seed}\n");
+        let error = RunFile::parse(&text, Path::new("run.toml")).expect_err(seed).message;
+        assert!(error.contains("line 4") && error.contains(words), "{error}");
+    }
+}
+
 /// With `TRYCMD=overwrite` they are written anew.
 #[test]
 fn tables_of_schedules_and_metrics_are_those_of_the_registries() {

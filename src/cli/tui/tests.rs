@@ -238,3 +238,29 @@ fn the_picture_of_memory_has_the_bytes() {
     // Twice the bytes.
     assert!((1.7..2.3).contains(&(state as f64 / parameters as f64)), "{state} {parameters}");
 }
+
+/// What the next test runs on a terminal.
+#[test]
+#[ignore = "it panics"]
+fn a_panic_on_a_screen() {
+    let _screen = super::terminal::Screen::enter().expect("a terminal");
+    super::super::notes::keep(Stream::Out, "told before");
+    panic!("over and out");
+}
+
+/// On a terminal, of which only a process of its own can be robbed.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_panic_gives_the_terminal_back() {
+    let test = "cli::tui::tests::a_panic_on_a_screen";
+    let program = std::env::current_exe().expect("a path");
+    let command = format!("{} --exact {test} --ignored --nocapture; stty -a", program.display());
+    let mut script = std::process::Command::new("script");
+    let output = script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").output().expect("script runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (_, after) = text.split_once("\u{1b}[?1049h").unwrap_or_else(|| panic!("no screen:\n{text}"));
+    let (_, after) = after.split_once("\u{1b}[?1049l").unwrap_or_else(|| panic!("it is not given back:\n{text}"));
+    for words in ["\u{1b}[?25h", "told before", "over and out", " icanon", " echo "] {
+        assert!(after.contains(words), "{words:?}\n{after}");
+    }
+}

@@ -33,7 +33,8 @@ impl Callback for LowerOnPlateau {
         "reduce_on_plateau"
     }
 
-    fn on_fit_begin(&mut self, _: &mut Trainer) -> Result<(), TrainError> {
+    fn on_fit_begin(&mut self, trainer: &mut Trainer) -> Result<(), TrainError> {
+        self.settings.mode = self.settings.mode.or_of(&self.settings.monitor, &trainer.config().metrics);
         self.settings.check()
     }
 

@@ -52,7 +52,8 @@ impl Axis {
         Axis { low, high, is_log: false, ticks }
     }
 
-    fn logarithmic(low: f64, high: f64) -> Axis {
+    /// From a number above 0 to another.
+    pub(super) fn logarithmic(low: f64, high: f64) -> Axis {
         let (low, high) = (low.log10(), high.log10());
         let room = (high - low) * 0.06;
         let (low, high) = (low - room, high + room);

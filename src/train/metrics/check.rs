@@ -2,7 +2,7 @@
 
 use super::{Average, Format, MetricKind};
 use crate::error::TrainError;
-use crate::tensor::plural;
+use crate::tensor::{Shape, plural};
 
 /// The most classes that a confusion matrix has: with them it takes 128 MiB.
 const MOST_CLASSES: usize = 4096;
@@ -24,13 +24,22 @@ impl MetricKind {
     /// # Errors
     /// Where it does not: what is wrong, and what would do.
     pub fn check(&self, format: &Format) -> Result<(), TrainError> {
-        match self.wrong(format) {
-            Some(reason) => Err(TrainError::Setting(format!("the metric {self} is not possible: {reason}"))),
-            None => Ok(()),
-        }
+        self.refuse(self.wrong(format, None))
     }
 
-    fn wrong(&self, format: &Format) -> Option<String> {
+    /// As [`check`](Self::check), for targets of this shape.
+    pub(in crate::train) fn check_targets(&self, format: &Format, target: &Shape) -> Result<(), TrainError> {
+        self.refuse(self.wrong(format, Some(target)))
+    }
+
+    fn refuse(&self, reason: Option<String>) -> Result<(), TrainError> {
+        reason.map_or(Ok(()), |reason| Err(TrainError::Setting(format!("the metric {self} is not possible: {reason}"))))
+    }
+
+    fn wrong(&self, format: &Format, target: Option<&Shape>) -> Option<String> {
+        if let MetricKind::Custom(custom) = self {
+            return custom.wrong(format, target);
+        }
         let channels = format.channels();
         let outputs = || plural(channels, "output");
         let takes = match self {

@@ -10,8 +10,10 @@ use super::Metric;
 use super::accuracy::{Accuracy, TopK};
 use super::auc::Auc;
 use super::counts::{ConfusionMatrix, Counts, Figure};
+use super::custom::CustomMetric;
 use super::perplexity::Perplexity;
 use super::regression::{Error, MeanError, R2};
+use crate::train::criterion::Criterion;
 use crate::train::loss::nothing;
 
 /// The usual metrics, with the names and definitions of scikit-learn where it has them.
@@ -38,7 +40,7 @@ use crate::train::loss::nothing;
 /// ```
 ///
 /// Source: <https://scikit-learn.org/stable/modules/model_evaluation.html>
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MetricKind {
     /// The share of positions that are predicted right, `accuracy_score`. Where each channel is a yes or no of its own, all of a
@@ -135,6 +137,9 @@ pub enum MetricKind {
     /// The exponential of the mean cross-entropy, without weights of classes: how many classes a model is undecided between.
     #[serde(deserialize_with = "nothing")]
     Perplexity,
+    /// One of one's own: see [`MetricKind::custom`] and [`MetricKind::formula`]. No file holds it.
+    #[serde(skip_deserializing)]
+    Custom(CustomMetric),
 }
 
 /// What becomes of figures of classes: scikit-learn's `average`.
@@ -174,7 +179,10 @@ fn five() -> usize {
 /// As files write it, without its settings.
 impl fmt::Display for MetricKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind())
+        match self {
+            MetricKind::Custom(custom) => f.write_str(custom.name()),
+            kind => f.write_str(kind.kind()),
+        }
     }
 }
 
@@ -227,10 +235,55 @@ impl MetricKind {
         MetricKind::Iou { average: Some(Average::PerClass), threshold: None }
     }
 
+    /// One of one's own, which this makes for each evaluation: see [`Metric`].
+    pub fn custom<M: Metric + 'static>(make: impl Fn() -> M + Send + Sync + 'static) -> Self {
+        MetricKind::Custom(CustomMetric::new(make))
+    }
+
+    /// A formula of tensors, or any loss: its mean over all samples, each with its weight. It is computed sample by sample in f64, so a
+    /// formula that mixes the samples of a batch is taken of batches of one. Its name is the criterion's, with `_` for `-`.
+    ///
+    /// ```
+    /// use tightfit::nn::Tensor;
+    /// use tightfit::train::{Config, Criterion, EarlyStopping, Loss, MetricKind};
+    ///
+    /// /// The share of values that are predicted within a tenth.
+    /// #[derive(Debug)]
+    /// struct Near;
+    ///
+    /// impl Criterion for Near {
+    ///     fn name(&self) -> &str {
+    ///         "near"
+    ///     }
+    ///
+    ///     fn loss<'a>(&self, prediction: Tensor<'a>, target: Tensor<'a>) -> Tensor<'a> {
+    ///         (prediction - target).abs().lt(0.1)
+    ///     }
+    /// }
+    ///
+    /// let near = MetricKind::formula(Near).with_higher_is_better(true);
+    /// let config = Config::default().loss(Loss::Mse).metric(near).metric(MetricKind::formula(Loss::Huber { delta: 0.5 }));
+    /// let stop = EarlyStopping { monitor: "val_near".to_owned(), ..EarlyStopping::default() };
+    /// # let _ = (config, stop);
+    /// ```
+    pub fn formula(criterion: impl Criterion + 'static) -> Self {
+        MetricKind::Custom(CustomMetric::formula(criterion))
+    }
+
+    /// Says of a metric of one's own whether higher values are better, for what watches it. Of the usual ones it is known.
+    #[must_use]
+    pub fn with_higher_is_better(self, higher_is_better: bool) -> Self {
+        match self {
+            MetricKind::Custom(custom) => MetricKind::Custom(custom.with_higher_is_better(higher_is_better)),
+            kind => kind,
+        }
+    }
+
     /// What logs call it: `accuracy`, `top_5_accuracy`, `f1_micro`. Two with other settings have other names.
     pub fn name(&self) -> String {
         let mut name = match self {
             MetricKind::TopK { k } => format!("top_{k}_accuracy"),
+            MetricKind::Custom(custom) => custom.name().to_owned(),
             kind => kind.kind().replace('-', "_"),
         };
         match self.average() {
@@ -252,9 +305,12 @@ impl MetricKind {
         name
     }
 
-    /// Whether higher values are better.
-    pub fn higher_is_better(&self) -> bool {
-        MetricKind::KINDS.iter().any(|entry| entry.kind == self.kind() && entry.higher_is_better)
+    /// Whether higher values are better; `None` where that cannot be said.
+    pub fn higher_is_better(&self) -> Option<bool> {
+        if let MetricKind::Custom(custom) = self {
+            return custom.higher_is_better();
+        }
+        MetricKind::KINDS.iter().find(|entry| entry.kind == self.kind()).map(|entry| entry.higher_is_better)
     }
 
     /// What becomes of figures of classes, where that is given.
@@ -290,9 +346,9 @@ impl MetricKind {
         let counts =
             |name, figure| Box::new(Counts { name, figure, average, threshold, classes: Vec::new(), is_binary: false });
         let mean_error = |name, error| Box::new(MeanError { name, error, sum: 0.0, counted: 0.0 });
-        match *self {
+        match self {
             MetricKind::Accuracy { .. } => Box::new(Accuracy { name, threshold, right: 0.0, counted: 0.0 }),
-            MetricKind::TopK { k } => Box::new(TopK { name, k, right: 0.0, counted: 0.0 }),
+            MetricKind::TopK { k } => Box::new(TopK { name, k: *k, right: 0.0, counted: 0.0 }),
             MetricKind::Precision { .. } => counts(name, Figure::Precision),
             MetricKind::Recall { .. } => counts(name, Figure::Recall),
             MetricKind::F1 { .. } | MetricKind::Dice { .. } => counts(name, Figure::F1),
@@ -302,8 +358,9 @@ impl MetricKind {
             MetricKind::Mae => mean_error(name, Error::Absolute),
             MetricKind::Mse => mean_error(name, Error::Squared),
             MetricKind::Rmse => mean_error(name, Error::Root),
-            MetricKind::R2 { multioutput } => Box::new(R2 { name, multioutput, channels: Vec::new() }),
+            MetricKind::R2 { multioutput } => Box::new(R2 { name, multioutput: *multioutput, channels: Vec::new() }),
             MetricKind::Perplexity => Box::new(Perplexity { name, sum: 0.0, counted: 0.0 }),
+            MetricKind::Custom(custom) => custom.build(),
         }
     }
 }

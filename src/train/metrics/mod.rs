@@ -1,12 +1,13 @@
 //! Figures of what a model predicted, over any number of samples.
 //!
-//! [`MetricKind`] has the usual ones as files name them; another is a type that implements [`Metric`]. All add up sample by
+//! [`MetricKind`] has the usual ones as files name them; another is a type that implements [`Metric`], or a formula. All add up sample by
 //! sample, in f64 and in the order of the samples, so values do not depend on how samples are batched.
 
 mod accuracy;
 mod auc;
 mod check;
 mod counts;
+mod custom;
 mod kind;
 mod perplexity;
 mod registry;
@@ -17,14 +18,15 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+pub use custom::CustomMetric;
 pub use kind::{Average, MetricKind, MultiOutput};
 pub use registry::{MetricEntry, higher_is_better};
 pub use sample::{Format, Sample, Scores, Target};
 
-/// A figure of what a model predicted.
+/// A figure of what a model predicted. A training has it in its evaluations through [`MetricKind::custom`].
 ///
 /// ```
-/// use tightfit::train::{Format, Metric, MetricValue, Sample, Target};
+/// use tightfit::train::{Config, Format, Metric, MetricKind, MetricValue, Sample, Target};
 ///
 /// /// The largest error.
 /// #[derive(Debug, Default)]
@@ -59,6 +61,8 @@ pub use sample::{Format, Sample, Scores, Target};
 /// let mut metric = MaxError::default();
 /// metric.add(&Sample::new(&[1.0, 2.0], Target::Values(&[1.5, 2.0]), &format));
 /// assert_eq!(metric.value().scalar(), Some(0.5));
+/// let config = Config::default().metric(MetricKind::custom(MaxError::default));
+/// # let _ = config;
 /// ```
 pub trait Metric: fmt::Debug + Send {
     /// What logs call it, such as `max_error`.

@@ -36,7 +36,10 @@ macro_rules! registry {
 
             /// Its kind as a file writes it.
             pub fn kind(&self) -> &'static str {
-                match self { $(MetricKind::$variant { .. } => $kind,)* }
+                match self {
+                    $(MetricKind::$variant { .. } => $kind,)*
+                    MetricKind::Custom(_) => "custom",
+                }
             }
         }
     };

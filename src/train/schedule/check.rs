@@ -32,7 +32,7 @@ impl Schedule {
         }
         let optional = |length: &Option<Length>| length.and_then(|length| not_a_period("length", length));
         match self {
-            Schedule::Constant { .. } => None,
+            Schedule::Constant { .. } | Schedule::Custom { .. } => None,
             Schedule::Linear { start_factor, end_factor, length, .. } => not_a_factor("start_factor", *start_factor)
                 .or_else(|| not_a_factor("end_factor", *end_factor))
                 .or_else(|| optional(length)),

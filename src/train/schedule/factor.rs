@@ -43,6 +43,7 @@ impl Schedule {
             Schedule::CosineRestarts { t_0, t_mult, end_factor, .. } => {
                 cosine(1.0, *end_factor, progress_of_restart(step, t_0.steps(1).max(1), *t_mult))
             }
+            Schedule::Custom { schedule, .. } => schedule.0.factor(step, rest),
             Schedule::OneCycle { length, .. } => self.one_cycle_factor(step, whole(length)),
             Schedule::Sequence { schedules, milestones } => {
                 let starts = || std::iter::once(0).chain(milestones.iter().map(|milestone| milestone.steps(1)));

@@ -1,25 +1,29 @@
 //! How the learning rate changes from step to step.
 
 mod check;
+mod custom;
 mod factor;
 mod length;
 mod registry;
 
+use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::value::{MapAccessDeserializer, MapDeserializer};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use custom::CustomSchedule;
 pub use length::{Length, Warmup};
 pub use registry::ScheduleKind;
 
 /// How the learning rate changes: a pure function of the step, so that it needs no state of its own.
 ///
-/// [`Schedule`] has the usual ones. Another is a type that implements this:
+/// [`Schedule`] has the usual ones. Another is a type that implements this, which [`Schedule::custom`] makes one of them:
 ///
 /// ```
-/// use tightfit::train::LrSchedule;
+/// use tightfit::train::{Config, Length, LrSchedule, Schedule};
 ///
 /// /// Shrinks as the inverse of the square root of the step.
 /// #[derive(Debug)]
@@ -32,6 +36,9 @@ pub use registry::ScheduleKind;
 /// }
 ///
 /// assert_eq!(InverseSqrt.factor(3, 100), 0.5);
+/// let schedule = Schedule::custom(InverseSqrt).with_warmup(Length::Epochs(1.0), 0.1);
+/// let config = Config::default().schedule(schedule);
+/// # let _ = config;
 /// ```
 pub trait LrSchedule: fmt::Debug + Send + Sync {
     /// What the optimizer's learning rate is multiplied by at a step. Steps count from 0, the first update; `total_steps` is
@@ -200,6 +207,16 @@ pub enum Schedule {
         /// When the second and each later one begins, in rising order.
         milestones: Vec<Length>,
     },
+    /// One of one's own: see [`LrSchedule`]. No file holds it, and a checkpoint the step alone: a program that goes on from one
+    /// brings the same schedule.
+    #[serde(skip_deserializing)]
+    Custom {
+        /// It. Its steps count from the end of the warm-up, and so do those of the whole training.
+        schedule: CustomSchedule,
+        /// What comes first.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        warmup: Option<Warmup>,
+    },
 }
 
 /// How a one-cycle schedule goes from one factor to the next.
@@ -339,6 +356,15 @@ impl Schedule {
         Schedule::Sequence { schedules: schedules.into(), milestones: milestones.into() }
     }
 
+    /// One of one's own. A built-in one stays what it is.
+    pub fn custom(schedule: impl LrSchedule + 'static) -> Self {
+        let any: &dyn Any = &schedule;
+        if let Some(schedule) = any.downcast_ref::<Schedule>() {
+            return schedule.clone();
+        }
+        Schedule::Custom { schedule: CustomSchedule(Arc::new(schedule)), warmup: None }
+    }
+
     /// The same after a warm-up, in which the factor rises from `start_factor` to 1. One-cycle stays as it is, for it has one of
     /// its own, and a sequence has that of its first schedule.
     #[must_use]
@@ -351,7 +377,8 @@ impl Schedule {
             | Schedule::Exponential { warmup, .. }
             | Schedule::Polynomial { warmup, .. }
             | Schedule::Cosine { warmup, .. }
-            | Schedule::CosineRestarts { warmup, .. } => *warmup = Some(Warmup { length, start_factor }),
+            | Schedule::CosineRestarts { warmup, .. }
+            | Schedule::Custom { warmup, .. } => *warmup = Some(Warmup { length, start_factor }),
             Schedule::Sequence { schedules, .. } => {
                 if let Some(first) = schedules.first_mut() {
                     *first = std::mem::take(first).with_warmup(length, start_factor);
@@ -372,7 +399,8 @@ impl Schedule {
             | Schedule::Exponential { warmup, .. }
             | Schedule::Polynomial { warmup, .. }
             | Schedule::Cosine { warmup, .. }
-            | Schedule::CosineRestarts { warmup, .. } => *warmup,
+            | Schedule::CosineRestarts { warmup, .. }
+            | Schedule::Custom { warmup, .. } => *warmup,
             Schedule::OneCycle { .. } | Schedule::Sequence { .. } => None,
         }
     }
@@ -388,7 +416,7 @@ impl Schedule {
     fn resolve_in_place(&mut self, steps_per_epoch: u64) {
         let resolve = |length: &mut Length| *length = Length::Steps(length.steps(steps_per_epoch));
         match self {
-            Schedule::Constant { .. } => {}
+            Schedule::Constant { .. } | Schedule::Custom { .. } => {}
             Schedule::Linear { length, .. }
             | Schedule::Polynomial { length, .. }
             | Schedule::Cosine { length, .. }

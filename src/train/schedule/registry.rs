@@ -24,7 +24,10 @@ macro_rules! registry {
 
             /// Its kind as a file writes it.
             pub fn kind(&self) -> &'static str {
-                match self { $(Schedule::$variant { .. } => $kind,)* }
+                match self {
+                    $(Schedule::$variant { .. } => $kind,)*
+                    Schedule::Custom { .. } => "custom",
+                }
             }
         }
     };

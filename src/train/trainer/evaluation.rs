@@ -102,7 +102,7 @@ impl Trainer {
         let (fed, objective) = (self.fed.clone(), self.objective.clone());
         let (_, output) = fed.heads().next().expect("bug: there is no loss");
         let format = objective.heads[0].loss.format(output, data.targets());
-        let mut tally = Tally::new(&fed, format.clone(), &self.config.metrics)?;
+        let mut tally = Tally::new(&fed, format.clone(), data.targets(), &self.config.metrics)?;
         let targets: Vec<_> = objective.heads.iter().map(|head| TargetOf::new(data, &head.target)).collect();
         let names = self.output_names();
         let places = objective.heads.iter().map(|head| {

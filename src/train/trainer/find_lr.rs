@@ -48,6 +48,20 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::fit`], and where the range is none.
     pub fn find_lr(&mut self, data: &Dataset, range: LrRange) -> Result<LrCurve, TrainError> {
+        self.find_lr_while(data, range, |_, _| true)
+    }
+
+    /// As [`find_lr`](Self::find_lr), for as long as `go_on` says so: it is told the learning rate of each step and the smoothed loss.
+    /// Where it stops, the curve is what was found until then.
+    ///
+    /// # Errors
+    /// As [`find_lr`](Self::find_lr).
+    pub fn find_lr_while(
+        &mut self,
+        data: &Dataset,
+        range: LrRange,
+        mut go_on: impl FnMut(f64, f64) -> bool,
+    ) -> Result<LrCurve, TrainError> {
         let LrRange { min_lr, max_lr, steps } = range;
         if !(min_lr > 0.0 && min_lr < max_lr && max_lr.is_finite() && steps >= 2) {
             return Err(TrainError::Setting(format!(
@@ -59,7 +73,7 @@ impl Trainer {
         let state = self.state(None);
         self.take_snapshot(state.clone(), std::collections::BTreeMap::new())?;
         self.lr_scale = 1.0;
-        let found = self.rise(data, range);
+        let found = self.rise(data, range, &mut go_on);
         let snapshot = self.snapshot.take().expect("bug: it was taken");
         for (name, bytes) in &snapshot.tensors {
             self.executor.write(name, bytes)?;
@@ -71,7 +85,12 @@ impl Trainer {
         Ok(LrCurve { points, suggestion })
     }
 
-    fn rise(&mut self, data: &Dataset, range: LrRange) -> Result<Vec<(f64, f64)>, TrainError> {
+    fn rise(
+        &mut self,
+        data: &Dataset,
+        range: LrRange,
+        go_on: &mut dyn FnMut(f64, f64) -> bool,
+    ) -> Result<Vec<(f64, f64)>, TrainError> {
         let batches = Batches::new(data.len(), self.config.batch, Order::Shuffled { seed: self.config.seed }, true)?;
         let (mut points, mut smooth, mut best) = (Vec::new(), 0.0, f64::INFINITY);
         let growth = (range.max_lr / range.min_lr).ln() / (range.steps - 1) as f64;
@@ -96,6 +115,9 @@ impl Trainer {
                 }
                 best = best.min(unbiased);
                 points.push((lr, unbiased));
+                if !go_on(lr, unbiased) {
+                    return Ok(points);
+                }
             }
         }
         Ok(points)

@@ -273,8 +273,8 @@ impl Trainer {
         let values: Vec<_> = values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         fit.run.history.push_epoch(report.epoch, report.step, &values);
         let best = fit.options.checkpoints.as_ref().and_then(Checkpoints::monitor);
-        let is_best = match best {
-            Some(monitor) => fit.run.best.observe(monitor, report.epoch, report.value(&monitor.monitor)?),
+        let is_best = match best.map(|monitor| monitor.among(&self.config.metrics)) {
+            Some(monitor) => fit.run.best.observe(&monitor, report.epoch, report.value(&monitor.monitor)?),
             None => false,
         };
         fit.run.next_epoch();

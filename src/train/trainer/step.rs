@@ -14,6 +14,7 @@ use crate::tensor::copied;
 use crate::train::diagnose::{self, Location};
 use crate::train::groups::Rules;
 use crate::train::objective::Objective;
+use crate::train::optimizer::non_negative;
 use crate::train::source::{CORRECT, Purpose, input_names};
 
 /// Runs a program on what was uploaded, and reads values.
@@ -163,6 +164,8 @@ impl Trainer {
         uploaded: bool,
         launch: &mut Launch<'_>,
     ) -> Result<(), TrainError> {
+        // A schedule of one's own may make anything.
+        non_negative(&format!("the learning rate of step {}", self.steps + 1), self.lr_after(0))?;
         let read = self.read_of_step(self.objective.counted(data, indices));
         let parts = self.planned.plan.schedule.len();
         let step = self.steps + 1;
