@@ -32,7 +32,7 @@ use super::source::{ModelSource, Purpose, plan_with};
 use super::state::Lasting;
 use super::summary::{Summary, summary};
 use crate::data::Batch;
-use crate::device::{Compiled, DeviceSelector};
+use crate::device::{AvailableMemory, Compiled, DeviceSelector};
 use crate::error::TrainError;
 use crate::exec::Executor;
 use crate::nn::{Mode, Model};
@@ -101,6 +101,8 @@ pub struct Trainer {
     unified_memory: bool,
     /// Where the costs come from that the plan counts on; `None` where the executor was made elsewhere.
     source: Option<CostSource>,
+    /// What the budget was taken of, where none was stated.
+    budget_source: Option<AvailableMemory>,
     /// Of the process, before anything that the plan names existed.
     base_bytes: Option<u64>,
 }
@@ -176,9 +178,9 @@ impl Trainer {
         plan: Plan,
         device: impl Into<DeviceSelector>,
     ) -> Result<Self, TrainError> {
-        let config =
-            Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
         let budget_bytes = plan.budget_bytes;
+        let config =
+            Config { budget_bytes, auto_budget: false, micro_batches: Some(plan.micro_batches.len()), ..config };
         let make = move |model: &Model, config: &Config, machine: &Machine| {
             // At another budget it takes another plan.
             if config.budget_bytes != budget_bytes {
@@ -203,6 +205,7 @@ impl Trainer {
         let mut trainer = Trainer::assemble(purpose, model, config, opened.planned, opened.executor, make_plan)?;
         trainer.unified_memory = opened.unified_memory;
         trainer.source = Some(opened.source);
+        trainer.budget_source = opened.budget_source;
         trainer.base_bytes = base_bytes;
         trainer.backend = Some(backend);
         Ok(trainer)
@@ -265,6 +268,7 @@ impl Trainer {
             predicted_state: Vec::new(),
             unified_memory: false,
             source: None,
+            budget_source: None,
             base_bytes: None,
         };
         trainer.initialise(built)?;
@@ -402,6 +406,11 @@ impl Trainer {
     /// Where the costs come from that the plan's times are made of; `None` where the executor was made elsewhere.
     pub fn cost_source(&self) -> Option<&CostSource> {
         self.source.as_ref()
+    }
+
+    /// What the device had free when the budget was taken of that; `None` where it was stated, or there is none.
+    pub fn budget_source(&self) -> Option<&AvailableMemory> {
+        self.budget_source.as_ref()
     }
 
     /// The most bytes that were on the device at once so far, counted as buffers were created.

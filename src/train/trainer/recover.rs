@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{MakePlan, Trainer};
-use crate::device::resident_bytes;
+use crate::device::{AvailableMemory, resident_bytes};
 use crate::error::{DeviceError, PlanError, TrainError};
 use crate::exec::{Executor, Released};
 use crate::nn::Model;
@@ -97,6 +97,8 @@ pub(super) struct Opened {
     pub(super) executor: Box<dyn Executor>,
     pub(super) unified_memory: bool,
     pub(super) source: CostSource,
+    /// What the budget was taken of, where none was stated.
+    pub(super) budget_source: Option<AvailableMemory>,
 }
 
 /// Whether less memory, or another try, may help.
@@ -129,11 +131,16 @@ pub(super) fn begin(
 ) -> Result<(Opened, Option<u64>), TrainError> {
     let (machine, unified_memory) = backend.open()?;
     let mut planned = make_plan(model, config, &machine)?;
+    let budget_source = config.budget_source(&machine).copied();
+    config.budget_bytes = config.budget_on(&machine)?;
+    if let Some(available) = &budget_source {
+        log::info!("budget: {}, of {available}", format_bytes(available.budget_bytes()));
+    }
     let base_bytes = resident_bytes();
     loop {
         match backend.executor(&planned).map_err(TrainError::from) {
             Ok(executor) => {
-                let opened = Opened { planned, executor, unified_memory, source: machine.source };
+                let opened = Opened { planned, executor, unified_memory, source: machine.source, budget_source };
                 return Ok((opened, base_bytes));
             }
             Err(error) if config.recovery.replan && is_recoverable(&error) && has_room(ROOM_BYTES) => {
