@@ -216,6 +216,11 @@ pub enum DeviceError {
         /// wgpu's words.
         reason: String,
     },
+    /// A budget was to be taken of what is free.
+    #[error(
+        "how much memory is free is not known, because the driver does not say or no device of this machine was named: state a budget, such as `--budget 4GiB`"
+    )]
+    UnknownMemory,
     /// An allocation failed.
     #[error(
         "the device is out of memory: `{label}` of {} could not be created; free memory on it or set a smaller `--budget`",
@@ -373,7 +378,7 @@ debug_as_sentence! {
     GraphError: Op { node, source }, LossShape { found }, TooLarge { layer, what, shape, limit }, NoParameters, Layer { layer, reason };
     ShaderError: Missing { path }, Directive { path, line, reason }, Invalid { kernel, reason };
     PlanError: Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }, Request(inner), Graph(inner), Binding { value, size_bytes, limit_bytes, advice }, Unusable(inner), Invalid(inner);
-    DeviceError: NoAdapter, Unknown { selector, available }, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner), HostMemory(inner);
+    DeviceError: NoAdapter, Unknown { selector, available }, UnknownMemory, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner), HostMemory(inner);
     DataError: Io { path, source }, Missing { path, hint }, Corrupt { path, reason }, Download { url, reason }, Mismatch(inner), HostMemory(inner);
     TrainError: NonFinite { step, loss, place, kept, advice }, Setting(inner), Graph(inner), Plan(inner), Device(inner), Data(inner);
 }

@@ -69,5 +69,5 @@ pub fn plan_training(
     saved: SavedActivations,
     machine: &Machine,
 ) -> Result<Planned, TrainError> {
-    Ok(plan::plan(&one_form(model, config, saved)?, &request(config, machine))?)
+    Ok(plan::plan(&one_form(model, config, saved)?, &request(config, machine)?)?)
 }

@@ -1,11 +1,16 @@
-//! Sizes as people write them.
+//! Sizes as people write them, and budgets.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tightfit::train::Config;
 
-const ADVICE: &str = "write a size such as 8G, 64MiB or 1.5GB, or a number of bytes";
+const ADVICE: &str = "write a size such as 8G, 64MiB or 1.5GB, a number of bytes, or auto for what the device has free";
+
+/// The budget that is taken of what the device has free.
+const AUTO: &str = "auto";
 
 /// Prefixes and their powers of the base.
 const PREFIXES: [&str; 5] = ["", "k", "m", "g", "t"];
@@ -30,7 +35,7 @@ fn scale(unit: &str) -> Option<u64> {
 /// Reads `8G`, `64MiB`, `1.5 GB` or plain bytes; a fraction of a byte is dropped. Digits may be grouped by `_`.
 ///
 /// Exact: no number passes through a float.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     if text.is_empty() {
         return Err(format!("it is empty: {ADVICE}"));
@@ -66,40 +71,68 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A size in a file: a number of bytes, or text as above.
+/// A budget: in a file `auto`, a number of bytes, or text as above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bytes(pub(crate) u64);
+pub(crate) enum Budget {
+    Auto,
+    Bytes(u64),
+}
 
-impl Serialize for Bytes {
+impl Budget {
+    /// What settings have of it.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        config.budget_bytes.map(Budget::Bytes).or(config.auto_budget.then_some(Budget::Auto))
+    }
+
+    /// Puts it into settings.
+    pub(crate) fn put(budget: Option<Self>, config: &mut Config) {
+        config.auto_budget = budget == Some(Budget::Auto);
+        config.budget_bytes = match budget {
+            Some(Budget::Bytes(bytes)) => Some(bytes),
+            Some(Budget::Auto) | None => None,
+        };
+    }
+}
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim().eq_ignore_ascii_case(AUTO) { Ok(Budget::Auto) } else { parse(text).map(Budget::Bytes) }
+    }
+}
+
+impl Serialize for Budget {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Budget::Bytes(bytes) = *self else { return serializer.serialize_str(AUTO) };
         // TOML has no larger numbers.
-        match i64::try_from(self.0) {
+        match i64::try_from(bytes) {
             Ok(bytes) => serializer.serialize_i64(bytes),
-            Err(_) => serializer.collect_str(&self.0),
+            Err(_) => serializer.collect_str(&bytes),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Bytes {
+impl<'de> Deserialize<'de> for Budget {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NumberOrText;
         impl Visitor<'_> for NumberOrText {
-            type Value = Bytes;
+            type Value = Budget;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as \"64MiB\", or a number of bytes")
+                f.write_str("a size such as \"64MiB\", a number of bytes, or \"auto\"")
             }
 
-            fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<Bytes, E> {
+            fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<Budget, E> {
                 self.visit_str(&bytes.to_string())
             }
 
-            fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<Bytes, E> {
+            fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<Budget, E> {
                 self.visit_str(&bytes.to_string())
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Bytes, E> {
-                parse(text).map(Bytes).map_err(E::custom)
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Budget, E> {
+                text.parse().map_err(E::custom)
             }
         }
         deserializer.deserialize_any(NumberOrText)
@@ -142,6 +175,21 @@ mod tests {
             ("64 bytes", 64),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_a_size_or_auto() {
+        for text in ["auto", " AUTO ", "Auto"] {
+            assert_eq!(text.parse(), Ok(Budget::Auto), "{text}");
+        }
+        assert_eq!("64MiB".parse(), Ok(Budget::Bytes(64 << 20)));
+        let message = "automatic".parse::<Budget>().expect_err("no size");
+        assert!(message.contains("not a size") && message.ends_with("auto for what the device has free"), "{message}");
+        for budget in [None, Some(Budget::Auto), Some(Budget::Bytes(7))] {
+            let mut config = Config::default().budget_bytes(9).auto_budget(true);
+            Budget::put(budget, &mut config);
+            assert_eq!(Budget::of(&config), budget);
         }
     }
 

@@ -12,6 +12,7 @@ use super::failure::{Failure, INTERRUPTED};
 use super::first_use;
 use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown, shown_if_any};
+use super::plan::say_budget;
 use super::progress::metric_values;
 use super::run_file::set;
 use super::settings::{DeviceArgs, ModelArgs};
@@ -46,7 +47,8 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let (model, config) = file.resolve_for_evaluation()?;
     let (_, test) = data::open(&folder(file.data.folder.as_deref()), &model, &config)?;
     first_use::for_device(file.device(), args.device.no_calibrate, output);
-    let mut trainer = Trainer::for_evaluation(model, config.clone(), file.device())?;
+    let mut trainer = Trainer::for_evaluation(model, config, file.device())?;
+    say_budget(trainer.budget_source(), output);
     trainer.load(&args.weights)?;
     let stop = stop_when_asked()?;
     let evaluation = evaluate(&mut trainer, &test, &stop, output)?;
@@ -63,7 +65,8 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
         "test_accuracy": evaluation.as_ref().and_then(|evaluation| evaluation.accuracy),
         "test_samples": evaluation.as_ref().map(|evaluation| evaluation.samples),
         "test_metrics": evaluation.as_ref().map(metric_values),
-        "budget_bytes": config.budget_bytes,
+        "budget_bytes": trainer.plan().budget_bytes,
+        "available_memory": trainer.budget_source(),
         "planned_peak_bytes": trainer.plan().peak_bytes,
         "measured_peak_bytes": trainer.measured_peak_bytes(),
         "parameters_sha256": sha256,

@@ -65,7 +65,8 @@ pub(crate) fn sweep(model: &Model, config: &Config, target: &Target, output: &Ou
 pub(crate) fn max_batch(model: &Model, config: &Config, target: &Target, output: &Output) -> Result<u8, Failure> {
     let machine = &target.machine;
     let none = |what: &str| format!("{what} of `{}` fits", model.name());
-    let budget = config.budget_bytes.map_or_else(String::new, format_bytes);
+    let budget_bytes = config.budget_on(machine)?;
+    let budget = budget_bytes.map_or_else(String::new, format_bytes);
     let smallest = match config.micro_batches {
         Some(count) if count > 1 => format!("no batch of {count}, one sample in each micro-batch,"),
         _ => "not even a batch of 1".to_owned(),
@@ -94,7 +95,8 @@ pub(crate) fn max_batch(model: &Model, config: &Config, target: &Target, output:
     output.text(target.lines());
     output.object(&json!({
         "model": model.name(),
-        "budget_bytes": config.budget_bytes,
+        "budget_bytes": budget_bytes,
+        "available_memory": config.budget_source(machine),
         "batch": config.batch,
         "device": target.device,
         "device_class": target.class(),

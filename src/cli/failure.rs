@@ -153,7 +153,8 @@ impl From<DeviceError> for Failure {
             DeviceError::NoAdapter
             | DeviceError::Unknown { .. }
             | DeviceError::Unsupported { .. }
-            | DeviceError::Open { .. } => Failure::bad_input(message),
+            | DeviceError::Open { .. }
+            | DeviceError::UnknownMemory => Failure::bad_input(message),
             _ => Failure::failed(message),
         }
     }

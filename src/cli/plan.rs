@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use tightfit::command::files;
-use tightfit::device::Device;
+use tightfit::device::{AvailableMemory, Device};
 use tightfit::nn::Model;
-use tightfit::plan::{DeviceClass, Planned, StepTimes};
+use tightfit::plan::{DeviceClass, Planned, StepTimes, format_bytes};
 use tightfit::train::{self, Config, CostSource, Effort, Machine, PlanFile, Profile, Trainer};
 
+use super::bytes::Budget;
 use super::describe::describe;
 use super::explore;
 use super::failure::{Failure, keep};
@@ -74,13 +75,15 @@ impl PlanArgs {
     fn target(&self, from_file: Option<&OsStr>, output: &Output) -> Result<Target, Failure> {
         let from_file = from_file.filter(|_| self.device_class.is_none());
         let Some(device) = self.device.as_deref().or(from_file) else {
-            return Ok(Target { machine: Machine::of_class(self.device_class.unwrap_or_default()), device: None });
+            let machine = Machine::of_class(self.device_class.unwrap_or_default());
+            return Ok(Target { machine, device: None, is_elsewhere: true });
         };
         let path = Path::new(device);
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        let is_elsewhere = device != INTERPRETER && (is_json || (files::is_there(path) && !path.is_dir()));
         let (machine, name) = if device == INTERPRETER {
             (Machine::interpreter(), INTERPRETER.to_owned())
-        } else if is_json || (files::is_there(path) && !path.is_dir()) {
+        } else if is_elsewhere {
             let profile = Profile::load(path)?;
             let adapter = profile.adapter.clone();
             (Machine::with_profile(profile, path), adapter)
@@ -89,7 +92,7 @@ impl PlanArgs {
             first_use::calibrate(&device, self.no_calibrate, output);
             (Machine::of(&mut device), device.info().name.clone())
         };
-        Ok(Target { machine, device: Some(name) })
+        Ok(Target { machine, device: Some(name), is_elsewhere })
     }
 }
 
@@ -111,9 +114,10 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     }
     let target = args.target(file.device().map(OsStr::new), output)?;
     if args.sweep {
-        // That of a run file is none of a sweep.
-        return explore::sweep(&model, &Config { budget_bytes: None, ..config }, &target, output);
+        return explore::sweep(&model, &config, &target, output);
     }
+    let available = target.budget_source(&config)?;
+    say_budget(available, output);
     if args.max_batch {
         return explore::max_batch(&model, &config, &target, output);
     }
@@ -131,6 +135,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     object.insert("device".to_owned(), json!(target.device));
     object.insert("device_class".to_owned(), json!(target.class()));
     object.insert("profile".to_owned(), shown_if_any(target.profile()));
+    object.insert("available_memory".to_owned(), json!(available));
     object.insert("warnings".to_owned(), json!(train::warnings(&model, &config)?));
     object.insert("svg".to_owned(), shown_if_any(args.svg.as_ref()));
     object.insert("trace".to_owned(), shown_if_any(args.trace.as_ref()));
@@ -144,12 +149,32 @@ pub(crate) struct Target {
     pub(crate) machine: Machine,
     /// The device that was named; `None` for none in particular.
     pub(crate) device: Option<String>,
+    /// Whether it need not be here: there is only its profile, or its class.
+    is_elsewhere: bool,
+}
+
+/// Says what a budget was taken of that nobody stated.
+pub(crate) fn say_budget(available: Option<&AvailableMemory>, output: &Output) {
+    if let Some(available) = available {
+        output.text(format_args!("budget: {}, of {available}", format_bytes(available.budget_bytes())));
+    }
 }
 
 impl Target {
     /// Whether device and host share their memory.
     pub(crate) fn unified_memory(&self) -> bool {
         self.machine.costs.unified_memory
+    }
+
+    /// What the budget is taken of, where none is stated.
+    pub(crate) fn budget_source(&self, config: &Config) -> Result<Option<&AvailableMemory>, Failure> {
+        if Budget::of(config) == Some(Budget::Auto) && self.is_elsewhere {
+            return Err(Failure::bad_input(
+                "--budget auto is what a device of this machine has free: name one by --device, or state a budget such as 4GiB",
+            ));
+        }
+        config.budget_on(&self.machine)?;
+        Ok(config.budget_source(&self.machine))
     }
 
     /// The file with the costs, where they were measured.
@@ -246,6 +271,7 @@ pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, o
             format!("{:<20} {device}\n{:<20} of the plan {plan} {made}; {again}", "device", "costs")
         }
     };
+    say_budget(trainer.budget_source(), output);
     output.text(trainer.summary()?.at_most(MOST_LAYERS).width(output.width()));
     output.text(format_args!("{table}\n{device_lines}\n{:<20} {data}\n", "data"));
     let mut object = describe(trainer.plan(), Some(trainer.unified_memory()));
@@ -254,6 +280,7 @@ pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, o
     object.insert("device".to_owned(), json!(device));
     object.insert("device_class".to_owned(), json!(class_of(source)));
     object.insert("profile".to_owned(), shown_if_any(source.and_then(CostSource::profile)));
+    object.insert("available_memory".to_owned(), json!(trainer.budget_source()));
     object.insert("warnings".to_owned(), json!(trainer.warnings()?));
     output.object(&Value::Object(object));
     Ok(())

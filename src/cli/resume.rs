@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::bytes::{self, Bytes};
+use super::bytes::Budget;
 use super::failure::Failure;
 use super::output::{Output, shown};
 use super::progress::ProgressArgs;
@@ -25,9 +25,9 @@ pub(crate) struct ResumeArgs {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Bytes that may be on the device at once from here on [default: as before]
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
-    budget: Option<u64>,
+    /// Bytes that may be on the device at once from here on, or auto for what it has free [default: as before]
+    #[arg(long, value_name = "SIZE|auto", value_parser = str::parse::<Budget>, allow_hyphen_values = true)]
+    budget: Option<Budget>,
 
     /// Cuts each batch into so many parts where no plan with as many as before meets the budget [default: the planner chooses]
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
@@ -53,7 +53,7 @@ impl ResumeArgs {
     /// Puts what flags say over the run's settings.
     fn put_over(&self, file: &mut RunFile) {
         set(&mut file.budget.device, self.device.device.as_ref());
-        set(&mut file.budget.bytes, self.budget.map(Bytes).as_ref());
+        set(&mut file.budget.bytes, self.budget.as_ref());
         // A number for another budget says nothing of this one.
         if self.budget.is_some() {
             file.budget.micro_batches = None;

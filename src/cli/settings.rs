@@ -12,7 +12,7 @@ use tightfit::plan::{DeviceClass, Levers};
 use tightfit::tensor::Shape;
 use tightfit::train::Optimizer;
 
-use super::bytes::{self, Bytes};
+use super::bytes::Budget;
 use super::failure::Failure;
 use super::run_file::{OptimizerFlags, RunFile, set};
 use super::values::{choice, count, non_negative, not_empty, positive, shape, share, whole};
@@ -31,9 +31,9 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     batch: Option<usize>,
 
-    /// Bytes that may be on the device at once: 8G, 64MiB, 1.5GB or plain bytes [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
-    budget: Option<u64>,
+    /// Bytes that may be on the device at once: 8G, 64MiB, 1.5GB or plain bytes, or auto for what it has free [default: no limit]
+    #[arg(long, value_name = "SIZE|auto", value_parser = str::parse::<Budget>, allow_hyphen_values = true)]
+    budget: Option<Budget>,
 
     /// Cuts each batch into so many parts, 1 for none [default: the planner chooses]
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
@@ -176,7 +176,7 @@ impl ModelArgs {
             self.input.as_ref().map(|shape| shape.iter().filter_map(|&extent| NonZeroUsize::new(extent)).collect());
         set(&mut file.model.input, input.as_ref());
         set(&mut file.data.batch, self.batch.and_then(NonZeroUsize::new).as_ref());
-        set(&mut file.budget.bytes, self.budget.map(Bytes).as_ref());
+        set(&mut file.budget.bytes, self.budget.as_ref());
         set(&mut file.budget.micro_batches, self.micro_batches.and_then(NonZeroUsize::new).as_ref());
         if !self.without.is_empty() {
             file.budget.without.clone_from(&self.without);

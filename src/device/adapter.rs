@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 
+use super::memory::{self, AvailableMemory};
 use crate::error::{DeviceError, nearest};
 
 /// Invocations of a workgroup, its memory and the parameters that kernels may count on.
@@ -82,6 +83,18 @@ pub(super) struct Candidate {
 /// None at present: a machine without adapters has an empty list.
 pub fn list() -> Result<Vec<AdapterInfo>, DeviceError> {
     Ok(candidates(true).into_iter().map(|candidate| candidate.info).collect())
+}
+
+/// As [`list`], with what each has free now; `None` where its driver does not say.
+///
+/// # Errors
+/// As [`list`].
+pub fn list_with_memory() -> Result<Vec<(AdapterInfo, Option<AvailableMemory>)>, DeviceError> {
+    let with_memory = |Candidate { info, adapter }| {
+        let memory = memory::of_adapter(&info, &adapter);
+        (info, memory)
+    };
+    Ok(candidates(true).into_iter().map(with_memory).collect())
 }
 
 /// The adapter that [`Device::open`](super::Device::open) would open, without opening it.

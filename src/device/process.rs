@@ -11,7 +11,8 @@ pub fn peak_resident_bytes() -> Option<u64> {
     status_bytes("VmHWM:")
 }
 
-fn status_bytes(key: &str) -> Option<u64> {
+/// A figure of `/proc/self/status`, such as `VmRSS:`.
+pub(super) fn status_bytes(key: &str) -> Option<u64> {
     // Elsewhere a file of that name tells of something else, as below Wine.
     if !cfg!(target_os = "linux") {
         return None;

@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::settings::Config;
-use super::source::{ModelSource, Purpose, request};
+use super::source::{ModelSource, Purpose, request, with_budget_source};
 use crate::error::{PlanError, TrainError};
 use crate::nn::Model;
 use crate::plan::{self, Largest, Plan, Request};
@@ -22,8 +22,9 @@ pub fn sweep(
     points: usize,
 ) -> Result<Vec<Plan>, TrainError> {
     let model = model.into();
-    let source = ModelSource::new(&model, config, Purpose::Training)?;
-    Ok(plan::sweep(&source, &request(config, machine), points)?)
+    let config = Config { budget_bytes: None, auto_budget: false, ..config.clone() };
+    let source = ModelSource::new(&model, &config, Purpose::Training)?;
+    Ok(plan::sweep(&source, &request(&config, machine)?, points)?)
 }
 
 /// The largest batch, up to [`MOST_SAMPLES`], for which a plan keeps to the budget of `config`; its own batch does not
@@ -34,7 +35,7 @@ pub fn sweep(
 pub fn max_batch(model: impl Into<Model>, config: &Config, machine: &Machine) -> Result<Largest, TrainError> {
     let model = model.into();
     let source = ModelSource::new(&model, config, Purpose::Training)?;
-    let request = request(config, machine);
+    let request = request(config, machine)?;
     let least = config.micro_batches.unwrap_or(1);
     let most = MOST_SAMPLES.max(least);
     let at = |batch| Request { batch, ..request.clone() };
@@ -47,7 +48,8 @@ pub fn max_batch(model: impl Into<Model>, config: &Config, machine: &Machine) ->
     {
         return Ok(Largest { size: most, plan: planned.plan, beyond: None });
     }
-    Ok(plan::largest(least, most, &mut is_possible, &mut plan_at)?)
+    let largest = plan::largest(least, most, &mut is_possible, &mut plan_at);
+    Ok(largest.map_err(|error| with_budget_source(error, config, machine))?)
 }
 
 /// The longest sequences, up to [`MOST_SAMPLES`], for which a plan keeps to the budget at the batch of `config`; `None`
@@ -60,7 +62,7 @@ pub fn max_length(model: impl Into<Model>, config: &Config, machine: &Machine) -
     if model.with_length(1).is_none() {
         return Ok(None);
     }
-    let request = request(config, machine);
+    let request = request(config, machine)?;
     // Settings are looked at before lengths are.
     ModelSource::new(&model, config, Purpose::Training)?;
     let of_length = |length| {
@@ -72,5 +74,6 @@ pub fn max_length(model: impl Into<Model>, config: &Config, machine: &Machine) -
     }
     let mut is_possible = |length| plan::is_possible(&source(&of_length(length)?, config), &request);
     let mut plan_at = |length| plan::plan(&source(&of_length(length)?, config), &request);
-    Ok(Some(plan::largest(1, MOST_SAMPLES, &mut is_possible, &mut plan_at)?))
+    let largest = plan::largest(1, MOST_SAMPLES, &mut is_possible, &mut plan_at);
+    Ok(Some(largest.map_err(|error| with_budget_source(error, config, machine))?))
 }

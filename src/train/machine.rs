@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calibrate::Effort;
 use super::device_profile::Profile;
-use crate::device::Device;
+use crate::device::{AvailableMemory, Device};
 use crate::error::DataError;
 use crate::plan::{CostModel, DeviceClass, Limits};
 
@@ -43,7 +43,7 @@ impl CostSource {
     }
 }
 
-/// What a plan is made for: limits and costs.
+/// What a plan is made for: limits and costs, and where the device is at hand what it has free.
 ///
 /// ```
 /// use tightfit::plan::{DeviceClass, Limits};
@@ -62,6 +62,8 @@ pub struct Machine {
     pub costs: CostModel,
     /// Where the costs come from.
     pub source: CostSource,
+    /// What it had free when this was made, of which a budget is taken where none is stated; `None` where that is not known.
+    pub available: Option<AvailableMemory>,
 }
 
 impl Machine {
@@ -72,12 +74,13 @@ impl Machine {
 
     /// The interpreter, whose times are not predicted: costs are those of software devices.
     pub fn interpreter() -> Self {
-        Machine::with_limits(Limits::default(), DeviceClass::Software)
+        let available = AvailableMemory::of_host();
+        Machine { available, ..Machine::with_limits(Limits::default(), DeviceClass::Software) }
     }
 
     /// These limits, with costs that are typical of a class.
     pub fn with_limits(limits: Limits, class: DeviceClass) -> Self {
-        Machine { limits, costs: CostModel::of_class(class), source: CostSource::Class(class) }
+        Machine { limits, costs: CostModel::of_class(class), source: CostSource::Class(class), available: None }
     }
 
     /// An open device, with the costs that were measured on it where there is a profile, else those of its class. With a profile
@@ -96,6 +99,7 @@ impl Machine {
         // What the device says itself is right in any case.
         machine.costs.target = device.target();
         machine.costs.unified_memory = device.info().unified_memory;
+        machine.available = device.available_memory();
         machine
     }
 
@@ -110,6 +114,7 @@ impl Machine {
     /// As [`Machine::from_profile`], of a profile that was read from this file.
     pub fn with_profile(profile: Profile, path: &Path) -> Self {
         let Profile { limits, costs, effort, .. } = profile;
-        Machine { limits, costs, source: CostSource::Profile { path: path.to_owned(), effort } }
+        let source = CostSource::Profile { path: path.to_owned(), effort };
+        Machine { limits, costs, source, available: None }
     }
 }

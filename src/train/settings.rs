@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use super::groups::Group;
 use super::loss::Loss;
+use super::machine::Machine;
 use super::metrics::MetricKind;
 use super::objective::Head;
 use super::optimizer::Optimizer;
 use super::schedule::Schedule;
 use super::trainer::Recovery;
 use crate::autodiff::Clip;
+use crate::device::AvailableMemory;
+use crate::error::DeviceError;
 use crate::nn::Statistics;
 use crate::ops::UpdateRule;
 use crate::plan::Levers;
@@ -68,8 +71,11 @@ pub struct Config {
     pub train_only: Vec<String>,
     /// Samples of a step.
     pub batch: usize,
-    /// Bytes that may be on the device at once; `None` for no limit.
+    /// Bytes that may be on the device at once; `None` for no limit, or for what [`auto_budget`](Self::auto_budget) takes.
     pub budget_bytes: Option<u64>,
+    /// Where no budget is stated, whether it is taken of what the device has free:
+    /// [`AvailableMemory::budget_bytes`](crate::device::AvailableMemory::budget_bytes).
+    pub auto_budget: bool,
     /// Fixes the number of micro-batches; `None` lets the planner choose.
     pub micro_batches: Option<usize>,
     /// What the planner may do to save memory, besides micro-batches.
@@ -105,6 +111,7 @@ impl Default for Config {
             train_only: Vec::new(),
             batch: 64,
             budget_bytes: None,
+            auto_budget: false,
             micro_batches: None,
             levers: Levers::default(),
             seed: 0,
@@ -150,6 +157,9 @@ setters! {
     batch: usize => batch = batch;
     /// Sets the budget in bytes.
     budget_bytes: u64 => budget_bytes = Some(budget_bytes);
+    /// Sets whether the budget is taken of what the device has free when it is opened, where none is stated: that less a margin,
+    /// [`AvailableMemory::budget_bytes`](crate::device::AvailableMemory::budget_bytes).
+    auto_budget: bool => auto_budget = auto_budget;
     /// Fixes the number of micro-batches.
     micro_batches: usize => micro_batches = Some(micro_batches);
     /// Sets what the planner may do to save memory.
@@ -172,6 +182,34 @@ setters! {
 }
 
 impl Config {
+    /// Bytes that may be on a machine's device at once: those that are stated, or taken of what is free; `None` for no limit.
+    ///
+    /// ```
+    /// use tightfit::device::{AvailableMemory, MemorySource};
+    /// use tightfit::plan::DeviceClass;
+    /// use tightfit::train::{Config, Machine};
+    ///
+    /// let free = AvailableMemory { free_bytes: 10 << 30, total_bytes: 12 << 30, source: MemorySource::Driver };
+    /// let machine = Machine { available: Some(free), ..Machine::of_class(DeviceClass::Discrete) };
+    /// assert_eq!(Config::default().auto_budget(true).budget_on(&machine)?, Some(9 << 30));
+    /// # Ok::<(), tightfit::error::TrainError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Where it is to be taken of what is free, and that is not known.
+    pub fn budget_on(&self, machine: &Machine) -> Result<Option<u64>, DeviceError> {
+        if self.budget_bytes.is_some() || !self.auto_budget {
+            return Ok(self.budget_bytes);
+        }
+        let available = machine.available.ok_or(DeviceError::UnknownMemory)?;
+        Ok(Some(available.budget_bytes()))
+    }
+
+    /// What the budget is taken of on a machine; `None` where it is stated, or there is none.
+    pub fn budget_source<'a>(&self, machine: &'a Machine) -> Option<&'a AvailableMemory> {
+        machine.available.as_ref().filter(|_| self.auto_budget && self.budget_bytes.is_none())
+    }
+
     /// Adds what is said of evaluations besides loss and accuracy.
     #[must_use]
     pub fn metric(mut self, metric: MetricKind) -> Self {

@@ -6,7 +6,7 @@ use super::machine::Machine;
 use super::objective::{Added, Objective};
 use super::settings::Config;
 use crate::autodiff::{self, Clip, Training, Update};
-use crate::error::{GraphError, TrainError};
+use crate::error::{GraphError, PlanError, TrainError};
 use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Mode, Model, Parameter, Statistics};
 use crate::ops::SavedActivations;
@@ -172,19 +172,28 @@ pub(super) fn plan_with(
     machine: &Machine,
 ) -> Result<Planned, TrainError> {
     let source = ModelSource::from_steps(model, config, purpose, first_steps)?;
-    Ok(plan::plan(&source, &request(config, machine))?)
+    let planned = plan::plan(&source, &request(config, machine)?);
+    Ok(planned.map_err(|error| with_budget_source(error, config, machine))?)
 }
 
 /// What the planner is asked for.
-pub(crate) fn request(config: &Config, machine: &Machine) -> Request {
-    Request {
+pub(crate) fn request(config: &Config, machine: &Machine) -> Result<Request, TrainError> {
+    Ok(Request {
         batch: config.batch,
-        budget_bytes: config.budget_bytes,
+        budget_bytes: config.budget_on(machine)?,
         micro_batches: config.micro_batches,
         levers: config.levers,
         limits: machine.limits,
         costs: machine.costs.clone(),
+    })
+}
+
+/// Of a budget that nobody stated and that is too small, where it is from.
+pub(crate) fn with_budget_source(mut error: PlanError, config: &Config, machine: &Machine) -> PlanError {
+    if let (PlanError::Infeasible { message, .. }, Some(available)) = (&mut error, config.budget_source(machine)) {
+        *message += &format!("; the budget was taken of {available}: free some, or state a budget");
     }
+    error
 }
 
 /// Names of the inputs of a graph.

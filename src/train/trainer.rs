@@ -34,7 +34,7 @@ use super::source::Purpose;
 use super::state::Lasting;
 use super::summary::{Summary, summary};
 use crate::data::Batch;
-use crate::device::{Compiled, DeviceSelector};
+use crate::device::{AvailableMemory, Compiled, DeviceSelector};
 use crate::error::TrainError;
 use crate::exec::Executor;
 use crate::nn::{Mode, Model};
@@ -101,6 +101,8 @@ pub struct Trainer {
     unified_memory: bool,
     /// What plans are made for; `None` where the executor was made elsewhere.
     machine: Option<Machine>,
+    /// What the budget was taken of, where none was stated.
+    budget_source: Option<AvailableMemory>,
     /// Of the process, before anything that the plan names existed.
     base_bytes: Option<u64>,
 }
@@ -173,8 +175,9 @@ impl Trainer {
         plan: Plan,
         device: impl Into<DeviceSelector>,
     ) -> Result<Self, TrainError> {
+        let budget_bytes = plan.budget_bytes;
         let config =
-            Config { budget_bytes: plan.budget_bytes, micro_batches: Some(plan.micro_batches.len()), ..config };
+            Config { budget_bytes, auto_budget: false, micro_batches: Some(plan.micro_batches.len()), ..config };
         let planning = Planning { given: Some(plan), ..Planning::new(Purpose::Training) };
         Trainer::start(planning, model.into(), config, Box::new(LocalDevice::new(device.into())))
     }
@@ -190,6 +193,7 @@ impl Trainer {
         let mut trainer = Trainer::assemble(planning, model, config, opened.planned, opened.executor)?;
         trainer.unified_memory = opened.unified_memory;
         trainer.machine = Some(opened.machine);
+        trainer.budget_source = opened.budget_source;
         trainer.base_bytes = opened.base_bytes;
         trainer.backend = Some(backend);
         Ok(trainer)
@@ -249,6 +253,7 @@ impl Trainer {
             predicted_state: Vec::new(),
             unified_memory: false,
             machine: None,
+            budget_source: None,
             base_bytes: None,
         };
         trainer.initialise(built)?;
@@ -386,6 +391,11 @@ impl Trainer {
     /// Where the costs come from that the plan's times are made of; `None` where the executor was made elsewhere.
     pub fn cost_source(&self) -> Option<&CostSource> {
         self.machine.as_ref().map(|machine| &machine.source)
+    }
+
+    /// What the device had free when the budget was taken of that; `None` where it was stated, or there is none.
+    pub fn budget_source(&self) -> Option<&AvailableMemory> {
+        self.budget_source.as_ref()
     }
 
     /// The most bytes that were on the device at once so far, counted as buffers were created.

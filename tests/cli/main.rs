@@ -5,6 +5,7 @@
 mod common;
 
 mod bench;
+mod budgets;
 mod calibrate;
 mod command;
 mod commands;

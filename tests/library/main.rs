@@ -9,6 +9,7 @@ mod architecture;
 mod arithmetic;
 mod attention;
 mod batch_norm;
+mod budgets;
 mod checkpoints;
 mod compression;
 mod custom_op;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use self::workload::Workload;
-use super::bytes;
+use super::bytes::Budget;
 use super::failure::Failure;
 use super::output::Output;
 use super::settings::{DeviceArgs, LeverName};
@@ -57,9 +57,9 @@ struct StepArgs {
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     batch: Option<usize>,
 
-    /// Bytes that may be on the device at once: 8G, 64MiB, 1.5GB or plain bytes [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_hyphen_values = true)]
-    budget: Option<u64>,
+    /// Bytes that may be on the device at once: 8G, 64MiB, 1.5GB or plain bytes, or auto for what it has free [default: no limit]
+    #[arg(long, value_name = "SIZE|auto", value_parser = str::parse::<Budget>, allow_hyphen_values = true)]
+    budget: Option<Budget>,
 
     /// What the planner must do without, separated by commas
     #[arg(long, value_name = "LEVERS", value_delimiter = ',', ignore_case = true)]

@@ -5,6 +5,7 @@ use tightfit::device::AdapterInfo;
 use tightfit::plan::{format_bytes, format_ns};
 
 use super::super::output::Output;
+use super::super::plan::say_budget;
 use super::super::progress::finite;
 use super::kernels::Profile;
 use super::steps::Measured;
@@ -20,6 +21,7 @@ fn text(measured: &Measured, output: &Output) {
     let &Measured { batch, parameters, warm_s, losses, .. } = measured;
     let told = |value: Option<String>| value.unwrap_or_else(|| "not told by this system".to_owned());
     let row = |name: &str, value: String| output.text(format_args!("{name:<18} {value}"));
+    say_budget(measured.available.as_ref(), output);
     output.text(format_args!(
         "{} on {}: batch {batch}, {parameters} parameters",
         measured.workload.name(),
@@ -94,6 +96,7 @@ fn object(measured: &Measured) -> Value {
         "dev_mb": mb(measured.device_bytes),
         "planned_mb": mb(measured.planned_bytes),
         "budget_mb": measured.budget_bytes.map(mb),
+        "free_mb": measured.available.map(|memory| mb(memory.free_bytes)),
         "cold_s": measured.cold_s,
         "warm_s": measured.warm_s,
         "steps": measured.step_ms.len(),

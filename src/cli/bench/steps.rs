@@ -6,10 +6,11 @@
 use std::time::Instant;
 
 use tightfit::command::resident_bytes;
-use tightfit::device::{AdapterInfo, Compiled, Device};
+use tightfit::device::{AdapterInfo, AvailableMemory, Compiled, Device};
 use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::train::{Config, Machine, Trainer, plan_for};
 
+use super::super::bytes::Budget;
 use super::super::failure::Failure;
 use super::super::memory::Memory;
 use super::super::settings::levers_without;
@@ -48,6 +49,8 @@ pub(super) struct Measured {
     pub(super) device_bytes: u64,
     pub(super) planned_bytes: u64,
     pub(super) budget_bytes: Option<u64>,
+    /// What that was taken of, where it was not stated.
+    pub(super) available: Option<AvailableMemory>,
     /// Cores that other processes and this one kept busy while steps were timed.
     pub(super) cores: Option<[f64; 2]>,
     pub(super) profile: Option<Profile>,
@@ -66,13 +69,9 @@ impl Measured {
 
 pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failure> {
     let batch = args.batch.unwrap_or(workload.batch());
-    let config = Config {
-        loss: workload.loss(),
-        batch,
-        budget_bytes: args.budget,
-        levers: levers_without(&args.without),
-        ..Config::default()
-    };
+    let mut config =
+        Config { loss: workload.loss(), batch, levers: levers_without(&args.without), ..Config::default() };
+    Budget::put(args.budget, &mut config);
     let device = match args.device.device.as_deref() {
         Some("cpu") => None,
         selector => Some(Device::open(selector)?),
@@ -82,7 +81,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     let data = workload.data(&workload.model(), batch, args.data.as_deref())?;
     let data_bytes = base.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
     process::forget_peak();
-    let mut trainer = trainer(workload, config, device)?;
+    let (mut trainer, available) = trainer(workload, config, device)?;
     let indices: Vec<usize> = (0..data.len()).collect();
     let mut batches = indices.chunks(batch).cycle();
     let mut step = |trainer: &mut Trainer| {
@@ -132,19 +131,25 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
         device_bytes,
         planned_bytes: trainer.plan().peak_bytes,
         budget_bytes: trainer.plan().budget_bytes,
+        available,
         cores,
         profile,
     })
 }
 
-/// A trainer on a device that is open already, or on the interpreter.
-fn trainer(workload: Workload, config: Config, mut device: Option<Device>) -> Result<Trainer, Failure> {
+/// A trainer on a device that is open already, or on the interpreter; and what its budget was taken of, where none was stated.
+fn trainer(
+    workload: Workload,
+    config: Config,
+    mut device: Option<Device>,
+) -> Result<(Trainer, Option<AvailableMemory>), Failure> {
     let machine = device.as_mut().map_or_else(Machine::interpreter, Machine::of);
     let model = workload.model();
     let planned = plan_for(model.clone(), &config, &machine)?;
+    let available = config.budget_source(&machine).copied();
     let executor: Box<dyn Executor> = match device {
         Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
         None => Box::new(CpuExecutor::new(&planned)?),
     };
-    Ok(Trainer::with_executor(model, config, planned, executor)?)
+    Ok((Trainer::with_executor(model, config, planned, executor)?, available))
 }

@@ -16,7 +16,7 @@ use tightfit::autodiff::Clip;
 use tightfit::nn::Statistics;
 use tightfit::train::{EarlyStopping, Group, Length, Loss, MetricKind, Monitor, Optimizer, ReduceOnPlateau, Schedule};
 
-use super::bytes::Bytes;
+use super::bytes::Budget;
 use super::settings::LeverName;
 
 /// All that a training is told. What is not given has the default that it has on the command line.
@@ -158,7 +158,7 @@ pub(crate) struct LogTable {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BudgetTable {
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) bytes: Option<Bytes>,
+    pub(crate) bytes: Option<Budget>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) micro_batches: Option<NonZeroUsize>,
     #[serde(skip_serializing_if = "is_default")]

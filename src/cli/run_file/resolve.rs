@@ -11,7 +11,7 @@ use tightfit::nn::Model;
 use tightfit::tensor::{DType, Shape};
 use tightfit::train::{Config, Optimizer, PlanFile, Recovery};
 
-use super::super::bytes::Bytes;
+use super::super::bytes::Budget;
 use super::super::data::folder;
 use super::super::failure::Failure;
 use super::super::model_file::{self, ModelFile};
@@ -94,7 +94,7 @@ impl RunFile {
         file.optimizer = Some(config.optimizer);
         file.loss = Some(config.loss.clone());
         file.groups = Some(config.groups.clone()).filter(|groups| !groups.is_empty());
-        file.budget.bytes = config.budget_bytes.map(Bytes);
+        file.budget.bytes = Budget::of(config);
         file.budget.micro_batches = config.micro_batches.and_then(NonZeroUsize::new);
         file.budget.replan = Some(config.recovery.replan);
         file.budget.snapshot_every = super::at_least_one(Some(config.recovery.snapshot_every));
@@ -126,7 +126,7 @@ impl RunFile {
         config.batch = self.data.batch.map_or(config.batch, NonZeroUsize::get);
         config.loss = self.loss.clone().or_else(|| file.loss.clone()).unwrap_or_default();
         config.metrics.clone_from(&self.metrics.evaluate);
-        config.budget_bytes = self.budget.bytes.map(|bytes| bytes.0);
+        Budget::put(self.budget.bytes, &mut config);
         config.micro_batches = self.budget.micro_batches.map(NonZeroUsize::get);
         config.levers = levers_without(&self.budget.without);
         Ok((file, config))

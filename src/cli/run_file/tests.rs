@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tightfit::train::{Length, Loss, MetricKind, Optimizer, Schedule};
 
+use super::super::bytes::Budget;
 use super::super::settings::LeverName;
 use super::*;
 
@@ -26,7 +27,7 @@ fn what_is_written_is_read_again() {
     file.reduce_on_plateau = Some(ReduceOnPlateau::default());
     file.checkpoint.best = Some(Monitor::new("val_f1"));
     file.checkpoint.every_minutes = Some(0.5);
-    file.budget.bytes = Some(Bytes(u64::MAX));
+    file.budget.bytes = Some(Budget::Bytes(u64::MAX));
     file.budget.without = vec![LeverName::Offload];
     file.groups = Some(vec![Group::one_dimensional().weight_decay(0.0), Group::prefix("a.").lr_factor(0.1)]);
     let warm = Schedule::cosine().with_warmup(Length::Epochs(1.5), 0.1);
@@ -52,6 +53,26 @@ fn what_is_written_is_read_again() {
                 assert_eq!(parse(&file.to_toml().expect("writes")), file);
             }
         }
+    }
+}
+
+#[test]
+fn a_budget_is_read_in_all_forms() {
+    for (text, budget) in [
+        ("\"auto\"", Budget::Auto),
+        ("\"AUTO\"", Budget::Auto),
+        ("\"64MiB\"", Budget::Bytes(64 << 20)),
+        ("1000", Budget::Bytes(1000)),
+    ] {
+        let file = parse(&format!("[model]\nname = \"mnist-mlp\"\n[budget]\nbytes = {text}\n"));
+        assert_eq!(file.budget.bytes, Some(budget), "{text}");
+        let (_, config) = file.resolve(None).map_err(|failure| failure.message).expect("resolves");
+        assert_eq!(
+            (config.auto_budget, config.budget_bytes.is_some()),
+            (budget == Budget::Auto, budget != Budget::Auto)
+        );
+        let written = file.resolved(&config).and_then(|file| file.to_toml()).map_err(|failure| failure.message);
+        assert_eq!(parse(&written.expect("writes")).budget.bytes, Some(budget), "{text}");
     }
 }
 

@@ -213,6 +213,8 @@ impl Trainer {
                 self.executor = opened.executor;
                 self.planned = opened.planned;
                 self.machine = Some(opened.machine);
+                let before = self.budget_source.filter(|_| config.budget_bytes == self.config.budget_bytes);
+                self.budget_source = opened.budget_source.or(before);
                 (self.config, self.planning, self.rules) = (config, planning, rules);
                 (self.objective, self.fed) = (objective, fed);
                 self.replanned += 1;

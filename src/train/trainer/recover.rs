@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::Trainer;
 use super::planning::Planning;
-use crate::device::resident_bytes;
+use crate::device::{AvailableMemory, resident_bytes};
 use crate::error::{DeviceError, PlanError, TrainError};
 use crate::exec::{Executor, Released};
 use crate::nn::Model;
@@ -98,6 +98,8 @@ pub(super) struct Opened {
     pub(super) executor: Box<dyn Executor>,
     pub(super) machine: Machine,
     pub(super) unified_memory: bool,
+    /// What the budget was taken of, where none was stated.
+    pub(super) budget_source: Option<AvailableMemory>,
     /// Of this process, before the executor was made.
     pub(super) base_bytes: Option<u64>,
 }
@@ -144,11 +146,16 @@ pub(super) fn make_executor(
     (machine, unified_memory): (Machine, bool),
     mut planned: Planned,
 ) -> Result<Opened, TrainError> {
+    let budget_source = config.budget_source(&machine).copied();
+    config.budget_bytes = config.budget_on(&machine)?;
+    if let Some(available) = &budget_source {
+        log::info!("budget: {}, of {available}", format_bytes(available.budget_bytes()));
+    }
     let base_bytes = resident_bytes();
     loop {
         match backend.executor(&planned).map_err(TrainError::from) {
             Ok(executor) => {
-                return Ok(Opened { planned, executor, machine, unified_memory, base_bytes });
+                return Ok(Opened { planned, executor, machine, unified_memory, budget_source, base_bytes });
             }
             Err(error) if config.recovery.replan && is_recoverable(&error) && has_room(ROOM_BYTES) => {
                 let (machine, _) = backend.open()?;
