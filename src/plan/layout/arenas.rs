@@ -15,9 +15,10 @@ const LARGE_UNIT_BYTES: u64 = 64 << 10;
 const UNIT_BYTES: u64 = 256;
 /// Largest upload slot; larger inputs go in pieces.
 const UPLOAD_SLOT_BYTES: u64 = 4 << 20;
-/// Pieces in which values move between device and host where staging is not larger anyway, in a step, and out of it for checkpoints,
-/// snapshots and files of weights.
+/// Pieces in which values move between device and host where staging is not larger anyway.
 const MOVED_PIECE_BYTES: u64 = 256 << 10;
+/// In how many pieces all that lasts is read for a checkpoint or a snapshot, unless these would be larger than those above.
+const MOST_PIECES: u64 = 32;
 /// Largest readback buffer; larger outputs come in pieces.
 const READBACK_BYTES: u64 = 1 << 20;
 
@@ -114,10 +115,13 @@ pub(super) fn staging(programs: &[ProgramGraph], moves: bool) -> Staging {
     };
     let inputs = programs.iter().map(|program| of_role(program, Role::Input).iter().sum::<u64>()).max();
     let output = programs.iter().flat_map(|program| of_role(program, Role::Output)).max();
-    let values = || programs.iter().flat_map(|program| program.graph.values());
-    let piece = |largest: Option<u64>| largest.unwrap_or(0).min(MOVED_PIECE_BYTES);
-    let moved = if moves { piece(values().map(bytes).max()) } else { 0 };
-    let read = piece(values().filter(|value| value.role.lasts()).map(bytes).max()).max(moved);
+    let largest = programs.iter().flat_map(|program| program.graph.values()).map(bytes).max();
+    let moved = if moves { largest.unwrap_or(0).min(MOVED_PIECE_BYTES) } else { 0 };
+    let lasting = |program: &ProgramGraph| {
+        program.graph.values().iter().filter(|value| value.role.lasts()).map(bytes).sum::<u64>()
+    };
+    let lasting = programs.iter().map(lasting).max().unwrap_or(0);
+    let read = (lasting / MOST_PIECES).min(MOVED_PIECE_BYTES).max(moved);
     let slot =
         |bytes: u64, most: u64, least: u64| bytes.clamp(UNIT_BYTES, most).max(least).next_multiple_of(UNIT_BYTES);
     Staging {
