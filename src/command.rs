@@ -1,7 +1,7 @@
 //! What the command `tightfit` needs of the library and nobody else should call: it may change at any time.
 
 pub use crate::device::process::{peak_resident_bytes, resident_bytes};
-pub use crate::words::{nearest, plural, unknown};
+pub use crate::words::{format_value, nearest, plural, unknown};
 
 /// Reading and writing files of users.
 pub mod files {

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use serde::{Deserialize, Serialize};
 
 use crate::error::HostMemory;
-pub(crate) use crate::words::plural;
+pub(crate) use crate::words::{format_value, plural};
 
 /// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {

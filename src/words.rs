@@ -53,10 +53,28 @@ pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a s
 pub fn plural(count: usize, what: &str) -> String {
     let ending = match count {
         1 => "",
-        _ if what.ends_with("ch") => "es",
+        // An epoch ends in another sound.
+        _ if what.ends_with("ch") && !what.ends_with("och") => "es",
         _ => "s",
     };
     format!("{count} {what}{ending}")
+}
+
+/// A value as people read it: four digits that count.
+pub fn format_value(value: f64) -> String {
+    if !value.is_finite() || value == 0.0 {
+        return (value + 0.0).to_string();
+    }
+    let power = value.abs().log10().floor();
+    if !(-4.0..6.0).contains(&power) {
+        let text = format!("{value:.3e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
+        return format!("{digits}e{exponent}");
+    }
+    let decimals = (3.0 - power).max(0.0) as usize;
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -95,5 +113,12 @@ mod tests {
     #[test]
     fn one_is_no_plural() {
         assert_eq!([0, 1, 2].map(|count| plural(count, "tensor")), ["0 tensors", "1 tensor", "2 tensors"]);
+        assert_eq!(["batch", "epoch"].map(|what| plural(2, what)), ["2 batches", "2 epochs"]);
+    }
+
+    #[test]
+    fn values_have_few_digits() {
+        let shown = [0.0, 1.0, 0.123_456, 1234.56, 1e-5, 1.5e-7, 123_456.0, 3e9, -0.5, f64::NAN].map(format_value);
+        assert_eq!(shown, ["0", "1", "0.1235", "1235", "1e-5", "1.5e-7", "123456", "3e9", "-0.5", "NaN"]);
     }
 }

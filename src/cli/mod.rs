@@ -1,5 +1,6 @@
 //! `tightfit devices | calibrate | plan | train | resume | runs | eval | data | bench`.
 
+mod bar;
 mod bench;
 mod bytes;
 mod calibrate;

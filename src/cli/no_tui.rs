@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tightfit::train::{EpochReport, StepReport, Trainer};
+use tightfit::train::{EpochReport, History, StepReport, Trainer};
 
 /// There is none.
 pub(crate) enum Screen {}
 
 impl Screen {
-    pub(crate) fn start(_: &Trainer, _: &Arc<AtomicBool>) -> Option<Screen> {
+    pub(crate) fn start(_: &Trainer, _: History, _: &Arc<AtomicBool>) -> Option<Screen> {
         None
     }
 

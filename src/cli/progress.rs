@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use tightfit::command::{format_value, plural};
 use tightfit::device::{Compilation, watch_compilation};
 use tightfit::error::TrainError;
 use tightfit::plan::{format_bytes, format_ns};
-use tightfit::train::{Callback, EpochReport, Evaluation, MetricValue, Replan, StepReport, Trainer};
+use tightfit::train::{Callback, EpochReport, Evaluation, History, MetricValue, Replan, StepReport, Trainer};
 
+use super::bar::{BAR, GAP, columns_beside, forms, message};
 use super::notes;
 use super::output::Output;
 use super::tui::Screen;
 
 /// Lines over a whole training where the user does not say how often.
 const LINES: u64 = 20;
-/// What does not fit the width of a terminal is left out.
-const BAR: &str = "{bar:10} {pos}/{len}  {eta} left  {wide_msg}";
 /// Silence that needs no explanation.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -54,9 +54,11 @@ pub(crate) struct Progress<'a> {
     since_line: Mean,
     since_epoch: Mean,
     /// Of the last validation, for the bar.
-    validation: String,
-    /// Planned peak and budget.
-    memory: String,
+    validation: Vec<String>,
+    /// Planned peak and budget, the longest form first.
+    memory: Vec<String>,
+    /// The learning rate that was told last.
+    lr: f64,
     stop: Arc<AtomicBool>,
     has_learned: bool,
 }
@@ -104,21 +106,21 @@ impl Mean {
     fn show(self) -> String {
         let mean = self.per_step();
         let time = format_ns(mean.step_ms * 1e6);
-        format!("{}  {time}/step", scores("", mean.loss, mean.accuracy))
+        format!("{}  {time}/step", scores("", mean.loss, mean.accuracy).join(GAP))
     }
 }
 
 /// Loss and accuracy in words, each name after this.
-fn scores(prefix: &str, loss: f64, accuracy: Option<f64>) -> String {
-    let accuracy = accuracy.map(|accuracy| format!("  {prefix}accuracy {:.2}%", accuracy * 100.0));
-    format!("{prefix}loss {loss:.4}{}", accuracy.unwrap_or_default())
+fn scores(prefix: &str, loss: f64, accuracy: Option<f64>) -> Vec<String> {
+    let accuracy = accuracy.map(|accuracy| format!("{prefix}accuracy {:.2}%", accuracy * 100.0));
+    std::iter::once(format!("{prefix}loss {loss:.4}")).chain(accuracy).collect()
 }
 
 /// What a validation came to, in words.
-fn validated(evaluation: &Evaluation) -> String {
+fn validated(evaluation: &Evaluation) -> Vec<String> {
     let metrics = evaluation.metrics.iter().filter(|(name, _)| name != "accuracy");
-    let metrics = metrics.filter_map(|(name, value)| Some(format!("  val_{name} {:.4}", value.scalar()?)));
-    metrics.fold(scores("val_", evaluation.loss, evaluation.accuracy), |text, metric| text + &metric)
+    let metrics = metrics.filter_map(|(name, value)| Some(format!("val_{name} {:.4}", value.scalar()?)));
+    scores("val_", evaluation.loss, evaluation.accuracy).into_iter().chain(metrics).collect()
 }
 
 /// The metrics of an evaluation for JSON: a list, since their names are the user's.
@@ -133,16 +135,17 @@ pub(crate) fn metric_values(evaluation: &Evaluation) -> Value {
 }
 
 impl<'a> Progress<'a> {
-    /// `every` is how many steps lie between two lines; `None` for about 20 lines in all. A reader that leaves sets `stop`.
+    /// `every` is how many steps lie between two lines; `None` for about 20 lines in all. Curves go on from `history`. A reader that leaves sets `stop`.
     pub(crate) fn new(
         output: &'a Output,
         args: ProgressArgs,
         trainer: &Trainer,
         total_steps: u64,
         every: Option<u64>,
+        history: History,
         stop: &Arc<AtomicBool>,
     ) -> Self {
-        let screen = args.wants_screen().then(|| Screen::start(trainer, stop)).flatten();
+        let screen = args.wants_screen().then(|| Screen::start(trainer, history, stop)).flatten();
         let bar = has_bar(output).then(|| bar(total_steps, BAR));
         Progress {
             output,
@@ -152,8 +155,9 @@ impl<'a> Progress<'a> {
             every: every.unwrap_or(total_steps / LINES).max(1),
             since_line: Mean::default(),
             since_epoch: Mean::default(),
-            validation: String::new(),
+            validation: Vec::new(),
             memory: memory(trainer),
+            lr: trainer.lr(),
             stop: Arc::clone(stop),
             has_learned: false,
         }
@@ -174,10 +178,11 @@ impl<'a> Progress<'a> {
         }
         if let Some(bar) = &self.bar {
             let mean = self.since_line.per_step();
-            let rate = mean.samples_per_s().map(|rate| format!("  {rate:.0} samples/s")).unwrap_or_default();
+            let rate = mean.samples_per_s().map(|rate| format!("{rate:.0} samples/s"));
             let scores = scores("", mean.loss, mean.accuracy);
             bar.set_position(step.step);
-            bar.set_message(format!("{scores}{rate}  {}{}", self.memory, self.validation));
+            let columns = columns_beside(bar, self.total_steps, self.output.width());
+            bar.set_message(message(&scores, rate.as_ref(), &self.memory, &self.validation, columns));
         }
         if step.step.is_multiple_of(self.every) || step.step == self.total_steps {
             if self.bar.is_none() && self.screen.is_none() && !is_last_of_epoch {
@@ -206,16 +211,17 @@ impl<'a> Progress<'a> {
     }
 
     fn epoch(&mut self, report: &EpochReport) {
-        let validation = report.validation.as_ref().map(|evaluation| format!("  {}", validated(evaluation)));
-        self.validation = validation.unwrap_or_default();
+        self.validation = report.validation.as_ref().map(validated).unwrap_or_default();
         let mean = self.since_epoch.per_step();
         // Also where a part of the epoch was made before training was interrupted.
-        let scores = scores("", report.train_loss, report.train_accuracy);
-        let time = format_ns(mean.step_ms * 1e6);
-        self.line(format_args!(
-            "epoch {}  step {}  {scores}{}  {time}/step",
-            report.epoch, report.step, self.validation
-        ));
+        let mut words = vec![format!("epoch {}", report.epoch), format!("step {}", report.step)];
+        words.extend(scores("", report.train_loss, report.train_accuracy));
+        words.extend_from_slice(&self.validation);
+        if std::mem::replace(&mut self.lr, report.lr) != report.lr {
+            words.push(format!("lr {}", format_value(report.lr)));
+        }
+        words.push(format!("{}/step", format_ns(mean.step_ms * 1e6)));
+        self.line(words.join(GAP));
         let validation = report.validation.as_ref();
         self.output.object(&json!({
             "event": "epoch", "epoch": report.epoch, "step": report.step,
@@ -229,13 +235,9 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// The planned peak, and the budget where there is one.
-fn memory(trainer: &Trainer) -> String {
-    let peak = format_bytes(trainer.plan().peak_bytes);
-    trainer
-        .plan()
-        .budget_bytes
-        .map_or_else(|| format!("peak {peak}"), |budget| format!("peak {peak} of {}", format_bytes(budget)))
+/// The planned peak, and the budget where there is one: the longest form first.
+fn memory(trainer: &Trainer) -> Vec<String> {
+    forms(trainer.plan().peak_bytes, trainer.plan().budget_bytes)
 }
 
 impl Callback for Progress<'_> {
@@ -279,8 +281,11 @@ impl Callback for Progress<'_> {
             screen.replan(trainer);
         }
         let (step, frozen, plan) = (trainer.steps(), trainer.frozen().len(), trainer.plan());
-        let trained =
-            if frozen == 0 { "all parameters are".to_owned() } else { format!("all but {frozen} parameters are") };
+        let trained = if frozen == 0 {
+            "all parameters are".to_owned()
+        } else {
+            format!("all but {} are", plural(frozen, "parameter"))
+        };
         self.line(format_args!("after step {step} {trained} trained: planned peak {}", format_bytes(plan.peak_bytes)));
         self.output.object(&json!({
             "event": "reconfigure", "step": step, "frozen": frozen, "planned_peak_bytes": plan.peak_bytes,
@@ -396,7 +401,7 @@ pub(crate) fn steps_bar(output: &Output, steps: u64) -> ProgressBar {
     if has_bar(output) { bar(steps, BAR) } else { ProgressBar::hidden() }
 }
 
-/// A number for JSON, rounded to what a reader can use.
+/// A share in words.
 pub(crate) fn percent(share: Option<impl Into<f64>>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}%", share.into() * 100.0))
 }

@@ -125,7 +125,9 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     }
     let all_steps = (batches.per_epoch() as u64).saturating_mul(file.epochs());
     let total_steps = file.steps().map_or(all_steps, |most| most.min(all_steps));
-    let mut progress = Progress::new(output, *progress, &trainer, total_steps, file.log.every.map(Into::into), &stop);
+    let history = checkpoint.as_ref().and_then(Checkpoint::history).cloned().unwrap_or_default();
+    let every = file.log.every.map(Into::into);
+    let mut progress = Progress::new(output, *progress, &trainer, total_steps, every, history, &stop);
     let fitted = fit(&mut trainer, file, unfreeze, (&train, &test), run.as_mut(), &mut progress, &stop);
     let has_learned = progress.has_learned() || checkpoint.is_some();
     drop(progress);

@@ -274,6 +274,11 @@ impl Checkpoint {
         self.state.run.as_ref().is_none_or(|run| run.finished.is_some())
     }
 
+    /// What the fit that it was taken in had come to.
+    pub fn history(&self) -> Option<&History> {
+        self.state.run.as_ref().map(|run| &run.history)
+    }
+
     /// The weights alone.
     pub fn weights(&self) -> PathBuf {
         self.path.join(MODEL)

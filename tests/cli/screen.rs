@@ -86,6 +86,21 @@ fn without_a_terminal_there_are_lines() {
     assert!(error.contains("--tui") && error.contains("--json"), "{error}");
 }
 
+#[test]
+fn a_learning_rate_that_changes_is_told() {
+    let fixture = Fixture::new();
+    let model = fixture.path("tiny.toml");
+    let epochs = |more: &[&str]| -> Vec<String> {
+        let output = run(&fixture.train_args(&model, &[&["--epochs", "3"], more].concat()));
+        assert_eq!(output.status.code(), Some(0));
+        stdout(&output).lines().filter(|line| line.starts_with("epoch ")).map(str::to_owned).collect()
+    };
+    let told = |line: &String| line.contains("  lr ");
+    let (same, falling) = (epochs(&["--lr", "0.01"]), epochs(&["--lr", "0.01", "--schedule", "linear"]));
+    assert!(same.len() == 3 && !same.iter().any(told), "{same:?}");
+    assert!(falling.len() == 3 && falling.iter().all(told) && falling[0].contains("  lr 0.006667  "), "{falling:?}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_screen_is_given_back_before_the_summary() {

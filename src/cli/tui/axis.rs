@@ -37,10 +37,14 @@ impl Axis {
         if high - low <= low.abs().max(high.abs()) * 1e-6 {
             // A level line has room on both sides.
             let room = if high == 0.0 { 1.0 } else { high.abs() * 0.1 };
-            (low, high) = (low - room, high + room);
+            // What may be a share is none above 1, and what is not negative may never be.
+            let (most, least) =
+                (if high <= 1.0 { 1.0 } else { f64::INFINITY }, if low >= 0.0 { 0.0 } else { f64::NEG_INFINITY });
+            (low, high) = ((low - room).max(least), (high + room).min(most));
         }
         let step = round_step((high - low) / most);
-        let (first, last) = ((low / step).floor(), (high / step).ceil());
+        // A bound that is a round number stays one, however it is rounded.
+        let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
         let count = (last - first).clamp(1.0, 16.0) as usize;
         let decimals = (-step.log10().floor()).clamp(0.0, 12.0) as usize;
         let label = |value: f64| {
@@ -107,6 +111,8 @@ mod tests {
         assert_eq!(labels(&[1e-9, 10.0], true, 6), ["1e-9", "1e-7", "1e-5", "0.001", "0.1", "10"]);
         assert_eq!(labels(&[0.0, 10.0], true, 4), ["0", "5", "10"], "there is no logarithm of 0");
         assert_eq!(labels(&[0.001], true, 8).len(), 5);
+        assert_eq!(labels(&[0.97], false, 8).last().map(String::as_str), Some("1.00"), "no share is above 1");
+        assert_eq!(labels(&[0.0], false, 8)[0], "0.0");
         assert_eq!(Axis::of(std::iter::empty(), true, 8), None);
     }
 

@@ -6,11 +6,12 @@ use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis as ChartAxis, Chart, Dataset, GraphType};
+use tightfit::command::format_value;
 use tightfit::train::Curve;
 
 use super::axis::Axis;
 use super::state::State;
-use super::view::{heading, number};
+use super::view::{fitting, heading};
 
 const TRAIN: Color = Color::Cyan;
 const VALIDATION: Color = Color::Yellow;
@@ -67,10 +68,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, name: &str)
     let curve = state.history.curve(name);
     let last = curve.and_then(|curve| curve.points().last());
     let validation = state.validation(name);
-    let mut words = vec![title(name).bold()];
     // The mean of the point's steps, which are few.
-    words.extend(last.map(|point| Span::styled(format!("  train {}", number(point.mean())), TRAIN)));
-    words.extend(validation.map(|value| Span::styled(format!("  val {}", number(value)), VALIDATION)));
+    let train_value = last.map(|point| Span::styled(format!("train {}", format_value(point.mean())), TRAIN));
+    let val_value = validation.map(|value| Span::styled(format!("val {}", format_value(value)), VALIDATION));
     let of_steps = || curve.into_iter().flat_map(Curve::points);
     let val_name = format!("val_{name}");
     let of_epochs = || {
@@ -79,7 +79,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, name: &str)
     };
     let steps = of_steps().map(|point| point.step - (point.count - 1)).chain(of_epochs().map(|(step, ..)| step));
     let first = steps.min().unwrap_or(1);
-    let last = state.step.map_or(first, |step| step.step).max(first.saturating_add(1));
+    let made = curve.and_then(|curve| curve.points().last()).map(|point| point.step);
+    let made = made.max(of_epochs().map(|(step, ..)| step).next_back());
+    let last = made.max(state.step.map(|step| step.step)).unwrap_or(first).max(first.saturating_add(1));
     // As numbers, large steps next to each other are one.
     let bounds = [first as f64, (last as f64).max(first as f64 * (1.0 + 1e-9) + 1e-3)];
     let dots = usize::from(area.width).max(1) * 2;
@@ -89,11 +91,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, name: &str)
     let values = train.iter().chain(&validation).flatten().map(|&(_, value)| value);
     let may_be_log = matches!(name, "loss" | "lr" | "grad_norm" | "perplexity");
     let axis = Axis::of(values, may_be_log, area.height.saturating_sub(2));
-    if axis.as_ref().is_some_and(Axis::is_log) {
-        words.insert(1, " (log)".dim());
-    }
-    let inner = heading(frame, area, Line::from(words));
+    let log = axis.as_ref().filter(|axis| axis.is_log()).map(|_| " (log)".dim());
+    let name_words = Line::from_iter([title(name).bold()].into_iter().chain(log));
+    let words = [Some(name_words), train_value.map(Line::from), val_value.map(Line::from)];
+    let inner = heading(frame, area, fitting(words.into_iter().flatten(), area.width));
     let Some(axis) = axis.filter(|_| (inner.width, inner.height) >= LEAST && inner.height >= LEAST.1) else { return };
+    // What is wider than a third is cut.
+    if axis.labels.iter().any(|label| label.len() > usize::from(inner.width / 3)) {
+        return;
+    }
     let place = |runs: Vec<Vec<(f64, f64)>>| -> Vec<Vec<(f64, f64)>> {
         runs.into_iter().map(|run| run.into_iter().map(|(step, value)| (step, axis.place(value))).collect()).collect()
     };

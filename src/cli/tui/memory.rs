@@ -5,10 +5,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
+use tightfit::command::plural;
 use tightfit::plan::{MemoryMoment, MicroBatchMemory, format_bytes};
 
 use super::state::Memory;
-use super::view::heading;
+use super::view::{fitting, heading, shortened};
 
 /// Blocks of so many eighths of a cell.
 pub(super) const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
@@ -23,6 +24,8 @@ const TRANSIENT: [(&str, Color); 5] = [
     ("workspace", Color::Indexed(250)),
     ("fetched", Color::Indexed(183)),
 ];
+/// The parts of a step; what is recomputed or moved lies between the commands of one of them.
+const PHASES: [&str; 3] = ["forward", "backward", "update"];
 /// Columns for the numbers of bytes.
 const LABELS: u16 = 11;
 /// Columns below which a kind of micro-batch is not drawn.
@@ -116,6 +119,8 @@ fn lines_of(legend: &[(String, u64, Color)], has_bytes: bool, width: usize) -> V
     let mut lines: Vec<(usize, Vec<Span<'static>>)> = Vec::new();
     for &(ref name, bytes, color) in legend {
         let text = if has_bytes { format!("{name} {}", format_bytes(bytes)) } else { name.clone() };
+        // Names may be shortened, numbers not.
+        let text = if has_bytes { text } else { shortened(&text, (width as u16).saturating_sub(2)) };
         let takes = text.chars().count() + 4;
         match lines.last_mut() {
             Some((used, _)) if *used + takes <= width + 2 => *used += takes,
@@ -128,37 +133,44 @@ fn lines_of(legend: &[(String, u64, Color)], has_bytes: bool, width: usize) -> V
     lines.into_iter().map(|(_, line)| Line::from(line)).collect()
 }
 
-/// The names of what commands do, where they begin.
-fn draw_actions(buffer: &mut Buffer, x: u16, y: u16, columns: &[Column]) {
-    let mut at = x;
-    for run in columns.chunk_by(|a, b| a.action == b.action) {
-        let width = run.len() as u16;
-        let name = run[0].action;
-        if name.len() < run.len() {
-            buffer.set_string(at, y, name, Style::new().dim());
+/// The names of the parts of a step, each where it begins, or as near to that as there is room beside the one before it.
+fn draw_phases(buffer: &mut Buffer, x: u16, y: u16, columns: &[Column]) {
+    let mut free = 0;
+    for phase in PHASES {
+        let of_phase = |column: &Column| column.action == phase;
+        let Some(first) = columns.iter().position(of_phase) else { continue };
+        let last = columns.iter().rposition(of_phase).unwrap_or(first);
+        let at = first.min(columns.len().saturating_sub(phase.len())).max(free);
+        // A name that begins where its part has ended would say something else.
+        if at <= last && at + phase.len() <= columns.len() {
+            buffer.set_string(x + at as u16, y, phase, Style::new().dim());
+            free = at + phase.len() + 1;
         }
-        at += width;
     }
 }
 
 /// The words above the picture: how a batch is cut.
-fn title(memory: &Memory) -> Line<'static> {
-    let mut words = vec!["memory of a step".bold()];
+fn title(memory: &Memory, width: u16) -> Line<'static> {
+    let name = "memory of a step";
     let kinds = memory.of_step.iter().map(|part| match part.times {
-        1 => format!("{} samples", part.samples),
-        times => format!("{times} × {} samples", part.samples),
+        1 => plural(part.samples, "sample"),
+        times => format!("{times} × {}", plural(part.samples, "sample")),
     });
-    words.push(format!("  {}", kinds.collect::<Vec<_>>().join(", ")).dim());
-    Line::from(words)
+    let room = width.saturating_sub(name.len() as u16 + 2);
+    let kinds = Some(shortened(&kinds.collect::<Vec<_>>().join(", "), room)).filter(|kinds| kinds.len() > 4);
+    fitting([Line::from(name.bold())].into_iter().chain(kinds.map(|kinds| Line::from(kinds.dim()))), width)
 }
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, memory: &Memory) {
-    let inner = heading(frame, area, title(memory));
+    let inner = heading(frame, area, title(memory, area.width));
     let labels = if inner.width > LABELS * 3 { LABELS } else { 0 };
     // The picture has most of the room.
     let (legend, most) = (legend(memory), usize::from(inner.height.saturating_sub(1) / 2).min(2));
     let lines = |has_bytes| lines_of(&legend, has_bytes, usize::from(inner.width));
-    let mut legend = Some(lines(true)).filter(|lines| lines.len() <= most).unwrap_or_else(|| lines(false));
+    let fits = |lines: &Vec<Line<'_>>| {
+        lines.len() <= most && lines.iter().all(|line| line.width() <= usize::from(inner.width) + 2)
+    };
+    let mut legend = Some(lines(true)).filter(fits).unwrap_or_else(|| lines(false));
     legend.truncate(most);
     let actions = u16::from(inner.height >= 4);
     let below = legend.len() as u16 + actions;
@@ -182,7 +194,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, memory: &Memory) {
             draw_column(buffer, x, picture, column, memory.peak_bytes);
         }
         if actions > 0 {
-            draw_actions(buffer, x, picture.bottom(), &columns);
+            draw_phases(buffer, x, picture.bottom(), &columns);
         }
         x = x.saturating_add(width as u16 + 1);
     }

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use tightfit::train::{EpochReport, StepReport, Trainer};
+use tightfit::train::{EpochReport, History, StepReport, Trainer};
 
 use super::interrupt;
 use super::notes;
@@ -43,15 +43,15 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes the terminal for a screen that shows a training; keys set `stop`. Where there is no terminal, a warning says so, and
-    /// training goes on without a screen.
-    pub(crate) fn start(trainer: &Trainer, stop: &Arc<AtomicBool>) -> Option<Screen> {
+    /// training goes on without a screen. Curves go on from `history`.
+    pub(crate) fn start(trainer: &Trainer, history: History, stop: &Arc<AtomicBool>) -> Option<Screen> {
         let is_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
         if !is_terminal || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb") {
             log::warn!("--tui takes a terminal that can draw, as standard input and output: progress is told in lines");
             return None;
         }
         let memory = Memory::of(trainer.planned());
-        let state = Arc::new(Mutex::new(State::new(trainer.model().name(), trainer.device_name(), memory)));
+        let state = Arc::new(Mutex::new(State::new(trainer.model().name(), trainer.device_name(), memory, history)));
         let end = Arc::new(AtomicBool::new(false));
         match begin(&state, &end, stop) {
             Ok(drawing) => Some(Screen { state, end, drawing: Some(drawing) }),

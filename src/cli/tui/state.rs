@@ -71,12 +71,13 @@ impl Memory {
 }
 
 impl State {
-    pub(super) fn new(model: &str, device: &str, memory: Memory) -> Self {
+    /// With the history of what was trained before, if there is any.
+    pub(super) fn new(model: &str, device: &str, memory: Memory, history: History) -> Self {
         State {
             model: model.to_owned(),
             device: device.to_owned(),
             memory,
-            history: History::default(),
+            history,
             step: None,
             steps: 0,
             step_ms: None,

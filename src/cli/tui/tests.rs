@@ -7,7 +7,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::style::Color;
 use tightfit::plan::{MemoryMoment, MicroBatchMemory};
-use tightfit::train::{EpochReport, Evaluation, StepReport};
+use tightfit::train::{EpochReport, Evaluation, History, StepReport};
 
 use super::super::notes::Stream;
 use super::memory::EIGHTHS;
@@ -46,7 +46,7 @@ pub(super) fn state() -> State {
         fixed: fixed.map(|(name, mib)| (name.to_owned(), mib * MIB)).to_vec(),
         of_step: vec![micro_batch(32, 2, 60), micro_batch(8, 1, 80)],
     };
-    State::new("mnist-cnn", "llvmpipe (LLVM 15.0.6, 256 bits)", memory)
+    State::new("mnist-cnn", "llvmpipe (LLVM 15.0.6, 256 bits)", memory, History::default())
 }
 
 pub(super) fn step(step: u64, loss: f32) -> StepReport {
@@ -177,7 +177,7 @@ fn a_screen_has_what_there_is_to_know() {
         "val 0.01",
         "accuracy  train",
         "log",
-        "3 of 3, step 50 of 100",
+        "3 of 3  step 50 of 100",
         "250 of 300",
         "0:00 left",
         "6000 samples/s",
@@ -205,6 +205,66 @@ fn a_screen_has_what_there_is_to_know() {
     state.is_ending = true;
     let screen = text(&state, 80, 24);
     assert!(screen.contains("loss NaN") && screen.contains("ending after this step"), "{screen}");
+}
+
+#[test]
+fn nothing_is_cut_in_two() {
+    let state = trained(250);
+    let whole = text(&state, 300, 24);
+    let values: Vec<_> = whole.lines().nth(2).expect("a line").trim_end().split("  ").map(str::to_owned).collect();
+    assert_eq!(values.len(), 6, "{values:?}");
+    for width in 1..120 {
+        let screen = text(&state, width, 24);
+        let shown = screen.lines().nth(2).expect("a line").trim_end();
+        assert!(shown.split("  ").all(|item| item.is_empty() || values.iter().any(|value| value == item)), "{shown}");
+    }
+    let told = "epoch 6  step 936  val_loss 0.2188  val_accuracy 94.15%";
+    for (width, words) in [
+        (60, told),
+        (54, "epoch 6  step 936  val_loss 0.2188…"),
+        (35, "epoch 6  step 936  val_loss 0.2188…"),
+        (34, "epoch 6  step 936…"),
+        (8, "epoch 6…"),
+        (7, "epoch…"),
+        (1, "…"),
+        (0, ""),
+    ] {
+        assert_eq!(view::shortened(told, width), words, "{width}");
+    }
+    assert_eq!(view::shortened("llvmpipe (LLVM 15.0.6, 256 bits)", 20), "llvmpipe (LLVM…");
+    assert_eq!(view::shortened("a/long/path/without/end", 10), "a/long/pa…");
+    assert_eq!(view::shortened("模型模型", 5), "模型…");
+}
+
+#[test]
+fn phases_have_their_names() {
+    let moments = |actions: &[(&'static str, usize)]| {
+        let moment = |action| MemoryMoment { action, ..micro_batch(1, 1, 1).moments[0] };
+        let all = actions.iter().flat_map(|&(action, times)| std::iter::repeat_n(moment(action), times));
+        MicroBatchMemory { samples: 1, times: 1, moments: all.collect() }
+    };
+    let mut state = trained(3);
+    // Commands of other kinds lie between those of forward and backward, and update is short.
+    let forward = [("upload", 1), ("forward", 1), ("offload", 1), ("forward", 2), ("offload", 2)];
+    let backward = [("fetch", 2), ("backward", 2), ("recompute", 2), ("backward", 40), ("update", 1)];
+    state.memory.of_step = vec![moments(&[forward, backward].concat())];
+    let screen = text(&state, 80, 24);
+    let line = screen.lines().find(|line| line.contains("backward")).expect("names");
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["forward", "backward", "update"], "{screen}");
+    assert!(screen.contains("1 sample ─"), "{screen}");
+}
+
+#[test]
+fn a_training_that_goes_on_has_its_curves_from_the_beginning() {
+    let before = trained(250);
+    let memory = state().memory;
+    let mut state = State::new("m", "d", memory, before.history.clone());
+    let screen = text(&state, 80, 24);
+    assert!(screen.contains("train 0.0") && screen.contains("val 0.01"), "{screen}");
+    state.step(&step(251, 0.04));
+    let screen = text(&state, 80, 24);
+    let axis = screen.lines().find(|line| line.trim_end().ends_with("251")).expect("an axis");
+    assert!(axis.split_whitespace().next() == Some("1"), "{screen}");
 }
 
 #[test]

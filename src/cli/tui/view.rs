@@ -6,6 +6,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
+use tightfit::command::format_value;
 use tightfit::plan::{format_bytes, format_ns, format_parts};
 
 use super::super::notes::Stream;
@@ -16,23 +17,10 @@ use super::{curves, memory};
 const TWO_CURVES: u16 = 64;
 /// Columns below which there are no bars.
 const NARROW: u16 = 36;
+/// Between two items.
+const GAP: &str = "  ";
 /// Above this share of the budget, memory is tight.
 const TIGHT: f64 = 0.95;
-
-/// A number as people read it: four digits that count.
-pub(super) fn number(value: f64) -> String {
-    if !value.is_finite() || value == 0.0 {
-        return (value + 0.0).to_string();
-    }
-    match value.abs().log10().floor() {
-        power @ -4.0..3.0 => {
-            let text = format!("{value:.*}", (3.0 - power) as usize);
-            text.trim_end_matches('0').trim_end_matches('.').to_owned()
-        }
-        3.0..6.0 => format!("{value:.0}"),
-        _ => format!("{value:.2e}"),
-    }
-}
 
 fn percent(share: f64) -> String {
     format!("{:.2}%", share * 100.0)
@@ -43,6 +31,47 @@ fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+/// Those of the items, two columns between them, that fit whole: half a number would be another one. Of several the first have room
+/// first.
+pub(super) fn fitting<'a>(items: impl IntoIterator<Item = Line<'a>>, width: u16) -> Line<'a> {
+    let mut line = Line::default();
+    for item in items {
+        let gap = if line.width() > 0 { GAP } else { "" };
+        if line.width() + gap.len() + item.width() <= usize::from(width) {
+            line.spans.push(gap.into());
+            line.spans.extend(item.spans);
+        }
+    }
+    line
+}
+
+/// Words that end in an ellipsis where they do not fit: after a whole item, if there are some with two columns between them, else after a
+/// whole word. So a number is never cut, and no name stands without its value.
+pub(super) fn shortened(text: &str, width: u16) -> String {
+    let width = usize::from(width);
+    if Span::raw(text).width() <= width {
+        return text.to_owned();
+    }
+    let mut room = width.saturating_sub(1);
+    let end = text.char_indices().find(|(_, c)| {
+        let wide = Span::raw(c.to_string()).width();
+        let is_over = wide > room;
+        room = room.saturating_sub(wide);
+        is_over
+    });
+    let start = &text[..end.map_or(text.len(), |(end, _)| end)];
+    let ends_whole = text[start.len()..].starts_with(' ');
+    let before =
+        |gap: &str| start.rsplit_once(gap).map(|(before, _)| before.trim_end()).filter(|before| !before.is_empty());
+    let shown = match (before(GAP), before(" ")) {
+        _ if text[start.len()..].starts_with(GAP) => start.trim_end(),
+        (Some(items), _) => items,
+        (None, _) if ends_whole => start.trim_end(),
+        (None, words) => words.unwrap_or(start),
+    };
+    if width == 0 { String::new() } else { format!("{shown}…") }
 }
 
 /// A title with a line after it; gives what is below.
@@ -65,22 +94,27 @@ fn bar(width: u16, share: f64, color: Color) -> [Span<'static>; 2] {
     [Span::styled("━".repeat(filled), color), Span::styled("─".repeat(rest), Style::new().dim())]
 }
 
-/// A name, a bar and words, in columns that stand below each other.
-fn bar_line(frame: &mut Frame<'_>, area: Rect, name: &str, (share, color): (f64, Color), words: &str) {
+/// A name, a bar and what fits of words, in columns that stand below each other.
+fn bar_line(frame: &mut Frame<'_>, area: Rect, name: &str, (share, color): (f64, Color), words: Vec<String>) {
     // Words say more, where there is room for one of the two.
     let width = if area.width < NARROW { 0 } else { (area.width / 5).min(30) };
-    let mut spans = vec![Span::raw(format!("{name:<7}"))];
-    spans.extend(bar(width, share, color));
-    spans.push(Span::raw(format!("{}{words}", if width > 0 { "  " } else { "" })));
-    frame.render_widget(Line::from(spans), area);
+    let mut line = Line::raw(format!("{name:<7}"));
+    line.extend(bar(width, share, color));
+    line.push_span(if width > 0 { GAP } else { "" });
+    let room = area.width.saturating_sub(line.width() as u16);
+    line.extend(fitting(words.into_iter().map(Line::from), room));
+    frame.render_widget(line, area);
 }
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, state: &State, elapsed: Duration) {
     let right = Line::from(clock(elapsed));
     let room = (right.width() as u16 + 1).min(area.width);
     let [left, corner] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(room)]).areas(area);
-    let title = [state.model.as_str().bold(), "  ".into(), state.device.as_str().dim()];
-    frame.render_widget(Line::from_iter(title), left);
+    let model = shortened(&state.model, left.width);
+    let room = usize::from(left.width).saturating_sub(Span::raw(&model).width() + GAP.len()) as u16;
+    let device = Some(shortened(&state.device, room)).filter(|device| device.chars().count() > 1);
+    let title = [Line::from(model.bold())].into_iter().chain(device.map(|device| Line::from(device.dim())));
+    frame.render_widget(fitting(title, left.width), left);
     frame.render_widget(right.right_aligned(), corner);
 }
 
@@ -100,7 +134,7 @@ fn draw_memory_line(frame: &mut Frame<'_>, area: Rect, memory: &Memory) {
     };
     let mut words = vec![of, format_parts(&memory.micro_batches)];
     words.extend(memory.levers.iter().cloned());
-    bar_line(frame, area, "memory", (share, color), &words.join("  "));
+    bar_line(frame, area, "memory", (share, color), words);
 }
 
 /// What the last step reported.
@@ -109,25 +143,14 @@ fn draw_values(frame: &mut Frame<'_>, area: Rect, state: &State) {
         frame.render_widget("waiting for the first step".dim(), area);
         return;
     };
-    let mut words: Vec<Span<'_>> = Vec::new();
-    let mut put = |name: &str, value: String| {
-        words.extend([format!("{name} ").dim(), value.into(), "  ".into()]);
-    };
-    put("loss", number(step.loss.into()));
-    if let Some(accuracy) = step.accuracy {
-        put("accuracy", percent(accuracy.into()));
-    }
-    put("lr", number(step.lr));
-    if let Some(norm) = step.grad_norm {
-        put("gradient norm", number(norm.into()));
-    }
-    if let Some(loss) = state.validation("loss") {
-        put("val_loss", number(loss));
-    }
-    if let Some(accuracy) = state.validation("accuracy") {
-        put("val_accuracy", percent(accuracy));
-    }
-    frame.render_widget(Line::from(words), area);
+    let mut items = vec![("loss", Some(format_value(step.loss.into())))];
+    items.push(("accuracy", step.accuracy.map(|accuracy| percent(accuracy.into()))));
+    items.push(("val_loss", state.validation("loss").map(format_value)));
+    items.push(("val_accuracy", state.validation("accuracy").map(percent)));
+    items.push(("lr", Some(format_value(step.lr))));
+    items.push(("gradient norm", step.grad_norm.map(|norm| format_value(norm.into()))));
+    let item = |(name, value): (&str, Option<String>)| Some(Line::from(vec![format!("{name} ").dim(), value?.into()]));
+    frame.render_widget(fitting(items.into_iter().filter_map(item), area.width), area);
 }
 
 fn draw_epoch(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -135,8 +158,8 @@ fn draw_epoch(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let of_epoch = step.steps_per_epoch.max(1);
     let done = (step.step.saturating_sub(1)) % of_epoch + 1;
     let epochs = step.total_steps.div_ceil(of_epoch);
-    let words = format!("{} of {epochs}, step {done} of {of_epoch}", step.epoch);
-    bar_line(frame, area, "epoch", (done as f64 / of_epoch as f64, Color::Cyan), &words);
+    let words = vec![format!("{} of {epochs}", step.epoch), format!("step {done} of {of_epoch}")];
+    bar_line(frame, area, "epoch", (done as f64 / of_epoch as f64, Color::Cyan), words);
 }
 
 fn draw_progress(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -146,21 +169,17 @@ fn draw_progress(frame: &mut Frame<'_>, area: Rect, state: &State) {
     words.extend(state.samples_per_s().map(|rate| format!("{rate:.0} samples/s")));
     words.extend(state.step_ms.map(|ms| format!("{}/step", format_ns(ms * 1e6))));
     let share = step.step as f64 / (step.total_steps as f64).max(1.0);
-    bar_line(frame, area, "steps", (share, Color::Cyan), &words.join("  "));
+    bar_line(frame, area, "steps", (share, Color::Cyan), words);
 }
 
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, state: &State, curves: usize) {
-    let line = match state.is_ending {
-        true => Line::from("ending after this step".yellow()),
-        false => {
-            let mut words = vec!["q".bold(), " end after this step".dim()];
-            if curves > 1 {
-                words.extend(["   tab".bold(), " another curve".dim()]);
-            }
-            Line::from(words)
-        }
+    let key = |key: &'static str, what: &'static str| Line::from(vec![key.bold(), " ".into(), what.dim()]);
+    let keys = match state.is_ending {
+        true => vec![Line::from("ending after this step".yellow())],
+        false if curves > 1 => vec![key("q", "end after this step"), key("tab", "another curve")],
+        false => vec![key("q", "end after this step")],
     };
-    frame.render_widget(line, area);
+    frame.render_widget(fitting(keys, area.width), area);
 }
 
 fn draw_log(frame: &mut Frame<'_>, area: Rect, lines: &[(Stream, String)]) {
@@ -169,7 +188,7 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, lines: &[(Stream, String)]) {
     for ((stream, line), row) in shown.iter().zip(inner.rows()) {
         let style = if *stream == Stream::Err { Style::new().yellow() } else { Style::new() };
         // What moves the cursor is no text.
-        let line = line.replace(|c: char| c.is_control(), " ");
+        let line = shortened(&line.replace(|c: char| c.is_control(), " "), row.width);
         frame.render_widget(Span::styled(line, style), row);
     }
 }
@@ -178,7 +197,7 @@ fn draw_curves<'a>(frame: &mut Frame<'_>, area: Rect, state: &State, names: &[&'
     let chosen = |names: &[&'a str]| names[state.chosen.rem_euclid(names.len() as i64) as usize];
     match names {
         [] => {
-            heading(frame, area, Line::from("loss".bold()));
+            heading(frame, area, fitting([Line::from("loss".bold())], area.width));
         }
         [first, others @ ..] if area.width >= TWO_CURVES && !others.is_empty() => {
             let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(area);

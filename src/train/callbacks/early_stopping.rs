@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Callback, CallbackState};
 use crate::error::TrainError;
+use crate::tensor::{format_value, plural};
 use crate::train::monitor::{EarlyStopping, EarlyStoppingState, Verdict};
 use crate::train::report::{EpochReport, FitReport};
 use crate::train::trainer::Trainer;
@@ -57,10 +58,11 @@ impl Callback for StopEarly {
                 self.best = tensors.into_iter().map(|(name, (_, values))| (name, values)).collect();
             }
             Verdict::Stop => trainer.stop(format!(
-                "`{}` has not been better than {} for {} epochs",
+                "`{}` has not been better than {} for {}",
                 self.settings.monitor,
-                self.state.best.unwrap_or(f64::NAN),
-                self.settings.patience
+                format_value(self.state.best.unwrap_or(f64::NAN)),
+                // Without patience, one epoch is enough.
+                plural(self.settings.patience.max(1) as usize, "epoch")
             )),
             Verdict::Improved | Verdict::Waiting => {}
         }

@@ -1,5 +1,7 @@
 //! Axes: from values to places, with ticks at round numbers.
 
+use crate::tensor::format_value;
+
 /// Values at least this many times the smallest are drawn on a logarithmic axis.
 const LOG_FROM: f64 = 20.0;
 /// Decades above which not each has its tick.
@@ -117,23 +119,6 @@ fn tidy(value: f64) -> f64 {
     format!("{value:.9e}").parse().unwrap_or(value)
 }
 
-/// A value as people read it: four digits that count.
-pub(super) fn format_value(value: f64) -> String {
-    if !value.is_finite() || value == 0.0 {
-        return (value + 0.0).to_string();
-    }
-    let power = value.abs().log10().floor();
-    if !(-4.0..6.0).contains(&power) {
-        let text = format!("{value:.3e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
-        return format!("{digits}e{exponent}");
-    }
-    let decimals = (3.0 - power).max(0.0) as usize;
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,11 +153,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn values_have_few_digits() {
-        let shown = [0.0, 1.0, 0.123_456, 1234.56, 1e-5, 1.5e-7, 123_456.0, 3e9, -0.5, f64::NAN].map(format_value);
-        assert_eq!(shown, ["0", "1", "0.1235", "1235", "1e-5", "1.5e-7", "123456", "3e9", "-0.5", "NaN"]);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::axis::{Axis, format_value};
+use super::axis::Axis;
 use crate::svg::{self, end_of, escape, width};
+use crate::tensor::format_value;
 use crate::train::trainer::LrCurve;
 
 const WIDTH: f64 = 760.0;
@@ -36,7 +37,7 @@ impl LrCurve {
         put(format!("<text class=\"title\" x=\"{LEFT}\" y=\"32\">{}</text>", escape(&heading)));
         let found = match self.suggestion {
             Some(lr) => format!("suggested learning rate {}, where the loss falls fastest", format_value(rounded(lr))),
-            None => "no suggestion: the loss falls nowhere".to_owned(),
+            None => "no suggestion: no clear fall of the loss".to_owned(),
         };
         put(format!("<text class=\"sub\" x=\"{LEFT}\" y=\"54\">{found}</text>"));
         put(format!("<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">smoothed loss</text>", TOP - 10.0));

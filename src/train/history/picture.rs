@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::axis::{Axis, format_value, step_ticks};
+use super::axis::{Axis, step_ticks};
 use super::{CurvePoint, History};
 use crate::svg::{self, end_of, escape, width};
+use crate::tensor::format_value;
 use crate::train::monitor::MonitorMode;
 
 const WIDTH: f64 = 1000.0;
@@ -164,7 +165,9 @@ impl<'a> Drawing<'a> {
         let mut lines = Vec::new();
         for &name in names {
             let points: Vec<_> = history.of_epochs(name).map(|(record, value)| (record.step, value)).collect();
-            let (curve, has_epochs) = (history.curve(name), !points.is_empty());
+            let curve = history.curve(name);
+            // Steps have their own learning rate, an epoch that of the step to come.
+            let has_epochs = !points.is_empty() && (name != "lr" || curve.is_none());
             let (of_steps, of_epochs) = match (name.starts_with(VALIDATION), curve.is_some() && has_epochs) {
                 (true, _) => (("validation", OF_VALIDATION), ("validation", OF_VALIDATION)),
                 (false, true) => (("steps", OF_STEPS), ("epochs", OF_EPOCHS)),

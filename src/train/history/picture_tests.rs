@@ -85,6 +85,20 @@ fn the_picture_shows_training_and_validation() {
 }
 
 #[test]
+fn the_learning_rate_is_that_of_the_steps() {
+    let mut history = History::default();
+    history.push_step(1, &[("lr", 0.5)]);
+    history.push_step(2, &[("lr", 0.25)]);
+    // A schedule begins anew with the step to come.
+    history.push_epoch(1, 2, &[("lr", 0.75)]);
+    let svg = history.svg("m");
+    assert!(svg.contains(">lr<") && !svg.contains("lr 0.75"), "{svg}");
+    let mut history = History::default();
+    history.push_epoch(1, 2, &[("lr", 0.75)]);
+    assert!(history.svg("m").contains("lr 0.75 at step 2"), "where steps do not say it, epochs do");
+}
+
+#[test]
 fn any_history_has_a_picture() {
     for (name, history) in rest() {
         let svg = history.svg(&"title ".repeat(40));
