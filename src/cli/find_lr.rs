@@ -111,7 +111,8 @@ fn tell(curve: &LrCurve, search: &Search, interrupted: bool, output: &Output) {
     match curve.suggestion.map(shown) {
         Some(lr) => output.text(format_args!("suggested learning rate {lr}, where the loss falls fastest: --lr {lr}")),
         None => output.text(format_args!(
-            "no learning rate from {min_lr:e} to {max_lr:e} lets the loss fall: try others with --lr-range, or more --steps"
+            "no suggestion: from {min_lr:e} to {max_lr:e} the loss does not clearly fall: try other \
+             rates with --lr-range, or more --steps"
         )),
     }
 }
