@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::{ArenaRole, Plan, Planned};
 use super::ink::{PATTERNS, STYLE, action_color, action_name, block_color, name_in};
-use super::timeline::{Block, Content, End, Timeline};
+use super::timeline::{Action, Block, Content, End, Timeline};
 use super::{format_bytes, format_ns, format_parts, percent};
 use crate::graph::Pass;
 use crate::svg::{self, end_of, escape, width};
@@ -112,6 +112,8 @@ impl<'a> Drawing<'a> {
             self.panel(panel);
         }
         self.panels = panels;
+        let (x, y) = (self.right() + 8.0, TOP + PLOT_HEIGHT + FIXED_HEIGHT + 4.0 + STRIP_HEIGHT - 3.0);
+        put!(self, "<text class=\"small\" x=\"{x:.1}\" y=\"{y:.1}\">commands of a step</text>");
         self.limits();
         self.fixed();
         self.legend();
@@ -407,6 +409,19 @@ impl<'a> Drawing<'a> {
         }
         put!(self, "<line class=\"live\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"68\" y2=\"68\"/>", x + 18.0);
         put!(self, "<text class=\"small\" x=\"{:.1}\" y=\"72\">bytes in use</text>", x + 23.0);
+        x += 23.0 + width("bytes in use", 11.0) + 18.0;
+        // Of the commands, these are mostly too narrow to have their names in the strip.
+        let moves: [(&[Action], &str); 2] =
+            [(&[Action::Recompute], "recomputing"), (&[Action::Offload, Action::Fetch], "moving from or to the host")];
+        let steps: Vec<_> =
+            self.panels.iter().flat_map(|panel| &panel.timeline.steps).map(|step| step.action).collect();
+        for (actions, name) in moves.into_iter().filter(|(actions, _)| steps.iter().any(|step| actions.contains(step)))
+        {
+            let color = action_color(actions[0]);
+            put!(self, "<rect x=\"{x:.1}\" y=\"65\" width=\"15\" height=\"6\" fill=\"{color}\"/>");
+            put!(self, "<text class=\"small\" x=\"{:.1}\" y=\"72\">{name}</text>", x + 20.0);
+            x += 20.0 + width(name, 11.0) + 18.0;
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use super::timeline::{Action, Block, Content, End, Step, Timeline};
 use super::times::{RunTimes, StepTimes};
 use crate::graph::{Graph, Phase};
 use crate::tensor::ValueId;
+use crate::tensor::plural;
 
 /// Events of a trace, about: of micro-batches that are beyond that, only their times are written.
 const MOST_EVENTS: usize = 400_000;
@@ -307,7 +308,7 @@ impl<'a> Trace<'a> {
             "commands_shown": in_full,
             "live_peak_bytes": run.program.live_peak_bytes,
         });
-        let name = format!("micro-batch {number}: {samples} samples");
+        let name = format!("micro-batch {number}: {}", plural(samples, "sample"));
         self.slice(&name, "micro-batch", MICRO_BATCHES, [start, end], args)?;
         if !in_full {
             return Ok(end);
