@@ -13,6 +13,7 @@ use tightfit::train::{Group, Loss, Optimizer};
 use toml::Spanned;
 
 use super::failure::Failure;
+use super::run_folder::RunPath;
 use super::toml_parts::{Parts, checked, line_of, one, whole};
 
 /// Far more than the layers of any model take.
@@ -71,6 +72,10 @@ pub(crate) fn open(name: &OsStr) -> Result<ModelFile, Failure> {
 /// The text of a file that is named in the place of a model.
 pub(crate) fn text(name: &OsStr) -> Result<String, Failure> {
     let path = Path::new(name);
+    if let Some(run) = RunPath::find(path) {
+        let (folder, config) = (path.display(), run.config_path());
+        return Err(Failure::bad_input(format!("{folder} is a run folder: give its run file, {}", config.display())));
+    }
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
     let shown = name.to_string_lossy();
     if !is_toml && !files::is_there(path) {

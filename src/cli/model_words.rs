@@ -163,7 +163,9 @@ fn with_short_numbers(message: &str) -> String {
 /// What serde says of the value of `key`, in the words of a model file; of a name that it does not know, with what it is called
 /// here.
 pub(super) fn in_words(message: &str, key: Option<&str>) -> String {
-    for (start, what) in [("unknown variant `", key.unwrap_or("name")), ("unknown field `", "key")] {
+    // The key of a list is no name of what stands in it.
+    let named = key.map_or("name", |key| if key == "evaluate" { "metric" } else { key });
+    for (start, what) in [("unknown variant `", named), ("unknown field `", "key")] {
         if let Some((name, rest)) = message.strip_prefix(start).and_then(|rest| rest.split_once('`')) {
             // What is expected stands between backquotes too.
             return unknown_name(what, name, rest.split('`').skip(1).step_by(2).collect());

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
+use tightfit::command::plural;
 
 use super::bytes::Budget;
 use super::failure::Failure;
@@ -17,6 +18,9 @@ use super::settings::DeviceArgs;
 use super::values::count;
 
 #[derive(Args, Debug)]
+#[command(mut_arg("device", |arg| {
+    arg.help("Index or part of the name of a device that `tightfit devices` lists, or cpu [default: as before]")
+}))]
 pub(crate) struct ResumeArgs {
     /// Folder that `tightfit train … --run DIR` made
     #[arg(value_name = "RUN")]
@@ -109,7 +113,16 @@ fn say_finished(args: &ResumeArgs, summary: &Value, output: &Output) {
     let (epochs, steps) = (&summary["epochs"], &summary["steps"]);
     let why = match summary["stopped"].as_str() {
         Some(reason) => format!("stopped after step {steps}: {reason}"),
-        None => format!("all {epochs} epochs, {steps} steps; --epochs with a larger number goes on"),
+        None => {
+            let count = |value: &Value, what| plural(value.as_u64().unwrap_or(0) as usize, what);
+            let whole = match epochs.as_u64() {
+                // Fewer steps than an epoch has may have been asked for.
+                None | Some(0) => String::new(),
+                Some(1) => "1 epoch, ".to_owned(),
+                Some(_) => format!("all {}, ", count(epochs, "epoch")),
+            };
+            format!("{whole}{}; --epochs or --steps with a larger number goes on", count(steps, "step"))
+        }
     };
     output.text(format_args!("{}: the training is finished ({why})", args.run.display()));
     output.object(&json!({

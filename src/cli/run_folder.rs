@@ -64,9 +64,14 @@ impl RunPath {
         self.0.join(name)
     }
 
+    /// The file of its settings.
+    pub(crate) fn config_path(&self) -> PathBuf {
+        self.at(CONFIG)
+    }
+
     /// The settings of its training.
     pub(crate) fn config(&self) -> Result<RunFile, Failure> {
-        let path = self.at(CONFIG);
+        let path = self.config_path();
         let hint = "a run folder is expected: `tightfit train … --run DIR` makes one";
         let text = String::from_utf8_lossy(&files::read(&path, MAX_CONFIG_BYTES, hint)?).into_owned();
         RunFile::parse(&text, &path)

@@ -39,9 +39,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
     steps: Option<u64>,
 
-    /// How the learning rate changes: cosine, one-cycle, linear and others, or a table as run files have it:
-    /// '{ kind = "step", step_size = "3 epochs" }' [default: it stays]
-    #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
+    #[arg(long, value_name = "SCHEDULE", value_parser = schedule, help = schedule_help())]
     schedule: Option<Schedule>,
 
     /// Raises the learning rate to its full value in so many steps, or "2 epochs"
@@ -52,8 +50,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "LENGTH", value_parser = str::parse::<Length>)]
     unfreeze_after: Option<Length>,
 
-    /// What is said of evaluations besides loss and accuracy, separated by commas: f1, top-k, auc and others
-    #[arg(long, value_name = "METRICS", value_delimiter = ',', value_parser = metric)]
+    #[arg(long, value_name = "METRICS", value_delimiter = ',', value_parser = metric, help = metrics_help())]
     metrics: Vec<MetricKind>,
 
     /// Trains on a last batch of an epoch that is not full, too; else it is left out, other samples in each epoch
@@ -138,6 +135,19 @@ enum Every {
     Minutes(f64),
 }
 
+fn schedule_help() -> String {
+    let kinds = Schedule::KINDS.iter().map(|schedule| schedule.kind).collect::<Vec<_>>().join(", ");
+    format!(
+        "How the learning rate changes: {kinds}; or with settings, as run files have it: '{{ kind = \"step\", step_size = \"3 epochs\" \
+         }}' [default: it stays]"
+    )
+}
+
+fn metrics_help() -> String {
+    let kinds = MetricKind::KINDS.iter().map(|metric| metric.kind).collect::<Vec<_>>().join(", ");
+    format!("What is said of evaluations besides loss and accuracy, separated by commas: {kinds}")
+}
+
 /// The name of a schedule, or a table as run files have it.
 fn schedule(text: &str) -> Result<Schedule, String> {
     let as_value =
@@ -148,7 +158,7 @@ fn schedule(text: &str) -> Result<Schedule, String> {
 }
 
 fn metric(text: &str) -> Result<MetricKind, String> {
-    RunFile::parse_part("metrics", &toml::Value::from(text.trim()).to_string())
+    RunFile::parse_part("metric", &toml::Value::from(text.trim()).to_string())
 }
 
 fn every(text: &str) -> Result<Every, String> {

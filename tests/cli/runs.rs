@@ -170,7 +170,8 @@ fn a_run_that_is_killed_and_resumed_equals_one_that_was_not() {
     let more = done(&["resume", text(&part), "--epochs", "26", "--json"]);
     assert_eq!((&more["steps"], &more["resumed_at"]), (&208.into(), &200.into()));
     // What it was asked for last is what it is now.
-    assert!(run_text(&["resume", text(&part)]).contains("all 26 epochs"));
+    let finished = run_text(&["resume", text(&part)]);
+    assert!(finished.contains("all 26 epochs"), "{finished}");
 }
 
 fn run_text(args: &[&str]) -> String {
@@ -333,12 +334,23 @@ fn run_files_that_are_not_right_are_refused_with_the_line() {
         ),
         ("[schedule]", "[shedule]", "line 20: unknown key `shedule`: did you mean `schedule`?"),
         ("kind = \"cosine\"", "kind = \"cosin\"", "line 21: unknown kind `cosin`: did you mean `cosine`?"),
-        ("\"f1\"", "\"f2\"", "line 25"),
         ("patience = 30", "patients = 30", "line 28: unknown key `patients`: did you mean `patience`?"),
         ("lr = 0.01", "lr = -1.0", "line 16"),
         ("ema = 0.9", "ema = 1.5", "line 11: ema = 1.5 is not possible: it must be in 0..1"),
         ("clip_norm = 2.0", "clip_norm = 2.0\nclip_value = 1.0", "`clip_norm` and `clip_value` are both set"),
-        ("best = \"val_loss\"", "best = \"val_f1_micro\"", "checkpoint.best: unknown value `val_f1_micro`"),
+        (
+            "best = \"val_loss\"",
+            "best = \"val_f1_micro\"",
+            "checkpoint.best: nothing reports `val_f1_micro`: did you mean `val_f1`?",
+        ),
+        (
+            "patience = 30",
+            "monitor = \"val_f2\"\npatience = 30",
+            "early_stopping: nothing reports `val_f2`: did you mean `val_f1`?",
+        ),
+        ("patience = 30", "monitor = \"lr\"\npatience = 30", "early_stopping: whether `lr` should fall or rise"),
+        ("[model]\nname = \"model.toml\"", "", "a run file needs a table [model]"),
+        ("\"f1\"", "\"f0\"", "line 25: unknown metric `f0`: choose one of accuracy,"),
         ("seed = 3", "seed = 3\nvalidation = false", "early_stopping watches `val_loss`, which only validation has"),
         ("device = \"cpu\"", "device = \"cpu\"\nbytes = \"64 apples\"", "`apples` is not a unit"),
         ("device = \"cpu\"", "device = \"cpu\"\nwithout = [\"ofload\"]", "did you mean `offload`?"),
@@ -368,6 +380,8 @@ fn a_run_folder_holds_one_run() {
     run.train(&["--run", text(&folder), "--epochs", "1"]);
     let message = refused(&["train", file, "--run", text(&folder)], 2);
     assert!(message.contains("it holds a training that is finished"), "{message}");
+    let message = refused(&["eval", text(&folder), "--weights", "w.safetensors"], 2);
+    assert!(message.contains("is a run folder") && message.contains("config.toml"), "{message}");
     fs::create_dir(run.path("other")).expect("made");
     run.fixture.write("other/notes.md", b"mine");
     let message = refused(&["train", file, "--run", text(&run.path("other"))], 2);

@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tightfit::error::{DataError, TrainError};
 use tightfit::models;
-use tightfit::train::{EarlyStopping, Loss, Monitor, Optimizer, ReduceOnPlateau, Schedule};
+use tightfit::train::{EarlyStopping, Loss, Monitor, MonitorMode, Optimizer, ReduceOnPlateau, Schedule};
 use toml::Spanned;
 
 use super::super::failure::Failure;
@@ -19,6 +19,10 @@ use super::super::toml_parts::{Parts, checked, one, whole};
 use super::{ModelTable, RunFile, TrainingTable};
 
 type Part = Spanned<toml::Value>;
+
+/// Tables that no model file has.
+const OWN_TABLES: [&str; 9] =
+    ["data", "training", "schedule", "metrics", "early_stopping", "reduce_on_plateau", "checkpoint", "log", "budget"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +68,14 @@ fn is_run_file(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| table.get("model").is_some_and(toml::Value::is_table))
 }
 
+/// The first table of a file that only run files have, where neither a model nor layers are in it.
+fn table_without_model(text: &str) -> Option<String> {
+    let contents = text.parse::<toml::Table>().ok()?;
+    let has_model = contents.get("model").is_some_and(toml::Value::is_table) || contents.contains_key("layers");
+    let own = |(name, value): &(&String, &toml::Value)| value.is_table() && OWN_TABLES.contains(&name.as_str());
+    contents.iter().filter(|_| !has_model).find(own).map(|(name, _)| name.clone())
+}
+
 impl RunFile {
     /// What is named in the place of a model: a run file is read, a model stands for itself.
     pub(crate) fn open(name: &OsStr) -> Result<Self, Failure> {
@@ -71,6 +83,12 @@ impl RunFile {
             return Ok(RunFile::of_model(name));
         }
         let text = model_file::text(name)?;
+        if let Some(table) = table_without_model(&text) {
+            let reason = format!(
+                "a run file needs a table [model] with the `name` of a model ([{table}] is no part of a model file)"
+            );
+            return Err(DataError::Corrupt { path: name.into(), reason }.into());
+        }
         if !is_run_file(&text) {
             return Ok(RunFile::of_model(name));
         }
@@ -142,8 +160,8 @@ fn parse(text: &str) -> Result<RunFile, String> {
         schedule: check(text, contents.schedule, "schedule", Schedule::check)?,
         loss: check(text, contents.loss, "loss", Loss::check)?,
         metrics: table(text, contents.metrics, "metrics")?,
-        early_stopping: check(text, contents.early_stopping, "early_stopping", EarlyStopping::check)?,
-        reduce_on_plateau: check(text, contents.reduce_on_plateau, "reduce_on_plateau", ReduceOnPlateau::check)?,
+        early_stopping: check(text, contents.early_stopping, "early_stopping", check_early_stopping)?,
+        reduce_on_plateau: check(text, contents.reduce_on_plateau, "reduce_on_plateau", check_plateau)?,
         checkpoint: check(text, contents.checkpoint, "checkpoint", check_checkpoint)?.unwrap_or_default(),
         log: table(text, contents.log, "log")?,
         budget: table(text, contents.budget, "budget")?,
@@ -189,5 +207,19 @@ fn check_checkpoint(checkpoint: &super::CheckpointTable) -> Result<(), TrainErro
     {
         return refuse(format!("every_minutes = {minutes:?} is not possible: it must be above 0"));
     }
-    checkpoint.best.as_ref().map_or(Ok(()), Monitor::check)
+    checkpoint.best.as_ref().map_or(Ok(()), |best| Monitor { mode: said(best.mode), ..best.clone() }.check())
+}
+
+fn check_early_stopping(settings: &EarlyStopping) -> Result<(), TrainError> {
+    EarlyStopping { mode: said(settings.mode), ..settings.clone() }.check()
+}
+
+fn check_plateau(settings: &ReduceOnPlateau) -> Result<(), TrainError> {
+    ReduceOnPlateau { mode: said(settings.mode), ..settings.clone() }.check()
+}
+
+/// Of a name that nothing reports it does not matter what follows from it: whether there is such a value comes first, and that takes
+/// all settings.
+fn said(mode: MonitorMode) -> MonitorMode {
+    if mode == MonitorMode::Auto { MonitorMode::Min } else { mode }
 }

@@ -9,7 +9,7 @@ use tightfit::error::GraphError;
 use tightfit::models;
 use tightfit::nn::Model;
 use tightfit::tensor::{DType, Shape};
-use tightfit::train::{Config, Optimizer, PlanFile, Recovery};
+use tightfit::train::{Config, EarlyStopping, Monitor, Optimizer, PlanFile, Recovery, ReduceOnPlateau};
 
 use super::super::bytes::Budget;
 use super::super::data::folder;
@@ -143,7 +143,8 @@ impl RunFile {
         for (what, value) in self.watched() {
             if !reported.iter().any(|known| known == value) {
                 let text = unknown("value", value, reported.iter().map(String::as_str));
-                return Err(Failure::bad_input(format!("{what}: {text}")));
+                let text = text.replacen("unknown value", "nothing reports", 1);
+                return Err(Failure::bad_input(format!("{what}: {text}; `evaluate` below [metrics] adds values")));
             }
             if value.starts_with("val_") && !self.validates() {
                 return Err(Failure::bad_input(format!(
@@ -152,7 +153,13 @@ impl RunFile {
                 )));
             }
         }
-        Ok(())
+        let early = self.early_stopping.as_ref().map(EarlyStopping::check);
+        let plateau = self.reduce_on_plateau.as_ref().map(ReduceOnPlateau::check);
+        let best = self.checkpoint.best.as_ref().map(Monitor::check);
+        let checks = [("early_stopping", early), ("reduce_on_plateau", plateau), ("checkpoint.best", best)];
+        checks.into_iter().try_for_each(|(what, checked)| {
+            checked.unwrap_or(Ok(())).map_err(|error| Failure::bad_input(format!("{what}: {error}")))
+        })
     }
 }
 
