@@ -137,7 +137,9 @@ impl fmt::Display for Evaluation {
         if let Some(accuracy) = self.accuracy {
             write!(f, ", accuracy {:.2}%", accuracy * 100.0)?;
         }
-        for (name, value) in &self.metrics {
+        // Accuracy may be asked for besides.
+        let others = self.metrics.iter().filter(|(name, _)| self.accuracy.is_none() || name != "accuracy");
+        for (name, value) in others {
             if let Some(number) = value.scalar() {
                 write!(f, ", {name} {number:.4}")?;
             }

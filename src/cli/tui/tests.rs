@@ -218,6 +218,7 @@ fn nothing_is_cut_in_two() {
         let shown = screen.lines().nth(2).expect("a line").trim_end();
         assert!(shown.split("  ").all(|item| item.is_empty() || values.iter().any(|value| value == item)), "{shown}");
     }
+    assert!(text(&state, 40, 24).contains("peak 18.0/20.0 MiB"), "the peak matters most");
     let told = "epoch 6  step 936  val_loss 0.2188  val_accuracy 94.15%";
     for (width, words) in [
         (60, told),

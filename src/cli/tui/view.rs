@@ -7,8 +7,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use tightfit::command::format_value;
-use tightfit::plan::{format_bytes, format_ns, format_parts};
+use tightfit::plan::{format_ns, format_parts};
 
+use super::super::bar::{GAP, forms};
 use super::super::notes::Stream;
 use super::state::{Memory, State};
 use super::{curves, memory};
@@ -17,8 +18,8 @@ use super::{curves, memory};
 const TWO_CURVES: u16 = 64;
 /// Columns below which there are no bars.
 const NARROW: u16 = 36;
-/// Between two items.
-const GAP: &str = "  ";
+/// Of the name before a bar, with the space after it.
+const NAME_COLUMNS: usize = 7;
 /// Above this share of the budget, memory is tight.
 const TIGHT: f64 = 0.95;
 
@@ -94,11 +95,15 @@ fn bar(width: u16, share: f64, color: Color) -> [Span<'static>; 2] {
     [Span::styled("━".repeat(filled), color), Span::styled("─".repeat(rest), Style::new().dim())]
 }
 
+/// Columns of a bar beside words. These say more, where there is room for one of the two.
+fn bar_columns(width: u16) -> u16 {
+    if width < NARROW { 0 } else { (width / 5).min(30) }
+}
+
 /// A name, a bar and what fits of words, in columns that stand below each other.
 fn bar_line(frame: &mut Frame<'_>, area: Rect, name: &str, (share, color): (f64, Color), words: Vec<String>) {
-    // Words say more, where there is room for one of the two.
-    let width = if area.width < NARROW { 0 } else { (area.width / 5).min(30) };
-    let mut line = Line::raw(format!("{name:<7}"));
+    let width = bar_columns(area.width);
+    let mut line = Line::raw(format!("{name:<NAME_COLUMNS$}"));
     line.extend(bar(width, share, color));
     line.push_span(if width > 0 { GAP } else { "" });
     let room = area.width.saturating_sub(line.width() as u16);
@@ -119,20 +124,19 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, state: &State, elapsed: Duratio
 }
 
 fn draw_memory_line(frame: &mut Frame<'_>, area: Rect, memory: &Memory) {
-    let peak = format_bytes(memory.peak_bytes);
-    let (share, of) = match memory.budget_bytes {
-        Some(budget) => {
-            let share = memory.peak_bytes as f64 / (budget as f64).max(1.0);
-            (share, format!("peak {peak} of {}", format_bytes(budget)))
-        }
-        None => (1.0, format!("peak {peak}, no budget")),
-    };
+    let share = memory.budget_bytes.map_or(1.0, |budget| memory.peak_bytes as f64 / (budget as f64).max(1.0));
+    let mut peak = forms(memory.peak_bytes, memory.budget_bytes);
+    if memory.budget_bytes.is_none() {
+        peak.insert(0, format!("{}, no budget", peak[0]));
+    }
+    let room = usize::from(area.width).saturating_sub(NAME_COLUMNS + usize::from(bar_columns(area.width)) + GAP.len());
+    let peak = peak.into_iter().find(|peak| peak.len() <= room);
     let color = match memory.budget_bytes {
         None => Color::Blue,
         Some(_) if share > TIGHT => Color::Yellow,
         Some(_) => Color::Green,
     };
-    let mut words = vec![of, format_parts(&memory.micro_batches)];
+    let mut words: Vec<_> = peak.into_iter().chain([format_parts(&memory.micro_batches)]).collect();
     words.extend(memory.levers.iter().cloned());
     bar_line(frame, area, "memory", (share, color), words);
 }
