@@ -53,7 +53,7 @@ pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a s
 pub fn plural(count: usize, what: &str) -> String {
     let ending = match count {
         1 => "",
-        _ if what.ends_with("ch") => "es",
+        _ if what.ends_with("batch") => "es",
         _ => "s",
     };
     format!("{count} {what}{ending}")

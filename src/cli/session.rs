@@ -207,9 +207,10 @@ fn go_on(trainer: &Trainer, checkpoint: &Checkpoint, output: &Output) {
     let (before, now) = (checkpoint.micro_batches(), trainer.plan().micro_batches.len());
     output.text(format_args!("resumed at step {}, from {}", checkpoint.steps(), checkpoint.path().display()));
     if before != now {
+        let is_asked_for = trainer.config().micro_batches == Some(now);
+        let why = if is_asked_for { "as is asked for" } else { "since no plan with as many meets the budget" };
         output.text(format_args!(
-            "a step has {} in place of {before}, since no plan with as many meets the budget: results are rounded otherwise from \
-             here on",
+            "a step has {} in place of {before}, {why}: results are rounded otherwise from here on",
             plural(now, "micro-batch")
         ));
     }

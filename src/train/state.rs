@@ -337,7 +337,8 @@ impl Trainer {
     /// [`Trainer::resume`] makes a trainer that does so at once.
     ///
     /// # Errors
-    /// Where the checkpoint is of another model, batch, seed or optimizer, or the device fails. Parameters then are as they were.
+    /// Where the checkpoint is of another model, batch, seed, optimizer or share of averages, or the device fails. Parameters then are as
+    /// they were.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         let (state, now) = (&checkpoint.state, self.state(None));
         let kind = |optimizer: &serde_json::Value| optimizer["kind"].as_str().unwrap_or("custom").to_owned();

@@ -170,13 +170,34 @@ fn a_run_that_is_killed_and_resumed_equals_one_that_was_not() {
     let more = done(&["resume", text(&part), "--epochs", "26", "--json"]);
     assert_eq!((&more["steps"], &more["resumed_at"]), (&208.into(), &200.into()));
     // What it was asked for last is what it is now.
-    assert!(run_text(&["resume", text(&part)]).contains("all 26 epochs"));
+    assert!(run_text(&["resume", text(&part)]).contains("26 epochs, 208 steps; --epochs with a larger number goes on"));
 }
 
 fn run_text(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     stdout(&output)
+}
+
+#[test]
+fn steps_alone_say_how_long_and_nothing_is_done_where_nothing_is_left() {
+    let run = Run::new();
+    fs::write(&run.file, CONFIG.replace("epochs = 25\n", "")).expect("writes");
+    let folder = run.path("run");
+    // Eight steps an epoch.
+    let summary = run.train(&["--run", text(&folder), "--steps", "20"]);
+    assert_eq!((&summary["steps"], &summary["epochs"]), (&20.into(), &2.into()));
+    let before = fs::read(folder.join("summary.json")).expect("reads");
+    for more in [&[][..], &["--epochs", "9"], &["--steps", "20"]] {
+        let finished = run_text(&[&["resume", text(&folder)], more].concat());
+        assert!(finished.contains("2 epochs, 20 steps; --steps with a larger number goes on"), "{finished}");
+        assert_eq!(fs::read(folder.join("summary.json")).expect("reads"), before);
+    }
+    // A number of micro-batches that is asked for is taken.
+    let output = run_text(&["resume", text(&folder), "--steps", "30", "--micro-batches", "2"]);
+    assert!(output.contains("a step has 2 micro-batches in place of 1"), "{output}");
+    let config = fs::read_to_string(folder.join("config.toml")).expect("reads");
+    assert!(config.contains("micro_batches = 2") && config.contains("steps = 30"), "{config}");
 }
 
 #[test]

@@ -176,3 +176,21 @@ fn what_is_not_a_whole_checkpoint_is_refused() {
     let mut other = self::trainer(stateful(), config());
     assert!(other.restore(&checkpoint).expect_err("another model").to_string().contains("model small, not stateful"));
 }
+
+#[test]
+fn callbacks_of_one_name_keep_apart() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let with = |trainer: &mut Trainer, one: &mut Slower, other: &mut Slower, most: Option<u64>| {
+        let checkpoints = Some(Checkpoints::new(folder.path()).each_epoch(false));
+        let options =
+            FitOptions { callbacks: vec![one, other], checkpoints, max_steps: most, ..FitOptions::epochs(EPOCHS) };
+        trainer.fit(&data(), options).expect("trains");
+    };
+    let (mut one, mut other) = (Slower::default(), Slower { seen: 100.0 });
+    with(&mut trainer(model(), config()), &mut one, &mut other, Some(5));
+    let checkpoint = Checkpoint::open_latest(folder.path()).expect("one");
+    let (mut resumed, mut resumed_other) = (Slower::default(), Slower::default());
+    let mut second = Trainer::resume(model(), config(), DeviceSelector::Cpu, &checkpoint).expect("the same training");
+    with(&mut second, &mut resumed, &mut resumed_other, Some(5));
+    assert_eq!((resumed.seen, resumed_other.seen), (one.seen, other.seen));
+}

@@ -9,7 +9,7 @@ use super::Trainer;
 use super::recover::is_recoverable;
 use crate::data::{Batches, Dataset, Epoch, Order};
 use crate::error::TrainError;
-use crate::train::callbacks::CallbackState;
+use crate::train::callbacks::{Callback, CallbackState};
 use crate::train::checkpoint::Pending;
 use crate::train::checkpoints::Checkpoints;
 use crate::train::diagnose;
@@ -140,6 +140,7 @@ impl Trainer {
             }
         };
         log::warn!("{replan}");
+        fit.times.clear();
         let snapshot = self.snapshot.as_ref().expect("bug: it was gone back to");
         fit.run = snapshot.state.run.clone().expect("bug: a snapshot of no fit");
         restore_callbacks(fit.options, &snapshot.callbacks)?;
@@ -269,9 +270,6 @@ impl Trainer {
             train_accuracy: fit.run.means.accuracy,
             validation,
         };
-        let values = report.values();
-        let values: Vec<_> = values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        fit.run.history.push_epoch(report.epoch, report.step, &values);
         let best = fit.options.checkpoints.as_ref().and_then(Checkpoints::monitor);
         let is_best = match best.map(|monitor| monitor.among(&self.config.metrics)) {
             Some(monitor) => fit.run.best.observe(&monitor, report.epoch, report.value(&monitor.monitor)?),
@@ -282,6 +280,9 @@ impl Trainer {
             fit.options.callbacks[i].on_epoch_end(self, &report)?;
             report.lr = self.lr_after(0);
         }
+        let values = report.values();
+        let values: Vec<_> = values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        fit.run.history.push_epoch(report.epoch, report.step, &values);
         self.tell_of_plan(fit)?;
         if fit.options.checkpoints.as_ref().is_some_and(Checkpoints::is_due_after_epoch) {
             self.write_checkpoint(fit, Write::Now)?;
@@ -298,6 +299,8 @@ impl Trainer {
             return Ok(false);
         }
         fit.replanned = self.replanned;
+        // Those of the plan at hand are what is told.
+        fit.times.clear();
         let (before, now) = (fit.batches.batch_size(), self.config.batch);
         if before != now {
             let text = format!(
@@ -372,17 +375,28 @@ impl Trainer {
     }
 }
 
-/// What the callbacks remember, by their names.
+/// What the callbacks remember, by their names; the second of a name is `name.2`.
 fn states_of(options: &mut FitOptions<'_>) -> Result<BTreeMap<String, CallbackState>, TrainError> {
-    let callbacks = options.callbacks.iter_mut();
-    callbacks.map(|callback| Ok((callback.name().to_owned(), callback.state()?))).collect()
+    let keys = keys_of(options);
+    keys.into_iter().zip(&mut options.callbacks).map(|(key, callback)| Ok((key, callback.state()?))).collect()
 }
 
 fn restore_callbacks(options: &mut FitOptions<'_>, states: &BTreeMap<String, CallbackState>) -> Result<(), TrainError> {
-    for callback in &mut options.callbacks {
-        if let Some(state) = states.get(callback.name()) {
+    let keys = keys_of(options);
+    for (key, callback) in keys.iter().zip(&mut options.callbacks) {
+        if let Some(state) = states.get(key) {
             callback.restore(state)?;
         }
     }
     Ok(())
+}
+
+fn keys_of(options: &FitOptions<'_>) -> Vec<String> {
+    let mut seen = BTreeMap::new();
+    let key = |callback: &&mut dyn Callback| {
+        let count = seen.entry(callback.name().to_owned()).or_insert(0);
+        *count += 1;
+        if *count == 1 { callback.name().to_owned() } else { format!("{}.{count}", callback.name()) }
+    };
+    options.callbacks.iter().map(key).collect()
 }
