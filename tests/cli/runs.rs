@@ -226,6 +226,9 @@ fn what_is_frozen_is_trained_later_and_the_run_resumes() {
     assert!(refusal.contains("when all parameters are trained, after 2 epochs"), "{refusal}");
     let refusal = refused(&train, 2);
     assert!(refusal.contains("no parameters are frozen"), "{refusal}");
+    let refusal = refused(&[&train[..], &["--train-only", "linear1.bias", "--budget", "1KiB"]].concat(), 3);
+    assert!(refusal.contains("when all parameters are trained, after 2 epochs"), "{refusal}");
+    assert!(!none.exists());
 }
 
 #[test]
@@ -372,6 +375,28 @@ fn run_files_that_are_not_right_are_refused_with_the_line() {
         assert!(message.contains(words), "{to}: {message}");
         assert!(!Path::new("never").exists(), "{to}");
     }
+}
+
+#[test]
+fn what_cannot_begin_leaves_no_run_and_what_cannot_be_read_back_is_refused() {
+    let run = Run::new();
+    let folder = run.path("run");
+    // Statistics of a batch, and a last one that is short.
+    fs::write(run.path("model.toml"), MODEL.replace("kind = \"dropout\"\np = 0.3", "kind = \"batch_norm\""))
+        .expect("writes");
+    fs::write(&run.file, CONFIG.replace("batch = 8", "batch = 7")).expect("writes");
+    let refusal = refused(&["train", text(&run.file), "--run", text(&folder)], 2);
+    assert!(refusal.contains("mixes the samples of a batch"), "{refusal}");
+    assert!(!folder.exists());
+    for option in ["--steps", "--epochs", "--early-stopping", "--checkpoint-every", "--keep", "--warmup"] {
+        let refusal = refused(&["train", text(&run.file), "--run", text(&folder), option, "9223372036854775808"], 2);
+        assert!(refusal.contains(option), "{refusal}");
+    }
+    let refusal = refused(&["train", "a\nb"], 2);
+    assert!(refusal.contains("a\\nb"), "{refusal}");
+    fs::write(&run.file, CONFIG.replace("epochs = 25", "epochs = 1e999")).expect("writes");
+    let refusal = refused(&["train", text(&run.file), "--run", text(&folder)], 2);
+    assert!(refusal.contains("line 12"), "{refusal}");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::error::TrainError;
 use tightfit::nn::{Lstm, Model, Sequential};
 use tightfit::train::{
-    Callback, CallbackState, Checkpoint, Checkpoints, Config, DeviceSelector, FitOptions, FitReport, Optimizer,
-    StepReport, Trainer,
+    Callback, CallbackState, Checkpoint, Checkpoints, Config, DeviceSelector, FitOptions, FitReport, Monitor,
+    MonitorMode, Optimizer, StepReport, Trainer,
 };
 
 const EPOCHS: u64 = 3;
@@ -193,4 +193,20 @@ fn callbacks_of_one_name_keep_apart() {
     let mut second = Trainer::resume(model(), config(), DeviceSelector::Cpu, &checkpoint).expect("the same training");
     with(&mut second, &mut resumed, &mut resumed_other, Some(5));
     assert_eq!((resumed.seen, resumed_other.seen), (one.seen, other.seen));
+}
+
+#[test]
+fn the_best_is_there_before_what_training_goes_on_from() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // The best is the first epoch, since the loss falls from there.
+    let highest = Monitor { mode: MonitorMode::Max, ..Monitor::new("loss") };
+    let checkpoints = Checkpoints::new(folder.path()).keep(9).best(highest);
+    let options = FitOptions { checkpoints: Some(checkpoints), ..FitOptions::epochs(2) };
+    trainer(model(), config()).fit(&data(), options).expect("trains");
+    let written = |name: &str| {
+        let file = folder.path().join(name).join("SHA256SUMS");
+        file.metadata().and_then(|file| file.modified()).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    // Where a process is killed in between, the best is written again; the other way round it would be missing for good.
+    assert!(written("best-00000005") < written("step-00000005"));
 }

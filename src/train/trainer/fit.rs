@@ -186,7 +186,7 @@ impl Trainer {
             fit.run.finished = Some(self.stop_reason.clone().unwrap_or_else(|| ALL_DONE.to_owned()));
         }
         // After the last step of a fit, or of as much of it as was wanted now.
-        self.write_checkpoint(fit, Write::Last)
+        self.write_checkpoint(fit, Write::Last).map(drop)
     }
 
     /// Whether no other step is wanted.
@@ -271,6 +271,7 @@ impl Trainer {
             validation,
         };
         let best = fit.options.checkpoints.as_ref().and_then(Checkpoints::monitor);
+        let before = fit.run.best.clone();
         let is_best = match best.map(|monitor| monitor.among(&self.config.metrics)) {
             Some(monitor) => fit.run.best.observe(&monitor, report.epoch, report.value(&monitor.monitor)?),
             None => false,
@@ -284,11 +285,13 @@ impl Trainer {
         let values: Vec<_> = values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         fit.run.history.push_epoch(report.epoch, report.step, &values);
         self.tell_of_plan(fit)?;
+        // That of the best comes first: training goes on from the other once that is there, and the best would be missing. Where it cannot
+        // be written, the next that is better than the one before takes its place.
+        if is_best && !self.write_checkpoint(fit, Write::Best)? {
+            fit.run.best = before;
+        }
         if fit.options.checkpoints.as_ref().is_some_and(Checkpoints::is_due_after_epoch) {
             self.write_checkpoint(fit, Write::Now)?;
-        }
-        if is_best {
-            self.write_checkpoint(fit, Write::Best)?;
         }
         Ok(())
     }
@@ -325,9 +328,9 @@ impl Trainer {
         self.take_snapshot(state, callbacks)
     }
 
-    /// Where one cannot be written in the middle, there may be room for the next.
-    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_>, which: Write) -> Result<(), TrainError> {
-        let Some(mut checkpoints) = fit.options.checkpoints.take() else { return Ok(()) };
+    /// Whether it was written. Where one cannot be in the middle, there may be room for the next.
+    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_>, which: Write) -> Result<bool, TrainError> {
+        let Some(mut checkpoints) = fit.options.checkpoints.take() else { return Ok(false) };
         let result = states_of(fit.options).and_then(|callbacks| {
             let state = self.state(Some(&fit.run));
             let write = |path: &std::path::Path| self.write_state(path, &state, &callbacks);
@@ -341,9 +344,9 @@ impl Trainer {
             Err(error) if which == Write::Last || is_recoverable(&error) => Err(error),
             Err(error) => {
                 log::warn!("no checkpoint of step {}: {error}", self.steps);
-                Ok(())
+                Ok(false)
             }
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
         }
     }
 
@@ -357,7 +360,8 @@ impl Trainer {
             first_step_ms: f64::NAN,
             interrupted: fit.interrupted,
             history: fit.run.history.clone(),
-            stopped: self.stop_reason.take(),
+            // Also where that was before the checkpoint that it went on from.
+            stopped: self.stop_reason.take().or_else(|| fit.run.finished.clone().filter(|why| why != ALL_DONE)),
         };
         if report.steps > 0
             && let Some(place) = diagnose::non_finite_parameter(&self.planned, &mut *self.executor)?
