@@ -341,6 +341,7 @@ impl Trainer {
     /// they were.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         let (state, now) = (&checkpoint.state, self.state(None));
+        let kind = |optimizer: &serde_json::Value| optimizer["kind"].as_str().unwrap_or("custom").to_owned();
         // The learning rate may have been changed since.
         let settings = |optimizer: &serde_json::Value| {
             let settings = optimizer.as_object().into_iter().flatten().filter(|(key, _)| *key != "lr");
@@ -355,6 +356,7 @@ impl Trainer {
             ("model", state.model.clone(), now.model),
             ("batch", state.batch.to_string(), now.batch.to_string()),
             ("seed", state.seed.to_string(), now.seed.to_string()),
+            ("optimizer", kind(&state.optimizer), kind(&now.optimizer)),
             ("the optimizer's", settings(&state.optimizer), settings(&now.optimizer)),
             ("ema_decay", decay(state.ema_decay), decay(now.ema_decay)),
         ];
