@@ -53,8 +53,7 @@ pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a s
 pub fn plural(count: usize, what: &str) -> String {
     let ending = match count {
         1 => "",
-        // An epoch ends in another sound.
-        _ if what.ends_with("ch") && !what.ends_with("och") => "es",
+        _ if what.ends_with("batch") => "es",
         _ => "s",
     };
     format!("{count} {what}{ending}")

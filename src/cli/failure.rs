@@ -1,6 +1,7 @@
 //! What went wrong, in one sentence, and the exit code that says of what kind it is.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -121,6 +122,7 @@ impl From<TrainError> for Failure {
             TrainError::Device(error) => error.into(),
             TrainError::Graph(error) => error.into(),
             TrainError::Setting(text) => Failure { is_the_models: true, ..Failure::bad_input(text) },
+            TrainError::Data(error) => error.into(),
             error => Failure::bad_input(error.to_string()),
         }
     }
@@ -168,6 +170,10 @@ impl From<GraphError> for Failure {
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
-        Failure::bad_input(error.to_string())
+        let is_full = matches!(&error, DataError::Io { source, .. } if matches!(
+            source.kind(),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem
+        ));
+        if is_full { Failure::unwritten(error.to_string()) } else { Failure::bad_input(error.to_string()) }
     }
 }

@@ -187,10 +187,15 @@ fn for_people(line: &str) -> String {
     if io::stderr().is_terminal() { output::wrapped(line, textwrap::termwidth()) } else { line.to_owned() }
 }
 
+/// Names may hold anything.
+fn on_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
 fn report(output: &Output, failure: &Failure) -> ExitCode {
     output.object(&failure.to_json());
     // Standard error may be closed; the exit code still says it.
-    let _ = writeln!(io::stderr(), "{}", for_people(&format!("error: {}", failure.message)));
+    let _ = writeln!(io::stderr(), "{}", for_people(&format!("error: {}", on_one_line(&failure.message))));
     ExitCode::from(failure.exit_code)
 }
 

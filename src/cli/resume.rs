@@ -33,7 +33,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "SIZE|auto", value_parser = str::parse::<Budget>, allow_hyphen_values = true)]
     budget: Option<Budget>,
 
-    /// Cuts each batch into so many parts where no plan with as many as before meets the budget [default: the planner chooses]
+    /// Cuts each batch into so many parts from here on [default: as before, where a plan with as many meets the budget]
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     micro_batches: Option<usize>,
 
@@ -58,10 +58,6 @@ impl ResumeArgs {
     fn put_over(&self, file: &mut RunFile) {
         set(&mut file.budget.device, self.device.device.as_ref());
         set(&mut file.budget.bytes, self.budget.as_ref());
-        // A number for another budget says nothing of this one.
-        if self.budget.is_some() {
-            file.budget.micro_batches = None;
-        }
         set(&mut file.budget.micro_batches, self.micro_batches.and_then(NonZeroUsize::new).as_ref());
         set(&mut file.training.epochs, at_least_one(self.epochs).as_ref());
         set(&mut file.training.steps, at_least_one(self.steps).as_ref());
@@ -69,14 +65,13 @@ impl ResumeArgs {
     }
 }
 
-/// Whether more steps are asked for than a training was to make.
-fn goes_further(before: &RunFile, now: &RunFile) -> bool {
-    let more_steps = match (before.steps(), now.steps()) {
-        (Some(before), Some(now)) => now > before,
-        (Some(_), None) => true,
-        (None, _) => false,
-    };
-    now.epochs() > before.epochs() || more_steps
+/// What has to be larger for a training that made all its steps to go on; `None` where it goes on.
+fn what_ends(file: &RunFile, summary: &Value) -> Option<&'static str> {
+    let made = |key: &str| summary[key].as_u64().unwrap_or(0);
+    if file.steps().is_some_and(|most| most <= made("steps")) {
+        return Some("--steps");
+    }
+    (file.epochs() <= made("epochs")).then_some("--epochs")
 }
 
 pub(crate) fn run(args: &ResumeArgs, output: &Output) -> Result<u8, Failure> {
@@ -87,14 +82,13 @@ pub(crate) fn run(args: &ResumeArgs, output: &Output) -> Result<u8, Failure> {
         )));
     };
     let run = RunFolder::open(run)?;
-    let before = run.run().config()?;
-    let mut file = before.clone();
+    let mut file = run.run().config()?;
     args.put_over(&mut file);
     let finished = run.run().summary().filter(|summary| summary["interrupted"] == false);
     if let Some(summary) = finished {
-        let stopped = summary["stopped"].as_str();
-        if stopped.is_some() || !goes_further(&before, &file) {
-            say_finished(args, &summary, output);
+        let ends = what_ends(&file, &summary);
+        if summary["stopped"].is_string() || ends.is_some() {
+            say_finished(args, &summary, ends, output);
             return Ok(0);
         }
     }
@@ -109,19 +103,14 @@ pub(crate) fn run(args: &ResumeArgs, output: &Output) -> Result<u8, Failure> {
 }
 
 /// Says that there is nothing left to do.
-fn say_finished(args: &ResumeArgs, summary: &Value, output: &Output) {
+fn say_finished(args: &ResumeArgs, summary: &Value, ends: Option<&str>, output: &Output) {
     let (epochs, steps) = (&summary["epochs"], &summary["steps"]);
     let why = match summary["stopped"].as_str() {
         Some(reason) => format!("stopped after step {steps}: {reason}"),
         None => {
-            let count = |value: &Value, what| plural(value.as_u64().unwrap_or(0) as usize, what);
-            let whole = match epochs.as_u64() {
-                // Fewer steps than an epoch has may have been asked for.
-                None | Some(0) => String::new(),
-                Some(1) => "1 epoch, ".to_owned(),
-                Some(_) => format!("all {}, ", count(epochs, "epoch")),
-            };
-            format!("{whole}{}; --epochs or --steps with a larger number goes on", count(steps, "step"))
+            let made = |count: &Value, noun| plural(count.as_u64().unwrap_or(0) as usize, noun);
+            let more = ends.map(|flag| format!("; {flag} with a larger number goes on")).unwrap_or_default();
+            format!("{}, {}{more}", made(epochs, "epoch"), made(steps, "step"))
         }
     };
     output.text(format_args!("{}: the training is finished ({why})", args.run.display()));

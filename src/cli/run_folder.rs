@@ -85,8 +85,9 @@ impl RunPath {
 
     /// Where its training is. What ended without a word was killed.
     pub(crate) fn status(&self) -> Status {
-        let lock = File::open(self.at(LOCK));
-        if lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))) {
+        // What is no file, such as a pipe, may never open.
+        let lock = Some(self.at(LOCK)).filter(|path| path.is_file()).and_then(|path| File::open(path).ok());
+        if lock.is_some_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))) {
             return Status::Running;
         }
         match self.summary() {
@@ -125,6 +126,8 @@ pub(crate) struct RunFolder {
     _lock: File,
     /// Whether the training's settings are in it: what has none is no run, and goes again.
     is_run: bool,
+    /// Whether it is of this process.
+    is_new: bool,
 }
 
 impl RunFolder {
@@ -174,6 +177,9 @@ impl RunFolder {
     fn locked(path: RunPath, is_run: bool) -> Result<Self, Failure> {
         let shown = path.path().display().to_string();
         let io = |error| Failure::bad_input(format!("{shown}: {error}"));
+        if path.at(LOCK).symlink_metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(Failure::bad_input(format!("{shown}/{LOCK}: it is no file: remove it")));
+        }
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.at(LOCK)).map_err(io)?;
         let mut locked = lock.try_lock();
         // Whoever looks at a run holds its lock for a moment, too.
@@ -184,7 +190,7 @@ impl RunFolder {
             }
         }
         match locked {
-            Ok(()) => Ok(RunFolder { path, _lock: lock, is_run }),
+            Ok(()) => Ok(RunFolder { path, _lock: lock, is_run, is_new: !is_run }),
             Err(TryLockError::WouldBlock) => Err(Failure::bad_input(format!(
                 "{shown}: another process trains in this folder: wait until it has ended"
             ))),
@@ -203,6 +209,19 @@ impl RunFolder {
     /// Whether a training began in it.
     pub(crate) fn is_run(&self) -> bool {
         self.is_run
+    }
+
+    /// Forgets a training that could not begin, so that the folder is free for another.
+    pub(crate) fn discard(&mut self) {
+        if !self.is_new || self.path.has_checkpoint() {
+            return;
+        }
+        for name in [CONFIG, MODEL, "plan.json", "memory.svg"] {
+            let _ = fs::remove_file(self.path.at(name));
+        }
+        let _ = fs::remove_dir_all(self.path.at("log"));
+        let _ = fs::remove_dir(self.path.checkpoints());
+        self.is_run = false;
     }
 
     /// The file for the trained parameters.

@@ -16,7 +16,7 @@ use tightfit::train::{
 };
 
 use super::data::{self, folder};
-use super::failure::{FAILED, Failure, INTERRUPTED, keep};
+use super::failure::{BAD_INPUT, FAILED, Failure, INTERRUPTED, keep};
 use super::find_lr::{self, Search};
 use super::first_use;
 use super::interrupt::{evaluate, stop_when_asked};
@@ -51,6 +51,10 @@ pub(crate) struct Job {
 /// Runs a training to its end, or until it cannot go on; a run folder says how it ended.
 pub(crate) fn run(mut job: Job, output: &Output) -> Result<u8, Failure> {
     let result = train(&mut job, output);
+    // What was wrong was so before the first step.
+    if let (Err(Failure { exit_code: BAD_INPUT, .. }), Some(run)) = (&result, &mut job.run) {
+        run.discard();
+    }
     match (result, &job.run) {
         (Err(failure), Some(run)) if run.is_run() => Err(ended(failure, run)),
         (result, _) => result,
@@ -98,14 +102,16 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let mut trainer = match plan {
         Some(plan) => Trainer::with_plan(model, config.clone(), plan, file.device())
             .map_err(|error| not_usable(plan_path, error))?,
-        None => planning(output, || open_trainer(&model, &config, file.device(), checkpoint.as_ref()))?,
+        None => planning(output, || open_trainer(&model, &config, file.device(), checkpoint.as_ref()))
+            .map_err(|error| of_all(error, &model, &config, file))?,
     };
     match checkpoint {
         Some(checkpoint) => go_on(&trainer, checkpoint, output),
         None => load(file, &mut trainer, output)?,
     }
     // A run that cannot be made to its end is none.
-    let later = file.model.unfreeze_after.map(|after| later(&trainer, file, after, output)).transpose()?;
+    let after = file.model.unfreeze_after.filter(|_| find_lr.is_none());
+    let later = after.map(|after| later(&trainer, file, after, output)).transpose()?;
     if let Some(run) = run {
         // The number of micro-batches is the plan's where there was one before.
         let told = if plan_path.is_some() { trainer.config() } else { &config };
@@ -115,7 +121,7 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let data = format!("{} and {}, from {}", train.len(), plural(test.len(), "sample"), folder.display());
     announce(&trainer, planned_before.as_ref(), &data, output)?;
     let unfreeze = file.model.unfreeze_after.map(Unfreeze::all);
-    if let Some((after, Some(plan))) = file.model.unfreeze_after.zip(later) {
+    if let Some((after, Some(plan))) = after.zip(later) {
         tell_later(after, &plan, output);
     }
 
@@ -177,8 +183,29 @@ fn open_trainer(
     }
 }
 
+/// Where a budget is too small for what is trained first, it is for what is trained later, too: that says what works.
+fn of_all(error: TrainError, model: &Model, config: &Config, file: &RunFile) -> Failure {
+    let Some(after) = file.model.unfreeze_after.filter(|_| is_infeasible(&error)) else { return error.into() };
+    let later = Config { freeze: Vec::new(), train_only: Vec::new(), ..config.clone() };
+    match Trainer::new(model.clone(), later, file.device()) {
+        Err(later) if is_infeasible(&later) => prefixed(later, after),
+        _ => error.into(),
+    }
+}
+
+fn is_infeasible(error: &TrainError) -> bool {
+    matches!(error, TrainError::Plan(PlanError::Infeasible { .. }))
+}
+
+fn prefixed(error: TrainError, after: Length) -> Failure {
+    Failure::from(error).prefixed(format_args!("when all parameters are trained, after {after}"))
+}
+
 /// The plan of what is trained later, where that is still to come.
 fn later(trainer: &Trainer, file: &RunFile, after: Length, output: &Output) -> Result<Option<Plan>, Failure> {
+    if after.steps(u64::MAX) == 0 {
+        return Err(Failure::bad_input("unfreeze_after: it must be a step or more after the first"));
+    }
     if file.model.freeze.is_empty() && file.model.train_only.is_empty() {
         let text = "unfreeze_after: no parameters are frozen: name some by --freeze or --train-only";
         return Err(Failure::bad_input(text));
@@ -187,9 +214,7 @@ fn later(trainer: &Trainer, file: &RunFile, after: Length, output: &Output) -> R
         return Ok(None);
     }
     let planned = planning(output, || Unfreeze::all(after).plan(trainer));
-    let planned = planned
-        .map_err(|error| Failure::from(error).prefixed(format_args!("when all parameters are trained, after {after}")));
-    Ok(Some(planned?.plan))
+    Ok(Some(planned.map_err(|error| prefixed(error, after))?.plan))
 }
 
 fn tell_later(after: Length, plan: &Plan, output: &Output) {
@@ -209,9 +234,10 @@ fn go_on(trainer: &Trainer, checkpoint: &Checkpoint, output: &Output) {
     let (before, now) = (checkpoint.micro_batches(), trainer.plan().micro_batches.len());
     output.text(format_args!("resumed at step {}, from {}", checkpoint.steps(), checkpoint.path().display()));
     if before != now {
+        let is_asked_for = trainer.config().micro_batches == Some(now);
+        let why = if is_asked_for { "as is asked for" } else { "since no plan with as many meets the budget" };
         output.text(format_args!(
-            "a step has {} in place of {before}, since no plan with as many meets the budget: results are rounded otherwise from \
-             here on",
+            "a step has {} in place of {before}, {why}: results are rounded otherwise from here on",
             plural(now, "micro-batch")
         ));
     }

@@ -167,7 +167,7 @@ fn every(text: &str) -> Result<Every, String> {
     match unit.trim() {
         "step" | "steps" => count(number).map(Every::Steps),
         "minute" | "minutes" | "min" => {
-            let minutes = number.parse::<f64>().ok().filter(|minutes| *minutes > 0.0 && *minutes < 1e9);
+            let minutes = number.parse::<f64>().ok().filter(|minutes| (0.001..1e9).contains(minutes));
             minutes.map(Every::Minutes).ok_or_else(wrong)
         }
         _ => Err(wrong()),

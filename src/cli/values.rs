@@ -29,6 +29,10 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number =
         text.parse::<u64>().map_err(|error| out_of_range(&error, "it must be a whole number of at least 1"))?;
     let number = Some(number).filter(|number| *number > 0).ok_or("it must be a whole number of at least 1")?;
+    // Run files hold no larger ones.
+    if i64::try_from(number).is_err() {
+        return Err(TOO_LARGE.to_owned());
+    }
     T::try_from(number).map_err(|_| TOO_LARGE.to_owned())
 }
 

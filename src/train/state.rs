@@ -337,16 +337,28 @@ impl Trainer {
     /// [`Trainer::resume`] makes a trainer that does so at once.
     ///
     /// # Errors
-    /// Where the checkpoint is of another model, batch, seed or optimizer, or the device fails. Parameters then are as they were.
+    /// Where the checkpoint is of another model, batch, seed, optimizer or share of averages, or the device fails. Parameters then are as
+    /// they were.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         let (state, now) = (&checkpoint.state, self.state(None));
         let kind = |optimizer: &serde_json::Value| optimizer["kind"].as_str().unwrap_or("custom").to_owned();
+        // The learning rate may have been changed since.
+        let settings = |optimizer: &serde_json::Value| {
+            let settings = optimizer.as_object().into_iter().flatten().filter(|(key, _)| *key != "lr");
+            let words = settings.map(|(key, value)| match value {
+                serde_json::Value::String(text) => format!("{key} {text}"),
+                value => format!("{key} {value}"),
+            });
+            words.collect::<Vec<_>>().join(", ")
+        };
+        let decay = |decay: Option<f32>| decay.map_or_else(|| "none".to_owned(), |decay| decay.to_string());
         let differs = [
             ("model", state.model.clone(), now.model),
             ("batch", state.batch.to_string(), now.batch.to_string()),
             ("seed", state.seed.to_string(), now.seed.to_string()),
             ("optimizer", kind(&state.optimizer), kind(&now.optimizer)),
-            ("ema_decay", format!("{:?}", state.ema_decay), format!("{:?}", now.ema_decay)),
+            ("the optimizer's", settings(&state.optimizer), settings(&now.optimizer)),
+            ("ema_decay", decay(state.ema_decay), decay(now.ema_decay)),
         ];
         if let Some((what, then, now)) = differs.into_iter().find(|(_, then, now)| then != now) {
             let path = checkpoint.path().display();

@@ -170,14 +170,34 @@ fn a_run_that_is_killed_and_resumed_equals_one_that_was_not() {
     let more = done(&["resume", text(&part), "--epochs", "26", "--json"]);
     assert_eq!((&more["steps"], &more["resumed_at"]), (&208.into(), &200.into()));
     // What it was asked for last is what it is now.
-    let finished = run_text(&["resume", text(&part)]);
-    assert!(finished.contains("all 26 epochs"), "{finished}");
+    assert!(run_text(&["resume", text(&part)]).contains("26 epochs, 208 steps; --epochs with a larger number goes on"));
 }
 
 fn run_text(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     stdout(&output)
+}
+
+#[test]
+fn steps_alone_say_how_long_and_nothing_is_done_where_nothing_is_left() {
+    let run = Run::new();
+    fs::write(&run.file, CONFIG.replace("epochs = 25\n", "")).expect("writes");
+    let folder = run.path("run");
+    // Eight steps an epoch.
+    let summary = run.train(&["--run", text(&folder), "--steps", "20"]);
+    assert_eq!((&summary["steps"], &summary["epochs"]), (&20.into(), &2.into()));
+    let before = fs::read(folder.join("summary.json")).expect("reads");
+    for more in [&[][..], &["--epochs", "9"], &["--steps", "20"]] {
+        let finished = run_text(&[&["resume", text(&folder)], more].concat());
+        assert!(finished.contains("2 epochs, 20 steps; --steps with a larger number goes on"), "{finished}");
+        assert_eq!(fs::read(folder.join("summary.json")).expect("reads"), before);
+    }
+    // A number of micro-batches that is asked for is taken.
+    let output = run_text(&["resume", text(&folder), "--steps", "30", "--micro-batches", "2"]);
+    assert!(output.contains("a step has 2 micro-batches in place of 1"), "{output}");
+    let config = fs::read_to_string(folder.join("config.toml")).expect("reads");
+    assert!(config.contains("micro_batches = 2") && config.contains("steps = 30"), "{config}");
 }
 
 #[test]
@@ -206,6 +226,9 @@ fn what_is_frozen_is_trained_later_and_the_run_resumes() {
     assert!(refusal.contains("when all parameters are trained, after 2 epochs"), "{refusal}");
     let refusal = refused(&train, 2);
     assert!(refusal.contains("no parameters are frozen"), "{refusal}");
+    let refusal = refused(&[&train[..], &["--train-only", "linear1.bias", "--budget", "1KiB"]].concat(), 3);
+    assert!(refusal.contains("when all parameters are trained, after 2 epochs"), "{refusal}");
+    assert!(!none.exists());
 }
 
 #[test]
@@ -363,6 +386,28 @@ fn run_files_that_are_not_right_are_refused_with_the_line() {
         assert!(message.contains(words), "{to}: {message}");
         assert!(!Path::new("never").exists(), "{to}");
     }
+}
+
+#[test]
+fn what_cannot_begin_leaves_no_run_and_what_cannot_be_read_back_is_refused() {
+    let run = Run::new();
+    let folder = run.path("run");
+    // Statistics of a batch, and a last one that is short.
+    fs::write(run.path("model.toml"), MODEL.replace("kind = \"dropout\"\np = 0.3", "kind = \"batch_norm\""))
+        .expect("writes");
+    fs::write(&run.file, CONFIG.replace("batch = 8", "batch = 7")).expect("writes");
+    let refusal = refused(&["train", text(&run.file), "--run", text(&folder)], 2);
+    assert!(refusal.contains("mixes the samples of a batch"), "{refusal}");
+    assert!(!folder.exists());
+    for option in ["--steps", "--epochs", "--early-stopping", "--checkpoint-every", "--keep", "--warmup"] {
+        let refusal = refused(&["train", text(&run.file), "--run", text(&folder), option, "9223372036854775808"], 2);
+        assert!(refusal.contains(option), "{refusal}");
+    }
+    let refusal = refused(&["train", "a\nb"], 2);
+    assert!(refusal.contains("a\\nb"), "{refusal}");
+    fs::write(&run.file, CONFIG.replace("epochs = 25", "epochs = 1e999")).expect("writes");
+    let refusal = refused(&["train", text(&run.file), "--run", text(&folder)], 2);
+    assert!(refusal.contains("line 12"), "{refusal}");
 }
 
 #[test]

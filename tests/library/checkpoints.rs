@@ -7,8 +7,8 @@ use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::error::TrainError;
 use tightfit::nn::{Lstm, Model, Sequential};
 use tightfit::train::{
-    Callback, CallbackState, Checkpoint, Checkpoints, Config, DeviceSelector, FitOptions, FitReport, Optimizer,
-    StepReport, Trainer,
+    Callback, CallbackState, Checkpoint, Checkpoints, Config, DeviceSelector, FitOptions, FitReport, Monitor,
+    MonitorMode, Optimizer, Schedule, StepReport, Trainer,
 };
 
 const EPOCHS: u64 = 3;
@@ -167,7 +167,7 @@ fn what_is_not_a_whole_checkpoint_is_refused() {
         (config().batch(5), "batch 4, not 5"),
         (config().seed(4), "seed 3, not 4"),
         (config().optimizer(Optimizer::sgd(0.1)), "optimizer adamw, not sgd"),
-        (Config { ema_decay: None, ..config() }, "ema_decay Some(0.9), not None"),
+        (Config { ema_decay: None, ..config() }, "ema_decay 0.9, not none"),
     ] {
         let mut other = self::trainer(model(), config);
         let error = other.restore(&checkpoint).expect_err("another training").to_string();
@@ -175,4 +175,38 @@ fn what_is_not_a_whole_checkpoint_is_refused() {
     }
     let mut other = self::trainer(stateful(), config());
     assert!(other.restore(&checkpoint).expect_err("another model").to_string().contains("model small, not stateful"));
+}
+
+#[test]
+fn callbacks_of_one_name_keep_apart() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let with = |trainer: &mut Trainer, one: &mut Slower, other: &mut Slower, most: Option<u64>| {
+        let checkpoints = Some(Checkpoints::new(folder.path()).each_epoch(false));
+        let options =
+            FitOptions { callbacks: vec![one, other], checkpoints, max_steps: most, ..FitOptions::epochs(EPOCHS) };
+        trainer.fit(&data(), options).expect("trains");
+    };
+    let (mut one, mut other) = (Slower::default(), Slower { seen: 100.0 });
+    with(&mut trainer(model(), config()), &mut one, &mut other, Some(5));
+    let checkpoint = Checkpoint::open_latest(folder.path()).expect("one");
+    let (mut resumed, mut resumed_other) = (Slower::default(), Slower::default());
+    let mut second = Trainer::resume(model(), config(), DeviceSelector::Cpu, &checkpoint).expect("the same training");
+    with(&mut second, &mut resumed, &mut resumed_other, Some(5));
+    assert_eq!((resumed.seen, resumed_other.seen), (one.seen, other.seen));
+}
+
+#[test]
+fn the_best_is_there_before_what_training_goes_on_from() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // The best is the first epoch, since the learning rate falls from there.
+    let highest = Monitor { mode: MonitorMode::Max, ..Monitor::new("lr") };
+    let checkpoints = Checkpoints::new(folder.path()).keep(9).best(highest);
+    let options = FitOptions { checkpoints: Some(checkpoints), ..FitOptions::epochs(2) };
+    trainer(model(), config().schedule(Schedule::linear())).fit(&data(), options).expect("trains");
+    let written = |name: &str| {
+        let file = folder.path().join(name).join("SHA256SUMS");
+        file.metadata().and_then(|file| file.modified()).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    // Where a process is killed in between, the best is written again; the other way round it would be missing for good.
+    assert!(written("best-00000005") < written("step-00000005"));
 }

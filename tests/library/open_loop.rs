@@ -4,7 +4,8 @@
 use tightfit::data::{Dataset, Samples, Targets};
 use tightfit::nn::{BatchNorm, Linear, Lstm, Model, Sequential, Tensor};
 use tightfit::train::{
-    Clip, Config, Criterion, DeviceSelector, FitOptions, Head, Loss, LrRange, Optimizer, Schedule, Trainer, plan,
+    Clip, Config, Criterion, DeviceSelector, FitOptions, Head, Length, Loss, LrRange, Optimizer, Schedule, Trainer,
+    plan,
 };
 
 const SAMPLES: usize = 12;
@@ -326,4 +327,22 @@ fn a_learning_rate_is_found_and_nothing_is_changed() {
     assert_eq!((trainer.parameters_sha256().expect("reads"), trainer.steps(), trainer.lr()), before);
     assert!(trainer.find_lr(&data(values(2)), LrRange { min_lr: 1.0, ..range }).is_ok());
     assert!(trainer.find_lr(&data(values(2)), LrRange { max_lr: 1e-5, ..range }).is_err());
+}
+
+#[test]
+fn a_loop_of_ones_own_has_lengths_in_steps() {
+    for (schedule, word) in [
+        (Schedule::cosine(), "goes over all steps of a fit"),
+        (Schedule::sequence([Schedule::constant(), Schedule::one_cycle()], [Length::Steps(2)]), "goes over all steps"),
+        (Schedule::step(Length::Epochs(1.0), 0.5), "lengths in epochs"),
+        (Schedule::constant().with_warmup(Length::Epochs(1.0), 0.1), "lengths in epochs"),
+    ] {
+        let config = Config::default().loss(Loss::Mse).batch(4).schedule(schedule.clone());
+        let mut trainer = trainer(body(), config);
+        let error = trainer.step(&data(values(2)), &[0, 1, 2, 3]).expect_err("refused").to_string();
+        assert!(error.contains(word), "{error}");
+        // A fit knows both, and a loop after it goes on as it did.
+        trainer.fit(&data(values(2)), FitOptions::epochs(1)).expect("trains");
+        trainer.step(&data(values(2)), &[0, 1, 2, 3]).expect("a step");
+    }
 }

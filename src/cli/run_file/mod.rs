@@ -214,7 +214,9 @@ impl RunFile {
 
     /// Epochs of the whole training.
     pub(crate) fn epochs(&self) -> u64 {
-        self.training.epochs.map_or(1, NonZeroU64::get)
+        // As many as the steps need, where only these are said.
+        let usual = if self.training.steps.is_some() { u64::MAX } else { 1 };
+        self.training.epochs.map_or(usual, NonZeroU64::get)
     }
 
     /// The most steps of the whole training.

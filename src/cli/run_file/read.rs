@@ -63,9 +63,12 @@ pub(super) fn monitor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opti
     deserializer.deserialize_any(NameOrTable).map(Some)
 }
 
-/// Whether a TOML text is a run file, and no model file: the model is a table in it.
+/// Whether a TOML text is a run file, and no model file: the model is a table in it. Where it is no TOML, what its lines look like.
 fn is_run_file(text: &str) -> bool {
-    text.parse::<toml::Table>().is_ok_and(|table| table.get("model").is_some_and(toml::Value::is_table))
+    match text.parse::<toml::Table>() {
+        Ok(table) => table.get("model").is_some_and(toml::Value::is_table),
+        Err(_) => text.lines().any(|line| line.trim_start().starts_with("[model]")),
+    }
 }
 
 /// The first table of a file that only run files have, where neither a model nor layers are in it.
@@ -193,7 +196,7 @@ fn check_training(training: &TrainingTable) -> Result<(), TrainError> {
         return refuse(format!("`{one}` and `{other}` are both set: leave one out"));
     }
     if let Some((name, most)) = given.first().filter(|(_, most)| !(*most > 0.0 && most.is_finite())) {
-        return refuse(format!("{name} = {most:?} is not possible: it must be above 0"));
+        return refuse(format!("{name} = {most:?} is not possible: it must be 0.001 or above"));
     }
     match ema {
         Some(ema) if !(0.0..1.0).contains(ema) => refuse(format!("ema = {ema:?} is not possible: it must be in 0..1")),
@@ -203,7 +206,7 @@ fn check_training(training: &TrainingTable) -> Result<(), TrainError> {
 
 fn check_checkpoint(checkpoint: &super::CheckpointTable) -> Result<(), TrainError> {
     if let Some(minutes) = checkpoint.every_minutes
-        && !(minutes > 0.0 && minutes < 1e9)
+        && !(0.001..1e9).contains(&minutes)
     {
         return refuse(format!("every_minutes = {minutes:?} is not possible: it must be above 0"));
     }

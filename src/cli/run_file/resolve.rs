@@ -76,7 +76,9 @@ impl RunFile {
         file.data.drop_last = Some(config.drop_last);
         file.data.seed = Some(config.seed);
         file.data.validation = Some(self.validates());
-        file.training.epochs = super::at_least_one(Some(self.epochs()));
+        if self.training.steps.is_none() {
+            file.training.epochs = super::at_least_one(Some(self.epochs()));
+        }
         file.training.decay_matrices_only = false;
         file.training.grad_norm = config.grad_norm;
         file.training.ema = self.training.ema.or(config.ema_decay.map(f64::from));

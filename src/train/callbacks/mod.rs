@@ -35,14 +35,18 @@ pub struct CallbackState {
 /// ([`reconfigure`](Trainer::reconfigure)), and end the fit ([`stop`](Trainer::stop)).
 ///
 /// What a callback remembers belongs into [`state`](Callback::state), so that a fit that resumes from a checkpoint does as if it
-/// had not been interrupted.
+/// had not been interrupted. Its values are a [`serde_json::Value`].
 ///
 /// ```
 /// use tightfit::error::TrainError;
-/// use tightfit::train::{Callback, StepReport, Trainer};
+/// use tightfit::train::{Callback, CallbackState, StepReport, Trainer};
 ///
-/// /// Ends a fit when the loss is small.
-/// struct GoodEnough(f32);
+/// /// Ends a fit when the loss was small so many times.
+/// struct GoodEnough {
+///     most: f32,
+///     times: u64,
+///     seen: u64,
+/// }
 ///
 /// impl Callback for GoodEnough {
 ///     fn name(&self) -> &str {
@@ -50,15 +54,25 @@ pub struct CallbackState {
 ///     }
 ///
 ///     fn on_step_end(&mut self, trainer: &mut Trainer, step: &StepReport) -> Result<(), TrainError> {
-///         if step.loss < self.0 {
-///             trainer.stop(format!("the loss is below {}", self.0));
+///         self.seen += u64::from(step.loss < self.most);
+///         if self.seen >= self.times {
+///             trainer.stop(format!("the loss was below {}", self.most));
 ///         }
+///         Ok(())
+///     }
+///
+///     fn state(&mut self) -> Result<CallbackState, TrainError> {
+///         Ok(CallbackState { values: self.seen.into(), ..CallbackState::default() })
+///     }
+///
+///     fn restore(&mut self, state: &CallbackState) -> Result<(), TrainError> {
+///         self.seen = state.values.as_u64().unwrap_or(0);
 ///         Ok(())
 ///     }
 /// }
 /// ```
 pub trait Callback {
-    /// What a checkpoint calls it: its own among the callbacks of a fit.
+    /// What a checkpoint calls it. Of several of one name, the second is called `name.2` and so on, in the order of the fit's list.
     fn name(&self) -> &str;
 
     /// Before the first step; also where a fit goes on from a checkpoint, after [`restore`](Callback::restore).
@@ -116,7 +130,7 @@ pub trait Callback {
         Ok(())
     }
 
-    /// After the last step.
+    /// After the last step; not where the fit fails.
     ///
     /// # Errors
     /// Makes the fit fail, though its steps are done.

@@ -20,6 +20,38 @@ impl Schedule {
         }
     }
 
+    /// What a loop of one's own does not tell it: how long the whole training is, or an epoch.
+    ///
+    /// # Errors
+    /// Where it must know.
+    pub(in crate::train) fn check_closed(&self) -> Result<(), TrainError> {
+        let refuse = |reason: &str| Err(TrainError::Setting(format!("the schedule {self} {reason}")));
+        if self.is_of_all_steps() {
+            return refuse("goes over all steps of a fit: in a loop of one's own set its length in steps");
+        }
+        if self.resolve(2) != self.resolve(3) {
+            return refuse("has lengths in epochs, which only a fit knows: in a loop of one's own set them in steps");
+        }
+        Ok(())
+    }
+
+    fn is_of_all_steps(&self) -> bool {
+        match self {
+            Schedule::Linear { length, .. }
+            | Schedule::Polynomial { length, .. }
+            | Schedule::Cosine { length, .. }
+            | Schedule::OneCycle { length, .. } => length.is_none(),
+            // All others end where the next begins.
+            Schedule::Sequence { schedules, .. } => schedules.last().is_some_and(Schedule::is_of_all_steps),
+            Schedule::Constant { .. }
+            | Schedule::Step { .. }
+            | Schedule::MultiStep { .. }
+            | Schedule::Exponential { .. }
+            | Schedule::CosineRestarts { .. }
+            | Schedule::Custom { .. } => false,
+        }
+    }
+
     /// What is wrong with its own settings.
     fn wrong(&self) -> Option<String> {
         if let Some(warmup) = self.warmup() {

@@ -32,8 +32,9 @@ impl Length {
     /// Whether it is a number of steps or a finite number of epochs that is not negative.
     pub(super) fn is_possible(self) -> bool {
         match self {
-            Length::Steps(_) => true,
-            Length::Epochs(epochs) => epochs.is_finite() && epochs >= 0.0,
+            // Files hold no larger numbers.
+            Length::Steps(steps) => i64::try_from(steps).is_ok(),
+            Length::Epochs(epochs) => (0.0..1e9).contains(&epochs),
         }
     }
 

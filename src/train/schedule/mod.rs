@@ -42,7 +42,7 @@ pub use registry::ScheduleKind;
 /// ```
 pub trait LrSchedule: fmt::Debug + Send + Sync {
     /// What the optimizer's learning rate is multiplied by at a step. Steps count from 0, the first update; `total_steps` is
-    /// how many the whole training has. Later steps are no error: a training may be longer than it was meant to be.
+    /// how many the whole training has, in a loop of one's own the largest number. Later steps are no error: a training may be longer than it was meant to be.
     fn factor(&self, step: u64, total_steps: u64) -> f64;
 }
 

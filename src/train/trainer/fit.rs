@@ -9,7 +9,7 @@ use super::Trainer;
 use super::recover::is_recoverable;
 use crate::data::{Batches, Dataset, Epoch, Order};
 use crate::error::TrainError;
-use crate::train::callbacks::CallbackState;
+use crate::train::callbacks::{Callback, CallbackState};
 use crate::train::checkpoint::Pending;
 use crate::train::checkpoints::Checkpoints;
 use crate::train::diagnose;
@@ -140,6 +140,7 @@ impl Trainer {
             }
         };
         log::warn!("{replan}");
+        fit.times.clear();
         let snapshot = self.snapshot.as_ref().expect("bug: it was gone back to");
         fit.run = snapshot.state.run.clone().expect("bug: a snapshot of no fit");
         restore_callbacks(fit.options, &snapshot.callbacks)?;
@@ -185,7 +186,7 @@ impl Trainer {
             fit.run.finished = Some(self.stop_reason.clone().unwrap_or_else(|| ALL_DONE.to_owned()));
         }
         // After the last step of a fit, or of as much of it as was wanted now.
-        self.write_checkpoint(fit, Write::Last)
+        self.write_checkpoint(fit, Write::Last).map(drop)
     }
 
     /// Whether no other step is wanted.
@@ -269,10 +270,8 @@ impl Trainer {
             train_accuracy: fit.run.means.accuracy,
             validation,
         };
-        let values = report.values();
-        let values: Vec<_> = values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        fit.run.history.push_epoch(report.epoch, report.step, &values);
         let best = fit.options.checkpoints.as_ref().and_then(Checkpoints::monitor);
+        let before = fit.run.best.clone();
         let is_best = match best.map(|monitor| monitor.among(&self.config.metrics)) {
             Some(monitor) => fit.run.best.observe(&monitor, report.epoch, report.value(&monitor.monitor)?),
             None => false,
@@ -282,12 +281,17 @@ impl Trainer {
             fit.options.callbacks[i].on_epoch_end(self, &report)?;
             report.lr = self.lr_after(0);
         }
+        let values = report.values();
+        let values: Vec<_> = values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        fit.run.history.push_epoch(report.epoch, report.step, &values);
         self.tell_of_plan(fit)?;
+        // That of the best comes first: training goes on from the other once that is there, and the best would be missing. Where it cannot
+        // be written, the next that is better than the one before takes its place.
+        if is_best && !self.write_checkpoint(fit, Write::Best)? {
+            fit.run.best = before;
+        }
         if fit.options.checkpoints.as_ref().is_some_and(Checkpoints::is_due_after_epoch) {
             self.write_checkpoint(fit, Write::Now)?;
-        }
-        if is_best {
-            self.write_checkpoint(fit, Write::Best)?;
         }
         Ok(())
     }
@@ -298,6 +302,8 @@ impl Trainer {
             return Ok(false);
         }
         fit.replanned = self.replanned;
+        // Those of the plan at hand are what is told.
+        fit.times.clear();
         let (before, now) = (fit.batches.batch_size(), self.config.batch);
         if before != now {
             let text = format!(
@@ -322,9 +328,9 @@ impl Trainer {
         self.take_snapshot(state, callbacks)
     }
 
-    /// Where one cannot be written in the middle, there may be room for the next.
-    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_>, which: Write) -> Result<(), TrainError> {
-        let Some(mut checkpoints) = fit.options.checkpoints.take() else { return Ok(()) };
+    /// Whether it was written. Where one cannot be in the middle, there may be room for the next.
+    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_>, which: Write) -> Result<bool, TrainError> {
+        let Some(mut checkpoints) = fit.options.checkpoints.take() else { return Ok(false) };
         let result = states_of(fit.options).and_then(|callbacks| {
             let state = self.state(Some(&fit.run));
             let write = |path: &std::path::Path| self.write_state(path, &state, &callbacks);
@@ -338,9 +344,9 @@ impl Trainer {
             Err(error) if which == Write::Last || is_recoverable(&error) => Err(error),
             Err(error) => {
                 log::warn!("no checkpoint of step {}: {error}", self.steps);
-                Ok(())
+                Ok(false)
             }
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
         }
     }
 
@@ -354,7 +360,8 @@ impl Trainer {
             first_step_ms: f64::NAN,
             interrupted: fit.interrupted,
             history: fit.run.history.clone(),
-            stopped: self.stop_reason.take(),
+            // Also where that was before the checkpoint that it went on from.
+            stopped: self.stop_reason.take().or_else(|| fit.run.finished.clone().filter(|why| why != ALL_DONE)),
         };
         if report.steps > 0
             && let Some(place) = diagnose::non_finite_parameter(&self.planned, &mut *self.executor)?
@@ -372,17 +379,28 @@ impl Trainer {
     }
 }
 
-/// What the callbacks remember, by their names.
+/// What the callbacks remember, by their names; the second of a name is `name.2`.
 fn states_of(options: &mut FitOptions<'_>) -> Result<BTreeMap<String, CallbackState>, TrainError> {
-    let callbacks = options.callbacks.iter_mut();
-    callbacks.map(|callback| Ok((callback.name().to_owned(), callback.state()?))).collect()
+    let keys = keys_of(options);
+    keys.into_iter().zip(&mut options.callbacks).map(|(key, callback)| Ok((key, callback.state()?))).collect()
 }
 
 fn restore_callbacks(options: &mut FitOptions<'_>, states: &BTreeMap<String, CallbackState>) -> Result<(), TrainError> {
-    for callback in &mut options.callbacks {
-        if let Some(state) = states.get(callback.name()) {
+    let keys = keys_of(options);
+    for (key, callback) in keys.iter().zip(&mut options.callbacks) {
+        if let Some(state) = states.get(key) {
             callback.restore(state)?;
         }
     }
     Ok(())
+}
+
+fn keys_of(options: &FitOptions<'_>) -> Vec<String> {
+    let mut seen = BTreeMap::new();
+    let key = |callback: &&mut dyn Callback| {
+        let count = seen.entry(callback.name().to_owned()).or_insert(0);
+        *count += 1;
+        if *count == 1 { callback.name().to_owned() } else { format!("{}.{count}", callback.name()) }
+    };
+    options.callbacks.iter().map(key).collect()
 }

@@ -27,7 +27,31 @@ type Kept = BTreeMap<String, (TensorDesc, Vec<u8>)>;
 
 impl Trainer {
     /// A trainer that goes on from a checkpoint: as [`Trainer::new`] and [`restore`](Trainer::restore), with the parameters frozen that
-    /// were then, and as many micro-batches where the budget allows that, so that results are the same bit for bit.
+    /// were then, and as many micro-batches where the budget allows that and `config` names no other number, so that results are the
+    /// same bit for bit.
+    ///
+    /// ```
+    /// # use tightfit::data::{Dataset, Samples, Targets};
+    /// # use tightfit::nn::Sequential;
+    /// use tightfit::train::{Checkpoint, Checkpoints, Config, DeviceSelector, FitOptions, Trainer};
+    /// # let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
+    /// # let folder = tempfile::tempdir().expect("a temporary folder");
+    /// # let folder = folder.path();
+    /// let model = || Sequential::new("two-classes", [1]).linear(2);
+    /// let config = || Config::default().batch(2);
+    /// let options = |steps| FitOptions {
+    ///     max_steps: steps,
+    ///     checkpoints: Some(Checkpoints::new(folder).every_steps(100)),
+    ///     ..FitOptions::epochs(10)
+    /// };
+    /// let mut first = Trainer::new(model(), config(), DeviceSelector::Cpu)?;
+    /// first.fit(&data, options(Some(7)))?;
+    ///
+    /// // Later, in another process.
+    /// let mut second = Trainer::resume(model(), config(), DeviceSelector::Cpu, &Checkpoint::open_latest(folder)?)?;
+    /// assert_eq!(second.fit(&data, options(None))?.steps, 20);
+    /// # Ok::<(), tightfit::error::TrainError>(())
+    /// ```
     ///
     /// # Errors
     /// As those two.
@@ -45,7 +69,7 @@ impl Trainer {
             planning.first_steps = trained.first_steps;
             (config.freeze, config.train_only) = (trained.freeze, trained.train_only);
         }
-        let same_split = Config { micro_batches: Some(checkpoint.micro_batches()), ..config.clone() };
+        let same_split = Config { micro_batches: micro_batches.or(Some(checkpoint.micro_batches())), ..config.clone() };
         let start = |config: Config| {
             let backend = Box::new(LocalDevice::new(device.clone()));
             Trainer::start(planning.clone(), model.clone(), config, backend)

@@ -62,6 +62,8 @@ impl Trainer {
     /// # Ok::<(), tightfit::error::TrainError>(())
     /// ```
     ///
+    /// A schedule has its lengths in steps then, since nothing says how long the loop is.
+    ///
     /// # Errors
     /// As [`Trainer::fit`].
     pub fn step(&mut self, data: &Dataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
@@ -77,6 +79,9 @@ impl Trainer {
     ) -> Result<StepOutcome, TrainError> {
         self.check_batch(indices)?;
         self.check_purpose(Purpose::Training)?;
+        if let (Some(schedule), None) = (&self.schedule, self.schedule_steps) {
+            schedule.check_closed()?;
+        }
         self.fed.check(data, &indices.iter().copied())?;
         self.submit(data, indices, false, launch)?;
         self.finish(data, indices)
