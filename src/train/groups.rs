@@ -188,8 +188,7 @@ impl Rules {
             if let Some(idle) =
                 prefixes.iter().find(|prefix| !names.iter().any(|name| name.starts_with(prefix.as_str())))
             {
-                let near = near(&names, std::iter::once(idle.as_str()));
-                return Err(TrainError::Setting(format!("{setting}: no parameter's name begins with `{idle}`{near}")));
+                return Err(no_such_prefix(setting, &names, idle));
             }
         }
         // A name that is wrong should not go unnoticed.
@@ -229,6 +228,12 @@ impl Rules {
             self.group_of.insert(name.clone(), own);
         }
     }
+}
+
+/// That no parameter's name begins so.
+pub(super) fn no_such_prefix(setting: &str, names: &[&str], prefix: &str) -> TrainError {
+    let near = near(names, std::iter::once(prefix));
+    TrainError::Setting(format!("{setting}: no parameter's name begins with `{prefix}`{near}"))
 }
 
 /// What may have been meant in place of parts of names.

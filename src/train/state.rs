@@ -252,7 +252,7 @@ impl Trainer {
 
     /// Puts moving averages in the place of their parameters, where these are kept; returns the parameters.
     pub(super) fn put_averages(&mut self) -> Result<Vec<(String, Vec<u8>)>, TrainError> {
-        let names = self.state_names().filter_map(|name| name.strip_suffix(EMA)?.strip_suffix('.'));
+        let names = self.state_names().filter_map(|name| averaged(name));
         let names: Vec<_> = names.map(str::to_owned).collect();
         let mut parameters = Vec::new();
         for name in names {
@@ -388,6 +388,11 @@ impl Trainer {
 
 fn average_of(parameter: &str) -> String {
     format!("{parameter}.{EMA}")
+}
+
+/// The parameter that a value of this name is the average of, where it is one.
+pub(super) fn averaged(name: &str) -> Option<&str> {
+    name.strip_suffix(EMA)?.strip_suffix('.')
 }
 
 fn read_all<'a>(

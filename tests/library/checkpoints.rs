@@ -11,11 +11,11 @@ use tightfit::train::{
     MonitorMode, Optimizer, Schedule, StepReport, Trainer,
 };
 
-const EPOCHS: u64 = 3;
+pub(crate) const EPOCHS: u64 = 3;
 /// 20 samples in batches of 4.
-const STEPS: u64 = 15;
+pub(crate) const STEPS: u64 = 15;
 
-fn data() -> Dataset {
+pub(crate) fn data() -> Dataset {
     let values = (0..20 * 6 * 3).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
     Dataset::new(Samples::F32(values), [6, 3], Targets::labels((0..20).map(|i| i % 3).collect(), 3)).expect("fits")
 }
@@ -64,7 +64,7 @@ impl Callback for Slower {
 }
 
 /// All that lasts, bit for bit.
-fn bits(trainer: &mut Trainer, folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn bits(trainer: &mut Trainer, folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let path = folder.join("end");
     trainer.save_checkpoint(&path).expect("writes");
     let read = |name: &str| (name.to_owned(), std::fs::read(path.join(name)).expect("reads"));

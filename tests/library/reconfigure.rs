@@ -1,23 +1,13 @@
 //! A trainer that goes on with other settings: what is unfrozen trains as in PyTorch, and all that was learnt is carried over.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use tightfit::data::{Dataset, Samples, Targets};
+use crate::checkpoints::{EPOCHS, STEPS, bits, data};
 use tightfit::nn::{Lstm, Model, Sequential};
 use tightfit::train::{
     Callback, Checkpoint, Checkpoints, Config, DeviceSelector, FitOptions, Group, Length, Loss, Optimizer, Trainer,
     Unfreeze,
 };
-
-const EPOCHS: u64 = 3;
-/// 20 samples in batches of 4.
-const STEPS: u64 = 15;
-
-fn data() -> Dataset {
-    let values = (0..20 * 6 * 3).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
-    Dataset::new(Samples::F32(values), [6, 3], Targets::labels((0..20).map(|i| i % 3).collect(), 3)).expect("fits")
-}
 
 /// Parameters of `lstm1`, `linear1` and `linear2`.
 fn model() -> Model {
@@ -34,16 +24,6 @@ fn trainer(config: Config) -> Trainer {
 
 fn values(trainer: &mut Trainer) -> BTreeMap<String, Vec<f32>> {
     trainer.parameters().expect("reads").into_iter().map(|(name, (_, values))| (name, values)).collect()
-}
-
-/// All that lasts, bit for bit.
-fn bits(trainer: &mut Trainer, folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let path = folder.join("end");
-    trainer.save_checkpoint(&path).expect("writes");
-    let read = |name: &str| (name.to_owned(), std::fs::read(path.join(name)).expect("reads"));
-    let bits = ["model.safetensors", "optimizer.safetensors"].map(read).into();
-    std::fs::remove_dir_all(&path).expect("removes");
-    bits
 }
 
 /// Adam as PyTorch writes it, which counts the steps of each parameter by itself.

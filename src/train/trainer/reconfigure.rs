@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Trainer;
 use super::planning::Planning;
 use super::recover::{self, Opened};
-use crate::autodiff::EMA;
 use crate::device::DeviceSelector;
-use crate::error::{PlanError, TrainError, nearest};
+use crate::error::{PlanError, TrainError};
 use crate::exec::Released;
 use crate::nn::{Mode, Model, Parameter};
 use crate::plan::Planned;
@@ -16,11 +15,12 @@ use crate::train::advice::warnings;
 use crate::train::backend::{Backend, LocalDevice};
 use crate::train::checkpoint::{Checkpoint, Trained};
 use crate::train::fed::Fed;
-use crate::train::groups::{FirstSteps, Rules};
+use crate::train::groups::{FirstSteps, Rules, no_such_prefix};
 use crate::train::objective::Objective;
 use crate::train::schedule::Schedule;
 use crate::train::settings::Config;
 use crate::train::source::Purpose;
+use crate::train::state::averaged;
 
 /// A value that lasts, as it is carried from one plan to the next.
 type Kept = BTreeMap<String, (TensorDesc, Vec<u8>)>;
@@ -148,11 +148,9 @@ impl Trainer {
 
     /// The settings with which the parameters whose names begin so are trained.
     pub(in crate::train) fn unfrozen(&self, prefix: &str) -> Result<Config, TrainError> {
-        let mut names = self.lasting.parameters().iter().map(String::as_str);
-        if !names.clone().any(|name| name.starts_with(prefix)) {
-            let near = nearest(prefix, &mut names).first().map(|near| format!("; did you mean `{near}`?"));
-            let near = near.unwrap_or_default();
-            return Err(TrainError::Setting(format!("unfreeze: no parameter's name begins with `{prefix}`{near}")));
+        let names: Vec<_> = self.lasting.parameters().iter().map(String::as_str).collect();
+        if !names.iter().any(|name| name.starts_with(prefix)) {
+            return Err(no_such_prefix("unfreeze", &names, prefix));
         }
         let mut config = self.config.clone();
         if !self.rules.frozen.iter().any(|name| name.starts_with(prefix)) {
@@ -282,8 +280,7 @@ fn open_with(
     let mut opened = recover::make_executor(backend, planning, model, config, machine, planned)?;
     for value in opened.planned.plan.persistent.iter().filter(|value| value.role.lasts()) {
         // Averages begin with the parameters as they are; other state that is new begins with zeros.
-        let parameter = value.name.strip_suffix(EMA).and_then(|name| name.strip_suffix('.'));
-        let before = kept.get(&value.name).or_else(|| kept.get(parameter?));
+        let before = kept.get(&value.name).or_else(|| kept.get(averaged(&value.name)?));
         if let Some((_, bytes)) = before.filter(|(desc, _)| *desc == value.desc) {
             opened.executor.write(&value.name, bytes)?;
         }
