@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use tightfit::data::{Dataset, mnist};
+use tightfit::data::{TensorDataset, mnist};
 use tightfit::models;
 use tightfit::train::{
     Callback, Checkpoints, Config, EarlyStopping, FitOptions, Logger, LowerOnPlateau, Recovery, ReduceOnPlateau,
@@ -25,7 +25,13 @@ fn resident_kib() -> u64 {
 }
 
 /// Milliseconds a step, and the memory after 500 steps and at the end.
-fn fit([train, test]: [&Dataset; 2], steps: u64, parts: &str, folder: &Path, device: Option<&str>) -> (f64, [u64; 2]) {
+fn fit(
+    [train, test]: [&TensorDataset; 2],
+    steps: u64,
+    parts: &str,
+    folder: &Path,
+    device: Option<&str>,
+) -> (f64, [u64; 2]) {
     let has = |part: &str| parts.split(',').any(|named| named == part);
     let mut config = Config::default().batch(BATCH).schedule(Schedule::cosine());
     config.recovery = Recovery { snapshot_every: if has("snapshots") { 100 } else { u64::MAX }, ..config.recovery };

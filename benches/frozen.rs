@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::graph::Role;
 use tightfit::models;
 use tightfit::plan::{Plan, format_bytes};
@@ -30,7 +30,7 @@ fn main() {
     let pixels = (0..batch * input.numel()).map(|i| (i * 7919 % 251) as u8).collect();
     let labels = (0..batch as u32).map(|i| i % output.numel() as u32).collect();
     let targets = Targets::labels(labels, output.numel() as u32);
-    let data = Dataset::new(Samples::U8(pixels), input, targets).expect("random images");
+    let data = TensorDataset::new(Values::U8(pixels), input, targets).expect("random images");
     let indices: Vec<_> = (0..batch).collect();
     let table = summary(model.clone(), &Config::default()).expect("fits together");
     let last = table.rows().iter().rev().find(|row| row.parameters > 0).expect("a layer with parameters");

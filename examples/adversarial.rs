@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use tightfit::data::{Batch, Batches, Dataset, INPUT, Order, Samples, TARGET, Targets, mnist};
+use tightfit::data::{Batch, Batches, INPUT, Order, TARGET, Targets, TensorDataset, Values, mnist};
 use tightfit::nn::{Model, Sequential};
 use tightfit::train::{Config, Optimizer, Trainer};
 
@@ -63,9 +63,9 @@ fn model() -> Model {
 fn attack(
     trainer: &mut Trainer,
     attacker: &mut Trainer,
-    data: &Dataset,
+    data: &TensorDataset,
     indices: &[usize],
-) -> Result<Dataset, Box<dyn Error>> {
+) -> Result<TensorDataset, Box<dyn Error>> {
     for (name, (_, values)) in trainer.parameters()? {
         attacker.set_parameter(&name, &values)?;
     }
@@ -74,5 +74,5 @@ fn attack(
     data.gather(indices, &mut batch)?;
     let moved = |(x, g): (&f32, &f32)| (x + EPSILON * g.signum()).clamp(0.0, 1.0);
     let moved = batch.values(INPUT).iter().zip(&gradient.values).map(moved).collect();
-    Ok(Dataset::new(Samples::F32(moved), [1, 28, 28], Targets::labels(batch.ints(TARGET), 10))?)
+    Ok(TensorDataset::new(Values::F32(moved), [1, 28, 28], Targets::labels(batch.ints(TARGET), 10))?)
 }

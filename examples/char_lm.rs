@@ -9,7 +9,7 @@ use std::fs;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tightfit::data::text::{CHARACTERS, character, pieces, token};
-use tightfit::data::{Dataset, Samples};
+use tightfit::data::{TensorDataset, Values};
 use tightfit::models;
 use tightfit::train::{Config, FitOptions, Loss, Optimizer, StepReport, Trainer};
 
@@ -62,7 +62,7 @@ fn write(trainer: &mut Trainer, start: &str, count: usize) -> Result<String, Box
         let seen = &text[text.len().saturating_sub(LENGTH)..];
         // What comes after the last character does not change what follows it.
         let sample = seen.iter().copied().chain(std::iter::repeat(0)).take(LENGTH).collect();
-        let logits = trainer.predict(&Dataset::unlabeled(Samples::Tokens(sample), [LENGTH])?)?.values;
+        let logits = trainer.predict(&TensorDataset::unlabeled(Values::U32(sample), [LENGTH])?)?.values;
         let classes = CHARACTERS as usize;
         let last = &logits[(seen.len() - 1) * classes..seen.len() * classes];
         // A temperature of 0.7 keeps to what is likely.

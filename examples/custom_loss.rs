@@ -7,7 +7,7 @@ use std::error::Error;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::GraphError;
 use tightfit::nn::{Init, Input, Module, Scope, Sequential, Tensor};
 use tightfit::tensor::{Shape, ValueId};
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let x: Vec<f32> = (0..2000).map(|_| random.random_range(-3.0..3.0)).collect();
     let y: Vec<f32> = x.iter().map(|x| (2.0 * x).sin() + random.random_range(-0.5..0.5_f32)).collect();
-    let data = Dataset::new(Samples::F32(x), [1], Targets::Values { values: y.clone(), shape: [1].into() })?;
+    let data = TensorDataset::new(Values::F32(x), [1], Targets::Values { values: y.clone(), shape: [1].into() })?;
 
     let model = Sequential::new("quantiles", [1]).layer("waves", Waves(32)).linear(32).tanh().linear(QUANTILES.len());
     let config = Config::default().loss(Loss::custom(Pinball)).optimizer(Optimizer::adam(5e-3)).batch(100);

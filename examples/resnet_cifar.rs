@@ -7,7 +7,7 @@ use std::error::Error;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use tightfit::data::{Dataset, Samples, Targets, cifar};
+use tightfit::data::{Targets, TensorDataset, Values, cifar};
 use tightfit::models::{Stem, resnet18};
 use tightfit::plan::{Limits, format_bytes};
 use tightfit::train::{Config, FitOptions, Optimizer, StepReport, Trainer, plan, summary};
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Ten patterns in any two colours, shifted, with noise.
-fn draw(count: usize, seed: u64) -> Result<Dataset, Box<dyn Error>> {
+fn draw(count: usize, seed: u64) -> Result<TensorDataset, Box<dyn Error>> {
     const SIDE: usize = 32;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
@@ -74,5 +74,5 @@ fn draw(count: usize, seed: u64) -> Result<Dataset, Box<dyn Error>> {
         }
         labels.push(class as u32);
     }
-    Ok(Dataset::new(Samples::F32(pixels), [3, SIDE, SIDE], Targets::labels(labels, 10))?)
+    Ok(TensorDataset::new(Values::F32(pixels), [3, SIDE, SIDE], Targets::labels(labels, 10))?)
 }

@@ -7,7 +7,7 @@ use std::error::Error;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::models;
 use tightfit::plan::{Limits, format_bytes};
 use tightfit::train::{Config, FitOptions, Format, MetricKind, Optimizer, StepReport, Target, Trainer, plan};
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Images with a disc and a square of any colour on a noisy ground, and the class of each pixel.
-fn draw(count: usize, seed: u64) -> Result<(Dataset, Vec<u32>), Box<dyn Error>> {
+fn draw(count: usize, seed: u64) -> Result<(TensorDataset, Vec<u32>), Box<dyn Error>> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -75,5 +75,5 @@ fn draw(count: usize, seed: u64) -> Result<(Dataset, Vec<u32>), Box<dyn Error>> 
         labels.extend(map);
     }
     let targets = Targets::label_maps(labels.clone(), CLASSES.len() as u32, [SIDE, SIDE]);
-    Ok((Dataset::new(Samples::F32(pixels), [3, SIDE, SIDE], targets)?, labels))
+    Ok((TensorDataset::new(Values::F32(pixels), [3, SIDE, SIDE], targets)?, labels))
 }

@@ -7,7 +7,7 @@ use std::error::Error;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::nn::{Conv2d, Embedding, Input, Linear, Model};
 use tightfit::train::{Config, EarlyStopping, FitOptions, Head, Loss, Optimizer, StopEarly, Trainer};
 
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Pictures with two bars; on the first four days the higher one is asked for, on others the lower. Weekends count twice.
-fn draw(count: usize, seed: u64) -> Result<Dataset, Box<dyn Error>> {
+fn draw(count: usize, seed: u64) -> Result<TensorDataset, Box<dyn Error>> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut pixels, mut days, mut heights, mut answers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..count {
@@ -60,7 +60,7 @@ fn draw(count: usize, seed: u64) -> Result<Dataset, Box<dyn Error>> {
         days.push(day);
     }
     let weights = days.iter().map(|day| if *day >= 5 { 2.0 } else { 1.0 }).collect();
-    let data = Dataset::new(Samples::F32(pixels), [1, SIDE, SIDE], Targets::labels(answers, 2))?;
-    let data = data.with_input("day", Samples::Tokens(days), [1])?.with_input("heights", Samples::F32(heights), [2])?;
+    let data = TensorDataset::new(Values::F32(pixels), [1, SIDE, SIDE], Targets::labels(answers, 2))?;
+    let data = data.with_input("day", Values::U32(days), [1])?.with_input("heights", Values::F32(heights), [2])?;
     Ok(data.with_sample_weights(weights)?)
 }

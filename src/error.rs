@@ -306,6 +306,16 @@ pub enum DataError {
     HostMemory(#[from] HostMemory),
 }
 
+impl DataError {
+    /// Says which sample it is that does not fit to others.
+    pub(crate) fn of_sample(self, origin: &str) -> Self {
+        match self {
+            DataError::Mismatch(text) => DataError::Mismatch(format!("{origin}: {text}")),
+            error => error,
+        }
+    }
+}
+
 /// Training cannot go on.
 #[derive(Error)]
 #[non_exhaustive]

@@ -47,6 +47,8 @@ pub enum DType {
     F16,
     /// Unsigned 32-bit integer: labels and indices.
     U32,
+    /// Unsigned 8-bit integer, four in a word: pixels, before they are normalized.
+    U8,
 }
 
 impl DType {
@@ -55,6 +57,7 @@ impl DType {
         match self {
             DType::F32 | DType::U32 => 4,
             DType::F16 => 2,
+            DType::U8 => 1,
         }
     }
 }
@@ -65,6 +68,7 @@ impl fmt::Display for DType {
             DType::F32 => "f32",
             DType::F16 => "f16",
             DType::U32 => "u32",
+            DType::U8 => "u8",
         })
     }
 }

@@ -8,7 +8,7 @@ mod swish;
 use std::error::Error;
 
 use swish::{Swish, TrainedSwish};
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::GraphError;
 use tightfit::nn::{Conv2d, Init, Linear, Model, Module, Scope};
 use tightfit::ops::check_launches;
@@ -39,16 +39,16 @@ fn model() -> Model {
 }
 
 /// Stripes of four widths.
-fn stripes(samples: usize) -> Result<Dataset, Box<dyn Error>> {
+fn stripes(samples: usize) -> Result<TensorDataset, Box<dyn Error>> {
     let label = |i: usize| (i % CLASSES as usize) as u32;
     let pixel = |i: usize, x: usize| ((x + i / 3) as f32 * 0.5 * (label(i) + 1) as f32).sin();
     let pixels = (0..samples).flat_map(|i| (0..SIZE * SIZE).map(move |at| pixel(i, at % SIZE))).collect();
     let labels = Targets::labels((0..samples).map(label).collect(), CLASSES);
-    Ok(Dataset::new(Samples::F32(pixels), [1, SIZE, SIZE], labels)?)
+    Ok(TensorDataset::new(Values::F32(pixels), [1, SIZE, SIZE], labels)?)
 }
 
 /// The losses of all steps.
-fn train(data: &Dataset, device: Option<&str>) -> Result<Vec<f32>, Box<dyn Error>> {
+fn train(data: &TensorDataset, device: Option<&str>) -> Result<Vec<f32>, Box<dyn Error>> {
     let config = Config::default().batch(64).optimizer(Optimizer::adam(3e-3)).budget_bytes(6 << 20);
     let mut trainer = Trainer::new(model(), config, device)?;
     let mut losses = Vec::new();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tightfit::data::{Dataset, Samples, Targets, download, mnist};
+use tightfit::data::{Targets, TensorDataset, Values, download, mnist};
 use tightfit::error::DataError;
 use tightfit::models;
 use tightfit::nn::{Mode, Model};
@@ -28,7 +28,7 @@ pub(crate) fn folder(given: Option<&Path>) -> PathBuf {
 
 /// The training and the test set of a folder, in the shape that the model takes. Whether model and loss can take such data is seen
 /// before it is read, and whether they can take these, before anything is planned.
-pub(crate) fn open(dir: &Path, model: &Model, config: &Config) -> Result<(Dataset, Dataset), Failure> {
+pub(crate) fn open(dir: &Path, model: &Model, config: &Config) -> Result<(TensorDataset, TensorDataset), Failure> {
     check_kind(model, config, 1).map_err(|failure| {
         let here = "images with one label each are all that this command reads";
         let failure = failure.prefixed(format_args!("`{}`", model.name())).and(here);
@@ -64,7 +64,7 @@ fn shape_advice(dir: &Path, model: &Model, config: &Config) -> Option<String> {
 /// Whether images in the shape of a model's input, each with a label of so many classes, are of the kind that it and its loss take.
 fn check_kind(model: &Model, config: &Config, classes: u32) -> Result<(), Failure> {
     let shape = model.input_shape().clone();
-    let image = Dataset::new(Samples::U8(vec![0; shape.numel()]), shape, Targets::labels(vec![0], classes))?;
+    let image = TensorDataset::new(Values::U8(vec![0; shape.numel()]), shape, Targets::labels(vec![0], classes))?;
     Ok(train::check_data(model, config, &image)?)
 }
 

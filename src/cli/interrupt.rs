@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(unix)]
 use signal_hook::{consts, iterator::Signals};
-use tightfit::data::Dataset;
+use tightfit::data::TensorDataset;
 use tightfit::train::{Evaluation, Trainer};
 
 use super::failure::{Failure, INTERRUPTED};
@@ -154,7 +154,7 @@ pub(crate) fn give_back_on_quit() {
 /// Tests a model, with the averages of its parameters where they are kept and with a bar; `None` where that was stopped.
 pub(crate) fn evaluate(
     trainer: &mut Trainer,
-    data: &Dataset,
+    data: &TensorDataset,
     stop: &AtomicBool,
     output: &Output,
 ) -> Result<Option<Evaluation>, Failure> {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::json;
 use tightfit::command::{plural, resident_bytes};
-use tightfit::data::{Batches, Dataset, Order};
+use tightfit::data::{Batches, Order, TensorDataset};
 use tightfit::error::{PlanError, TrainError};
 use tightfit::nn::Model;
 use tightfit::plan::{Plan, format_bytes, format_ns};
@@ -276,7 +276,7 @@ fn fit(
     trainer: &mut Trainer,
     file: &RunFile,
     mut unfreeze: Option<Unfreeze>,
-    (train, test): (&Dataset, &Dataset),
+    (train, test): (&TensorDataset, &TensorDataset),
     run: Option<&mut RunFolder>,
     progress: &mut Progress<'_>,
     stop: &Arc<AtomicBool>,
@@ -318,7 +318,7 @@ fn after_saving(failure: Failure, saved: Option<&Path>, unsaved: Option<&Failure
 fn conclude(
     trainer: &mut Trainer,
     report: &FitReport,
-    test: &Dataset,
+    test: &TensorDataset,
     stop: &AtomicBool,
     besides: Besides<'_>,
     output: &Output,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use tightfit::command::files;
-use tightfit::data::Dataset;
+use tightfit::data::TensorDataset;
 use tightfit::train::Trainer;
 
 use super::failure::{Failure, keep};
@@ -20,7 +20,12 @@ pub(crate) fn check(path: Option<&Path>) -> Result<(), Failure> {
 
 /// Measures one more step of a training that is done, and writes it. Takes memory beyond the plan, so it comes after the measured peak was
 /// compared with the planned one.
-pub(crate) fn measured(trainer: &mut Trainer, data: &Dataset, path: &Path, output: &Output) -> Result<(), Failure> {
+pub(crate) fn measured(
+    trainer: &mut Trainer,
+    data: &TensorDataset,
+    path: &Path,
+    output: &Output,
+) -> Result<(), Failure> {
     let times = trainer.trace(data)?;
     keep(path, |path| Ok(trainer.save_trace(&times, path)?))?;
     output.text(format_args!("written to {}", path.display()));

@@ -1,5 +1,12 @@
 //! Some samples of a dataset, ready to be uploaded.
 
+use std::ops::Range;
+
+use super::array::Values;
+use super::sample::Sample;
+use crate::error::{DataError, HostMemory};
+use crate::tensor::{DType, Shape, TensorDesc};
+
 /// What a model and a batch call the samples.
 pub const INPUT: &str = "input";
 /// What a batch calls the targets.
@@ -8,46 +15,208 @@ pub const TARGET: &str = "target";
 /// What a dataset calls the weights of its samples.
 pub const SAMPLE_WEIGHT: &str = "sample_weight";
 
-/// Samples, targets and whatever else a model takes, by name: bytes in the machine's order.
+/// Samples, targets and whatever else a model takes, by name: bytes in the machine's order, one sample after the other.
+///
+/// ```
+/// use tightfit::data::{Batch, Sample};
+///
+/// let mut batch = Batch::default();
+/// for index in 0..2 {
+///     batch.push(index, &Sample::new([index as f32, 0.5]).with_target(index as u32))?;
+/// }
+/// assert_eq!((batch.len(), batch.values("input"), batch.ints("target")), (2, vec![0.0, 0.5, 1.0, 0.5], vec![0, 1]));
+/// # Ok::<(), tightfit::error::DataError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    entries: Vec<(String, Vec<u8>)>,
+    entries: Vec<Entry>,
+    indices: Vec<usize>,
+}
+
+/// What all samples have under one name.
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    name: String,
+    /// Of one sample.
+    shape: Shape,
+    values: Values,
 }
 
 impl Batch {
-    /// The bytes of an entry, if there is one of this name.
-    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
-        self.entries.iter().find(|(entry, _)| entry == name).map(|(_, bytes)| &bytes[..])
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.indices.len()
     }
 
-    /// An entry as floats; none of an entry that is not there.
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+
+    /// Which samples of the dataset they are.
+    pub fn indices(&self) -> &[usize] {
+        &self.indices
+    }
+
+    /// The numbers of an entry, if there is one of this name.
+    pub fn get(&self, name: &str) -> Option<&Values> {
+        self.entry(name).map(|entry| &entry.values)
+    }
+
+    /// The bytes of an entry, if there is one of this name.
+    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.get(name).map(Values::bytes)
+    }
+
+    /// Type and shape of what one sample has under a name.
+    pub fn feature(&self, name: &str) -> Option<(DType, &Shape)> {
+        self.entry(name).map(|entry| (entry.values.dtype(), &entry.shape))
+    }
+
+    /// An entry as floats, bytes divided by 255; none of an entry that is not there.
     pub fn values(&self, name: &str) -> Vec<f32> {
-        bytemuck::pod_collect_to_vec(self.bytes(name).unwrap_or_default())
+        match self.get(name) {
+            Some(Values::U8(bytes)) => bytes.iter().map(|&byte| unit(byte)).collect(),
+            values => bytemuck::pod_collect_to_vec(values.map(Values::bytes).unwrap_or_default()),
+        }
     }
 
     /// An entry as labels or tokens; none of an entry that is not there.
     pub fn ints(&self, name: &str) -> Vec<u32> {
-        bytemuck::pod_collect_to_vec(self.bytes(name).unwrap_or_default())
-    }
-
-    /// Fills entries up with zeros, as if there were `samples` samples instead of `filled`.
-    pub(crate) fn pad(&mut self, filled: usize, samples: usize) {
-        for (_, bytes) in &mut self.entries {
-            bytes.resize(bytes.len() / filled.max(1) * samples, 0);
+        match self.get(name) {
+            Some(Values::U8(bytes)) => bytes.iter().map(|&byte| u32::from(byte)).collect(),
+            values => bytemuck::pod_collect_to_vec(values.map(Values::bytes).unwrap_or_default()),
         }
     }
 
-    /// Empties all entries.
-    pub(super) fn clear(&mut self) {
-        self.entries.iter_mut().for_each(|(_, bytes)| bytes.clear());
+    /// Appends a sample, which is number `index` of its dataset. The first one says what all have.
+    ///
+    /// # Errors
+    /// [`DataError::Mismatch`] where it has other things, or in other shapes, [`DataError::HostMemory`] where there is no memory for
+    /// it. The batch is then as it was.
+    pub fn push(&mut self, index: usize, sample: &Sample) -> Result<(), DataError> {
+        let is_first = self.indices.is_empty();
+        if is_first {
+            self.begin(
+                sample
+                    .entries()
+                    .map(|(name, array)| (name, TensorDesc { shape: array.shape().clone(), dtype: array.dtype() })),
+            );
+        }
+        if sample.entries().count() != self.entries.len() {
+            let names = |names: Vec<&str>| names.join(", ");
+            let found = names(sample.entries().map(|(name, _)| name).collect());
+            let expected = names(self.entries.iter().map(|entry| &*entry.name).collect());
+            return Err(DataError::Mismatch(format!(
+                "it has {found}, others have {expected}: all samples need the same"
+            )));
+        }
+        for entry in &mut self.entries {
+            let Some(array) = sample.get(&entry.name) else {
+                return Err(DataError::Mismatch(format!(
+                    "it has no `{}`, others do: all samples need one",
+                    entry.name
+                )));
+            };
+            let of = |dtype, shape: &Shape| TensorDesc { shape: shape.clone(), dtype };
+            let (found, expected) = (of(array.dtype(), array.shape()), of(entry.values.dtype(), &entry.shape));
+            if found != expected {
+                let text = format!(
+                    "its `{}` is {found}, that of others {expected}: all samples need the same shape and type",
+                    entry.name
+                );
+                return Err(DataError::Mismatch(text));
+            }
+            entry.values.reserve(array.values().len())?;
+        }
+        for entry in &mut self.entries {
+            let values = sample.get(&entry.name).expect("bug: it was found").values();
+            entry.values.append(values, 0..values.len());
+        }
+        self.indices.push(index);
+        Ok(())
     }
 
-    /// The entry of this name, which is made where there is none.
-    pub(super) fn entry(&mut self, name: &str) -> &mut Vec<u8> {
-        let at = self.entries.iter().position(|(entry, _)| entry == name).unwrap_or_else(|| {
-            self.entries.push((name.to_owned(), Vec::new()));
-            self.entries.len() - 1
-        });
-        &mut self.entries[at].1
+    /// Empties it. Its memory stays, for the next samples.
+    pub fn clear(&mut self) {
+        self.indices.clear();
+        self.entries.iter_mut().for_each(|entry| entry.values.clear());
     }
+
+    /// Begins anew, with samples that have this under these names.
+    pub(super) fn begin<'a>(&mut self, entries: impl Iterator<Item = (&'a str, TensorDesc)>) {
+        let mut before = std::mem::take(&mut self.entries);
+        for (name, TensorDesc { shape, dtype }) in entries {
+            let at = before.iter().position(|entry| entry.name == name && entry.values.dtype() == dtype);
+            let mut values = at.map_or_else(|| Values::empty(dtype), |at| before.swap_remove(at).values);
+            values.clear();
+            self.entries.push(Entry { name: name.to_owned(), shape, values });
+        }
+        self.indices.clear();
+    }
+
+    /// Appends the samples at `indices` of what whole datasets have, one for each entry.
+    pub(super) fn gather(&mut self, indices: &[usize], sources: &[&Values]) -> Result<(), HostMemory> {
+        for entry in &mut self.entries {
+            entry.values.reserve(indices.len().saturating_mul(entry.shape.numel()))?;
+        }
+        for (entry, source) in self.entries.iter_mut().zip(sources) {
+            let numel = entry.shape.numel();
+            indices.iter().for_each(|index| entry.values.append(source, index * numel..(index + 1) * numel));
+        }
+        self.indices.extend_from_slice(indices);
+        Ok(())
+    }
+
+    /// The bytes of some samples.
+    pub(crate) fn rows(&self, name: &str, samples: Range<usize>) -> Option<(DType, &[u8])> {
+        let entry = self.entry(name)?;
+        let stride = entry.shape.numel() * entry.values.dtype().size_bytes() as usize;
+        Some((entry.values.dtype(), entry.values.bytes().get(samples.start * stride..samples.end * stride)?))
+    }
+
+    /// The integers of one sample; none where it has none of this name.
+    pub(crate) fn integers(&self, name: &str, sample: usize) -> &[u32] {
+        match self.entry(name) {
+            Some(Entry { shape, values: Values::U32(values), .. }) => of_sample(values, shape, sample),
+            _ => &[],
+        }
+    }
+
+    /// The floats of one sample; none where it has none of this name.
+    pub(crate) fn floats(&self, name: &str, sample: usize) -> &[f32] {
+        match self.entry(name) {
+            Some(Entry { shape, values: Values::F32(values), .. }) => of_sample(values, shape, sample),
+            _ => &[],
+        }
+    }
+
+    /// Fills it up to `samples` samples with the first one again, which do not count as samples: `len` stays.
+    pub(crate) fn fill_up(&mut self, samples: usize) -> Result<(), HostMemory> {
+        let missing = samples.saturating_sub(self.len());
+        for Entry { shape, values, .. } in &mut self.entries {
+            values.reserve(missing.saturating_mul(shape.numel()))?;
+            (0..missing).for_each(|_| values.repeat(0..shape.numel()));
+        }
+        Ok(())
+    }
+
+    /// Bytes of host memory that its numbers take.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.values.bytes().len() as u64).sum()
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+}
+
+/// The numbers of one sample.
+fn of_sample<'a, T>(values: &'a [T], shape: &Shape, sample: usize) -> &'a [T] {
+    values.get(sample * shape.numel()..(sample + 1) * shape.numel()).unwrap_or_default()
+}
+
+/// A byte as a number from 0 to 1.
+pub(crate) fn unit(byte: u8) -> f32 {
+    f32::from(byte) / 255.0
 }

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use super::{Dataset, Samples, Targets, corrupt, io_error, reserve};
+use super::{Targets, TensorDataset, Values, corrupt, io_error, reserve};
 use crate::error::DataError;
 use crate::files;
 
@@ -27,7 +27,7 @@ const MAX_FILE_BYTES: u64 = 1_000_000 * RECORD_BYTES as u64;
 ///
 /// # Errors
 /// Where the folder has no training file or no test file, or one is not what it should be.
-pub fn open(folder: impl AsRef<Path>) -> Result<(Dataset, Dataset), DataError> {
+pub fn open(folder: impl AsRef<Path>) -> Result<(TensorDataset, TensorDataset), DataError> {
     let folder = folder.as_ref();
     let missing = |name: &str| DataError::Missing {
         path: folder.join(name),
@@ -44,7 +44,7 @@ pub fn open(folder: impl AsRef<Path>) -> Result<(Dataset, Dataset), DataError> {
     Ok((read(&train)?, read(&[test])?))
 }
 
-fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Dataset, DataError> {
+fn read<P: AsRef<Path>>(paths: &[P]) -> Result<TensorDataset, DataError> {
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for path in paths {
         let path = path.as_ref();
@@ -71,7 +71,7 @@ fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Dataset, DataError> {
             pixels.extend_from_slice(&record[1..]);
         }
     }
-    Dataset::new(Samples::U8(pixels), [3, 32, 32], Targets::labels(labels, CLASSES.len() as u32))
+    TensorDataset::new(Values::U8(pixels), [3, 32, 32], Targets::labels(labels, CLASSES.len() as u32))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::dataset::check_reshape;
 use super::idx::Reader;
-use super::{Dataset, Samples, Targets, corrupt, reserve};
+use super::tensors::check_reshape;
+use super::{Targets, TensorDataset, Values, corrupt, reserve};
 use crate::error::DataError;
 use crate::files;
 use crate::tensor::Shape;
@@ -29,7 +29,7 @@ const FETCH: &str =
 /// # Errors
 /// [`DataError::Missing`] when the folder or a file is not there, [`DataError::Corrupt`] when a file is damaged,
 /// [`DataError::Mismatch`] when the files do not fit together.
-pub fn open(dir: impl AsRef<Path>) -> Result<(Dataset, Dataset), DataError> {
+pub fn open(dir: impl AsRef<Path>) -> Result<(TensorDataset, TensorDataset), DataError> {
     read(dir.as_ref(), None)
 }
 
@@ -38,7 +38,7 @@ pub fn open(dir: impl AsRef<Path>) -> Result<(Dataset, Dataset), DataError> {
 ///
 /// # Errors
 /// As [`open`]; [`DataError::Mismatch`] when the shape has another number of elements.
-pub fn open_as(dir: impl AsRef<Path>, shape: impl Into<Shape>) -> Result<(Dataset, Dataset), DataError> {
+pub fn open_as(dir: impl AsRef<Path>, shape: impl Into<Shape>) -> Result<(TensorDataset, TensorDataset), DataError> {
     let shape = shape.into();
     let (train, test) = read(dir.as_ref(), Some(&shape))?;
     Ok((train.with_sample_shape(shape.clone())?, test.with_sample_shape(shape)?))
@@ -52,7 +52,7 @@ pub fn image_shape(dir: impl AsRef<Path>) -> Result<Shape, DataError> {
     with_headers(dir.as_ref(), |train, _| Ok(train.image_shape()))
 }
 
-fn read(dir: &Path, shape: Option<&Shape>) -> Result<(Dataset, Dataset), DataError> {
+fn read(dir: &Path, shape: Option<&Shape>) -> Result<(TensorDataset, TensorDataset), DataError> {
     with_headers(dir, |train, test| {
         if let Some(shape) = shape {
             check_reshape(&train.image_shape(), shape)?;
@@ -153,7 +153,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn dataset(self, classes: u32) -> Result<Dataset, DataError> {
-        Dataset::new(Samples::U8(self.pixels), self.shape, Targets::labels(self.labels, classes))
+    fn dataset(self, classes: u32) -> Result<TensorDataset, DataError> {
+        TensorDataset::new(Values::U8(self.pixels), self.shape, Targets::labels(self.labels, classes))
     }
 }

@@ -13,22 +13,33 @@
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
 
+mod array;
 mod batch;
 pub mod cifar;
 mod dataset;
 #[cfg(feature = "download")]
 pub mod download;
+mod features;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
+mod sample;
 pub mod series;
+mod targets;
+mod tensors;
 pub mod text;
 
+pub use array::{Array, Values};
+pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
-pub(crate) use dataset::moved_channels;
-pub use dataset::{Dataset, Samples, Targets};
-pub(crate) use dataset::{label_bits, shown_label};
+pub use dataset::Dataset;
+pub use features::{Features, TargetKind};
 pub use loader::{Batches, Epoch, Order};
+pub use sample::Sample;
+pub use targets::Targets;
+pub(crate) use targets::{label_bits, shown_label};
+pub use tensors::TensorDataset;
+pub(crate) use tensors::moved_channels;
 
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Dataset, Samples, Targets, corrupt, io_error};
+use super::{Targets, TensorDataset, Values, corrupt, io_error};
 use crate::error::{DataError, unknown};
 use crate::files;
 use crate::tensor::room;
@@ -62,7 +62,7 @@ fn csv_error(path: &Path, error: csv::Error) -> DataError {
 /// # Errors
 /// [`DataError::Mismatch`] when `input_len` or `horizon` is 0 or the series is shorter than one window,
 /// [`DataError::HostMemory`] when there is no memory for the windows.
-pub fn windows(series: &[f32], input_len: usize, horizon: usize) -> Result<Dataset, DataError> {
+pub fn windows(series: &[f32], input_len: usize, horizon: usize) -> Result<TensorDataset, DataError> {
     let window = input_len.saturating_add(horizon);
     if input_len == 0 || horizon == 0 || series.len() < window {
         return Err(DataError::Mismatch(format!(
@@ -77,7 +77,7 @@ pub fn windows(series: &[f32], input_len: usize, horizon: usize) -> Result<Datas
         inputs.extend_from_slice(&window[..input_len]);
         values.extend_from_slice(&window[input_len..]);
     }
-    Dataset::new(Samples::F32(inputs), [input_len, 1], Targets::Values { values, shape: [horizon].into() })
+    TensorDataset::new(Values::F32(inputs), [input_len, 1], Targets::Values { values, shape: [horizon].into() })
 }
 
 /// A linear map that gives a series mean 0 and standard deviation 1. Fit it on the training part only.

@@ -1,6 +1,6 @@
 //! Text as sequences of characters, each to be followed by the next.
 
-use super::{Dataset, Samples, Targets};
+use super::{Targets, TensorDataset, Values};
 use crate::error::DataError;
 use crate::tensor::room;
 
@@ -43,7 +43,7 @@ fn tokens(text: &str) -> Result<Vec<u32>, DataError> {
 /// # Errors
 /// [`DataError::Mismatch`] where the text is too short for one piece, or a number is 0, [`DataError::HostMemory`] where there is
 /// no memory for the pieces.
-pub fn pieces(text: &str, length: usize, stride: usize) -> Result<Dataset, DataError> {
+pub fn pieces(text: &str, length: usize, stride: usize) -> Result<TensorDataset, DataError> {
     let tokens = tokens(text)?;
     if length == 0 || stride == 0 {
         return Err(DataError::Mismatch("length and stride of pieces of text must be at least 1".to_owned()));
@@ -60,7 +60,7 @@ pub fn pieces(text: &str, length: usize, stride: usize) -> Result<Dataset, DataE
         samples.extend_from_slice(&tokens[start..start + length]);
         targets.extend_from_slice(&tokens[start + 1..start + 1 + length]);
     }
-    Dataset::new(Samples::Tokens(samples), [length], Targets::label_maps(targets, CHARACTERS, [length]))
+    TensorDataset::new(Values::U32(samples), [length], Targets::label_maps(targets, CHARACTERS, [length]))
 }
 
 /// The text in `batch` long parts of equal length, side by side: batch after batch of pieces of `length` characters goes on
@@ -68,7 +68,7 @@ pub fn pieces(text: &str, length: usize, stride: usize) -> Result<Dataset, DataE
 ///
 /// # Errors
 /// As [`pieces`].
-pub fn streams(text: &str, batch: usize, length: usize) -> Result<Dataset, DataError> {
+pub fn streams(text: &str, batch: usize, length: usize) -> Result<TensorDataset, DataError> {
     let tokens = tokens(text)?;
     if length == 0 || batch == 0 {
         return Err(DataError::Mismatch("batch and length of streams of text must be at least 1".to_owned()));
@@ -89,7 +89,7 @@ pub fn streams(text: &str, batch: usize, length: usize) -> Result<Dataset, DataE
             targets.extend_from_slice(&tokens[start + 1..start + 1 + length]);
         }
     }
-    Dataset::new(Samples::Tokens(samples), [length], Targets::label_maps(targets, CHARACTERS, [length]))
+    TensorDataset::new(Values::U32(samples), [length], Targets::label_maps(targets, CHARACTERS, [length]))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::data::Batch;
 
-    fn read(data: &Dataset, samples: &[usize]) -> [String; 2] {
+    fn read(data: &TensorDataset, samples: &[usize]) -> [String; 2] {
         let mut batch = Batch::default();
         data.gather(samples, &mut batch).expect("in range");
         ["input", "target"].map(|name| batch.ints(name).into_iter().map(character).collect())

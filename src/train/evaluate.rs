@@ -2,19 +2,19 @@
 
 use super::loss::Loss;
 use super::metrics::{Format, Scores, Target};
-use crate::data::{Dataset, Targets, shown_label};
+use crate::data::{Targets, TensorDataset, shown_label};
 use crate::error::DataError;
 use crate::tensor::{Shape, plural};
 
 /// A target, in a dataset.
 #[derive(Debug)]
 pub(super) struct TargetOf<'a> {
-    data: &'a Dataset,
+    data: &'a TensorDataset,
     name: &'a str,
 }
 
 impl<'a> TargetOf<'a> {
-    pub(super) fn new(data: &'a Dataset, name: &'a str) -> Self {
+    pub(super) fn new(data: &'a TensorDataset, name: &'a str) -> Self {
         TargetOf { data, name }
     }
 

@@ -4,7 +4,7 @@
 use super::loss::{Formula, Loss};
 use super::objective::{Head, Objective};
 use super::settings::Config;
-use crate::data::{Dataset, INPUT, SAMPLE_WEIGHT, TARGET, moved_channels, shown_label};
+use crate::data::{INPUT, SAMPLE_WEIGHT, TARGET, TensorDataset, moved_channels, shown_label};
 use crate::error::{DataError, TrainError, nearest};
 use crate::graph::{Graph, Role};
 use crate::nn::{Mode, Model, RUN};
@@ -124,7 +124,7 @@ impl Fed {
     /// Whether the model can take these samples.
     pub(super) fn check_samples(
         &self,
-        data: &Dataset,
+        data: &TensorDataset,
         samples: &(impl Iterator<Item = usize> + Clone),
     ) -> Result<(), DataError> {
         self.inputs.iter().try_for_each(|entry| {
@@ -136,7 +136,7 @@ impl Fed {
     /// Whether the model can take these samples, and the loss their targets.
     pub(super) fn check(
         &self,
-        data: &Dataset,
+        data: &TensorDataset,
         samples: &(impl Iterator<Item = usize> + Clone),
     ) -> Result<(), DataError> {
         self.check_samples(data, samples)?;
@@ -158,7 +158,7 @@ impl Fed {
 ///
 /// # Errors
 /// Where the model does not fit together, or the data does not fit it or its loss.
-pub fn check_data(model: impl Into<Model>, config: &Config, data: &Dataset) -> Result<(), TrainError> {
+pub fn check_data(model: impl Into<Model>, config: &Config, data: &TensorDataset) -> Result<(), TrainError> {
     let fed = Fed::new(&model.into(), &Objective::new(config)?)?;
     Ok(fed.check(data, &(0..data.len()))?)
 }
@@ -181,13 +181,13 @@ fn integers_of(graph: &Graph, name: &str) -> Option<Range> {
 
 impl Entry {
     /// Whether the data have it, in this shape and type.
-    fn check(&self, data: &Dataset) -> Result<(), DataError> {
+    fn check(&self, data: &TensorDataset) -> Result<(), DataError> {
         let Entry { name, dtype, shape: expected, .. } = self;
         let Some((found, shape)) = data.input(name) else {
             let text = format!("the model takes an input `{name}`, which the data lacks");
             let advice = match nearest(name, data.input_names()).first() {
                 Some(near) => format!("the data has `{near}`, which may be meant"),
-                None => "add it with Dataset::with_input".to_owned(),
+                None => "add it with TensorDataset::with_input".to_owned(),
             };
             return Err(DataError::Mismatch(format!("{text}: {advice}")));
         };
@@ -204,7 +204,7 @@ impl Entry {
         Ok(())
     }
 
-    fn check_integers(&self, data: &Dataset, samples: impl Iterator<Item = usize>) -> Result<(), DataError> {
+    fn check_integers(&self, data: &TensorDataset, samples: impl Iterator<Item = usize>) -> Result<(), DataError> {
         let (Some(range), Some((values, shape))) = (&self.integers, data.integers(&self.name)) else { return Ok(()) };
         let numel = shape.numel();
         for sample in samples {
@@ -228,7 +228,7 @@ fn other_shape(name: &str, expected: &Shape, found: &Shape) -> String {
     }
     let what = if name == INPUT { "samples".to_owned() } else { format!("`{name}`") };
     let advice = if name == INPUT && expected.numel() == found.numel() {
-        "Dataset::with_sample_shape gives the data the model's shape"
+        "TensorDataset::with_sample_shape gives the data the model's shape"
     } else {
         "give the model the input of the data, or the data the shape of the model"
     };
@@ -247,19 +247,19 @@ pub(super) fn place(shape: &Shape, element: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Samples, Targets};
+    use crate::data::{Targets, Values};
     use crate::nn::{Embedding, Gru, Input, Lstm, Sequential};
     use crate::ops::embedding::gather::Gather;
 
-    fn check(model: impl Into<Model>, loss: &Loss, data: &Dataset) -> Result<(), String> {
+    fn check(model: impl Into<Model>, loss: &Loss, data: &TensorDataset) -> Result<(), String> {
         let objective = Objective::new(&Config::default().loss(loss.clone())).expect("possible");
         let fed = Fed::new(&model.into(), &objective).expect("fits together");
         fed.check(data, &(0..data.len())).map_err(|error| error.to_string())
     }
 
-    fn tokens(shape: &[usize], tokens: &[u32]) -> Dataset {
+    fn tokens(shape: &[usize], tokens: &[u32]) -> TensorDataset {
         let samples = tokens.len() / shape.iter().product::<usize>();
-        Dataset::new(Samples::Tokens(tokens.to_vec()), shape.to_vec(), Targets::labels(vec![0; samples], 2))
+        TensorDataset::new(Values::U32(tokens.to_vec()), shape.to_vec(), Targets::labels(vec![0; samples], 2))
             .expect("fits")
     }
 
@@ -282,8 +282,8 @@ mod tests {
             for model in [lstm, Sequential::new("series", [time, 1]).push(both).linear(2)] {
                 let check = |lengths: [u32; 2]| {
                     let data =
-                        Dataset::new(Samples::F32(vec![0.5; 2 * time]), [time, 1], Targets::labels(vec![0; 2], 2));
-                    let data = data.expect("fits").with_input("lengths", Samples::Tokens(lengths.to_vec()), []);
+                        TensorDataset::new(Values::F32(vec![0.5; 2 * time]), [time, 1], Targets::labels(vec![0; 2], 2));
+                    let data = data.expect("fits").with_input("lengths", Values::U32(lengths.to_vec()), []);
                     check(model.clone(), &Loss::default(), &data.expect("fits"))
                 };
                 assert_eq!(check([1, time as u32]), Ok(()));
@@ -302,7 +302,7 @@ mod tests {
             let mut labels = vec![0; 24];
             labels[12 + 3 * 2 + 1] = -100;
             let targets = Targets::signed_labels(labels, 5, [4, 3]).ignoring(-100);
-            let data = Dataset::new(Samples::F32(vec![0.5; 48]), [2, 4, 3], targets).expect("fits");
+            let data = TensorDataset::new(Values::F32(vec![0.5; 48]), [2, 4, 3], targets).expect("fits");
             let dice = |ignore_index| (1.0, Loss::Dice { sigmoid: false, smooth: 1.0, ignore_index });
             let loss = Loss::Sum { terms: ignored.map(dice).to_vec() };
             check(Sequential::new("pixels", [2, 4, 3]).conv2d(5, 1), &loss, &data)
@@ -319,8 +319,9 @@ mod tests {
             x.with_ops("pick", |scope, x| scope.apply(Gather { axis: 1 }, &[x, index]))
         });
         let check = |index: Vec<u32>| {
-            let data = Dataset::new(Samples::F32(vec![0.5; 10]), [5], Targets::labels(vec![0; 2], 2)).expect("fits");
-            let data = data.with_input("index", Samples::Tokens(index), [2]).expect("fits");
+            let data =
+                TensorDataset::new(Values::F32(vec![0.5; 10]), [5], Targets::labels(vec![0; 2], 2)).expect("fits");
+            let data = data.with_input("index", Values::U32(index), [2]).expect("fits");
             check(model.clone(), &Loss::default(), &data)
         };
         assert_eq!(check(vec![4, 0, 1, 2]), Ok(()));

@@ -2,7 +2,7 @@
 
 use super::loss::Loss;
 use super::settings::Config;
-use crate::data::{Dataset, SAMPLE_WEIGHT, TARGET};
+use crate::data::{SAMPLE_WEIGHT, TARGET, TensorDataset};
 use crate::error::{GraphError, TrainError};
 use crate::graph::Graph;
 use crate::nn::Built;
@@ -29,7 +29,7 @@ use crate::tensor::{TensorDesc, ValueId, format_number};
 pub struct Head {
     /// The output, as [`Tensor::output`](crate::nn::Tensor::output) names it.
     pub output: String,
-    /// Its target, as the dataset names it: [`Dataset::with_input`].
+    /// Its target, as the dataset names it: [`TensorDataset::with_input`].
     pub target: String,
     /// What the loss is multiplied by before all are added.
     pub weight: f32,
@@ -132,7 +132,7 @@ impl Objective {
 
     /// What losses take besides predictions and targets in a step on the samples at `indices`, which fill this share of a batch, by
     /// name.
-    pub(super) fn inputs(&self, data: &Dataset, indices: &[usize], filled: f32) -> Vec<(String, Vec<f32>)> {
+    pub(super) fn inputs(&self, data: &TensorDataset, indices: &[usize], filled: f32) -> Vec<(String, Vec<f32>)> {
         let mut term = 0;
         let mut inputs = Vec::new();
         for head in &self.heads {
@@ -144,7 +144,7 @@ impl Objective {
     }
 
     /// How many positions of these samples count towards accuracy.
-    pub(super) fn counted(&self, data: &Dataset, indices: &[usize]) -> usize {
+    pub(super) fn counted(&self, data: &TensorDataset, indices: &[usize]) -> usize {
         let loss = &self.heads[0].loss;
         // What is right by a formula of one's own is not known.
         if !loss.takes_labels() {
@@ -156,7 +156,7 @@ impl Objective {
     }
 
     /// The weight of a sample.
-    pub(super) fn weight(&self, data: &Dataset, sample: usize) -> f32 {
+    pub(super) fn weight(&self, data: &TensorDataset, sample: usize) -> f32 {
         let weights = || data.values(SAMPLE_WEIGHT)?.0.get(sample).copied();
         if self.sample_weights { weights().unwrap_or(1.0) } else { 1.0 }
     }
@@ -181,7 +181,7 @@ fn target(graph: &mut Graph, head: &Head, desc: &TensorDesc) -> Result<ValueId, 
 
 /// The labels of some samples; none where targets are numbers.
 fn labels_of<'a>(
-    data: &'a Dataset,
+    data: &'a TensorDataset,
     target: &str,
     indices: impl Iterator<Item = usize> + 'a,
 ) -> impl Iterator<Item = u32> + 'a {

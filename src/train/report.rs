@@ -8,7 +8,7 @@ use super::callbacks::Callback;
 use super::checkpoints::Checkpoints;
 use super::history::History;
 use super::metrics::MetricValue;
-use crate::data::Dataset;
+use crate::data::TensorDataset;
 use crate::error::{TrainError, unknown};
 use crate::tensor::plural;
 
@@ -151,11 +151,11 @@ impl fmt::Display for Evaluation {
 /// How long to fit, and who is told.
 ///
 /// ```
-/// use tightfit::data::{Dataset, Samples, Targets};
+/// use tightfit::data::{TensorDataset, Values, Targets};
 /// use tightfit::nn::Sequential;
 /// use tightfit::train::{Config, DeviceSelector, FitOptions, StepReport, Trainer};
 ///
-/// # let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
+/// # let data = TensorDataset::new(Values::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
 /// # let model = Sequential::new("two-classes", [1]).linear(2);
 /// # let mut trainer = Trainer::new(model, Config::default().batch(2), DeviceSelector::Cpu)?;
 /// // Three times over the data, but at most five steps.
@@ -175,7 +175,7 @@ pub struct FitOptions<'a> {
     /// Stops at the end of the step during which it becomes true.
     pub stop: Option<Arc<AtomicBool>>,
     /// What is evaluated after each epoch.
-    pub validation: Option<&'a Dataset>,
+    pub validation: Option<&'a TensorDataset>,
     /// What sees every event, in this order.
     pub callbacks: Vec<&'a mut dyn Callback>,
     /// When checkpoints are written.

@@ -43,13 +43,13 @@ use crate::plan::{Plan, Planned};
 /// Trains one model under one plan.
 ///
 /// ```
-/// use tightfit::data::{Dataset, Samples, Targets};
+/// use tightfit::data::{TensorDataset, Values, Targets};
 /// use tightfit::nn::Sequential;
 /// use tightfit::train::{Config, DeviceSelector, FitOptions, Loss, Optimizer, Trainer};
 ///
 /// // Four samples of a line: y = 2 x.
 /// let y = Targets::Values { values: vec![0.0, 2.0, 4.0, 6.0], shape: [1].into() };
-/// let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], y)?;
+/// let data = TensorDataset::new(Values::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], y)?;
 /// let model = Sequential::new("line", [1]).linear(1);
 /// let config = Config::default().batch(4).loss(Loss::Mse).optimizer(Optimizer::sgd(0.1));
 /// // On the interpreter; `DeviceSelector::Best` is the best GPU.

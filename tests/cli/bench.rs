@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::exec::{Clock, Executor, GpuExecutor};
 use tightfit::models;
 use tightfit::testing::device_or_skip;
@@ -107,7 +107,7 @@ fn profiling_a_step_changes_nothing_but_its_time() {
     let has_timestamps = device.has_timestamps();
     let pixels = (0..16 * 784).map(|i| (i * 37 % 251) as u8).collect();
     let labels = Targets::labels((0..16).map(|i| i % 10).collect(), 10);
-    let data = Dataset::new(Samples::U8(pixels), [1, 28, 28], labels).expect("fits");
+    let data = TensorDataset::new(Values::U8(pixels), [1, 28, 28], labels).expect("fits");
     let indices: Vec<usize> = (0..16).collect();
     let config = Config::default().batch(16).micro_batches(2);
     let machine = Machine::of(&mut device);

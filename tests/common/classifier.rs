@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::exec::Executor;
 use tightfit::nn::{Model, Statistics};
 use tightfit::ops::SavedActivations;
@@ -48,7 +48,7 @@ pub fn train(
     let shape = model.input_shape().clone();
     let labels =
         Targets::labels((0..2 * batch as u32).map(|i| i % 3).collect(), model.output_shape().unwrap().numel() as u32);
-    let data = Dataset::new(Samples::F32(numbers(2 * batch * shape.numel())), shape, labels).unwrap();
+    let data = TensorDataset::new(Values::F32(numbers(2 * batch * shape.numel())), shape, labels).unwrap();
     let mut trainer = Trainer::with_executor(model.clone(), config(form, batch), planned.clone(), executor).unwrap();
     for first in [0, batch] {
         trainer.step(&data, &(first..first + batch).collect::<Vec<_>>()).unwrap();

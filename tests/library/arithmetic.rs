@@ -1,7 +1,7 @@
 //! Arithmetic of tensors: shapes and values of each method, what is refused and in which words, and the gradient of a formula in
 //! training.
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::GraphError;
 use tightfit::nn::{Init, Input, Linear, Mode, Model, Module, Scope, Tensor};
 use tightfit::tensor::{DType, ValueId};
@@ -191,8 +191,8 @@ fn indices_are_checked_before_they_are_taken() {
     let mut trainer = Trainer::new(model(&[3], formula), config, Some("cpu")).expect("a trainer");
     let mut step = |labels: Vec<u32>| {
         let targets = Targets::Values { values: vec![0.0; 2], shape: [1].into() };
-        let data = Dataset::new(Samples::F32(numbers("x", 6)), [3], targets).expect("fits");
-        let data = data.with_input("labels", Samples::Tokens(labels), []).expect("fits");
+        let data = TensorDataset::new(Values::F32(numbers("x", 6)), [3], targets).expect("fits");
+        let data = data.with_input("labels", Values::U32(labels), []).expect("fits");
         trainer.step(&data, &[0, 1]).map_err(|error| error.to_string())
     };
     assert!(step(vec![0, 2]).is_ok());
@@ -310,8 +310,8 @@ fn a_formula_is_trained_with_its_gradient() {
     const SAMPLES: usize = 6;
     let (x, t) = (numbers("x", SAMPLES * 3), numbers("t", SAMPLES * 3));
     let targets = Targets::Values { values: vec![0.0; SAMPLES], shape: [1].into() };
-    let data = Dataset::new(Samples::F32(x.clone()), [3], targets).expect("fits");
-    let data = data.with_input("t", Samples::F32(t.clone()), [3]).expect("fits");
+    let data = TensorDataset::new(Values::F32(x.clone()), [3], targets).expect("fits");
+    let data = data.with_input("t", Values::F32(t.clone()), [3]).expect("fits");
     let (mut loss, mut gradient) = (0.0, [0.0; 3]);
     for (i, (&x, &t)) in x.iter().zip(&t).enumerate() {
         let (x, w) = (f64::from(x), 0.75_f64);
@@ -342,7 +342,7 @@ fn a_formula_is_trained_with_its_gradient() {
 #[test]
 fn a_batch_whose_samples_are_mixed_is_not_cut() {
     let targets = Targets::Values { values: vec![0.0; 4], shape: [1].into() };
-    let data = Dataset::new(Samples::F32(numbers("x", 12)), [3], targets).expect("fits");
+    let data = TensorDataset::new(Values::F32(numbers("x", 12)), [3], targets).expect("fits");
     let config = |parts| Config::default().batch(4).micro_batches(parts).loss(Loss::Mse);
     let formulas: [(Formula, &str); 3] = [
         (|x| (x - x.mean(&[0], true)).layer("linear", Linear::new(1)), "layer `mean` (mean) mixes"),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::nn::{
     Dropout, Embedding, Input, Linear, Model, MultiheadAttention, PositionalEmbedding, StochasticDepth,
 };
@@ -46,18 +46,18 @@ fn transformer(p: f32) -> Model {
     })
 }
 
-fn sentences(count: usize) -> Dataset {
+fn sentences(count: usize) -> TensorDataset {
     let mut rng = crate::common::fill::rng("sentences");
     let tokens: Vec<u32> = (0..count * TIME).map(|_| rand::RngExt::random_range(&mut rng, 0..WORDS)).collect();
     let labels = tokens.chunks(TIME).map(|sentence| sentence[1] % CLASSES).collect();
-    Dataset::new(Samples::Tokens(tokens), [TIME], Targets::labels(labels, CLASSES)).unwrap()
+    TensorDataset::new(Values::U32(tokens), [TIME], Targets::labels(labels, CLASSES)).unwrap()
 }
 
 fn trainer(p: f32, config: Config, device: &str) -> Trainer {
     Trainer::new(transformer(p), config, Some(device)).unwrap()
 }
 
-fn step(trainer: &mut Trainer, data: &Dataset, number: usize) -> f32 {
+fn step(trainer: &mut Trainer, data: &TensorDataset, number: usize) -> f32 {
     trainer.step(data, &(number * BATCH..(number + 1) * BATCH).collect::<Vec<_>>()).unwrap().loss
 }
 
@@ -148,7 +148,7 @@ fn a_token_that_is_no_row_is_named() {
         let mut tokens = vec![3; BATCH * TIME];
         tokens[20] = WORDS;
         let labels = Targets::labels(vec![0; BATCH], CLASSES);
-        let data = Dataset::new(Samples::Tokens(tokens), [TIME], labels).unwrap();
+        let data = TensorDataset::new(Values::U32(tokens), [TIME], labels).unwrap();
         let mut trainer = trainer(0.0, Config::default().batch(BATCH), &device);
         let error = trainer.step(&data, &(0..BATCH).collect::<Vec<_>>()).expect_err("there is no such row");
         let expected = format!("`input` of sample {} holds {WORDS} at [{}]", 20 / TIME, 20 % TIME);
@@ -190,7 +190,7 @@ fn attention_is_that_of_pytorch() {
             x.layer("positions", PositionalEmbedding::new(time + 2)).layer("attention", attention)
         });
         let targets = Targets::Values { values: floats(&entry.target), shape: [time, features].into() };
-        let data = Dataset::new(Samples::F32(floats(&entry.input)), [time, features], targets).unwrap();
+        let data = TensorDataset::new(Values::F32(floats(&entry.input)), [time, features], targets).unwrap();
         let config = Config { loss: Loss::Mse, ..Config::default().batch(batch).optimizer(SGD) };
         let mut trainer = Trainer::new(model, config, device).unwrap();
         assert!(trainer.parameters().unwrap().keys().eq(entry.parameters.keys()), "{}: other parameters", entry.case);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::TrainError;
 use tightfit::nn::{BatchNorm, Sequential, Statistics};
 use tightfit::train::{Config, DeviceSelector, Loss, Optimizer, Trainer};
@@ -18,7 +18,7 @@ fn devices() -> Vec<String> {
 }
 
 /// Samples of channels that differ in mean and deviation, and targets of their shape.
-fn data(count: usize) -> (Dataset, Vec<f32>) {
+fn data(count: usize) -> (TensorDataset, Vec<f32>) {
     let mut random = crate::common::fill::rng("batch_norm");
     let mut draw = |i: usize| {
         let channel = i / PLACES % CHANNELS;
@@ -27,7 +27,7 @@ fn data(count: usize) -> (Dataset, Vec<f32>) {
     let samples: Vec<f32> = (0..count * CHANNELS * PLACES).map(&mut draw).collect();
     let values = (0..samples.len()).map(draw).collect();
     let targets = Targets::Values { values, shape: [CHANNELS, PLACES].into() };
-    (Dataset::new(Samples::F32(samples.clone()), [CHANNELS, PLACES], targets).expect("dataset"), samples)
+    (TensorDataset::new(Values::F32(samples.clone()), [CHANNELS, PLACES], targets).expect("dataset"), samples)
 }
 
 fn model() -> Sequential {
@@ -72,7 +72,7 @@ fn running(samples: &[f32], parts: &[usize]) -> [Vec<f64>; 2] {
     running
 }
 
-fn step(trainer: &mut Trainer, data: &Dataset, number: usize) -> Result<(), TrainError> {
+fn step(trainer: &mut Trainer, data: &TensorDataset, number: usize) -> Result<(), TrainError> {
     trainer.step(data, &(number * BATCH..(number + 1) * BATCH).collect::<Vec<_>>()).map(|_| ())
 }
 
@@ -119,7 +119,7 @@ fn a_loss_that_is_not_finite_leaves_running_statistics_as_they_were() {
     let (good, mut samples) = data(2 * BATCH);
     samples[BATCH * CHANNELS * PLACES + 1] = f32::NAN;
     let targets = good.targets().clone();
-    let data = Dataset::new(Samples::F32(samples), [CHANNELS, PLACES], targets).expect("dataset");
+    let data = TensorDataset::new(Values::F32(samples), [CHANNELS, PLACES], targets).expect("dataset");
     for device in devices() {
         let mut trainer = Trainer::new(model(), config(), &device).expect("trainer");
         step(&mut trainer, &data, 0).expect("finite");

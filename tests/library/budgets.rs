@@ -1,6 +1,6 @@
 //! Budgets that are taken of what a device has free.
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::device::{AvailableMemory, Device, MemorySource};
 use tightfit::error::{DeviceError, PlanError, TrainError};
 use tightfit::exec::{CpuExecutor, Executor};
@@ -55,9 +55,9 @@ fn trainer(model: Sequential, free: Option<AvailableMemory>, refused: u32) -> Re
     Trainer::with_backend(model, config(), Box::new(Reporting { free, refused }))
 }
 
-fn data() -> Dataset {
+fn data() -> TensorDataset {
     let values = (0..8 * 1024).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
-    Dataset::new(Samples::F32(values), [1, 32, 32], Targets::labels((0..8).collect(), 10)).unwrap()
+    TensorDataset::new(Values::F32(values), [1, 32, 32], Targets::labels((0..8).collect(), 10)).unwrap()
 }
 
 /// Trains two steps; the hash of the parameters.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::TrainError;
 use tightfit::nn::{Lstm, Model, Sequential};
 use tightfit::train::{
@@ -15,9 +15,9 @@ pub(crate) const EPOCHS: u64 = 3;
 /// 20 samples in batches of 4.
 pub(crate) const STEPS: u64 = 15;
 
-pub(crate) fn data() -> Dataset {
+pub(crate) fn data() -> TensorDataset {
     let values = (0..20 * 6 * 3).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
-    Dataset::new(Samples::F32(values), [6, 3], Targets::labels((0..20).map(|i| i % 3).collect(), 3)).expect("fits")
+    TensorDataset::new(Values::F32(values), [6, 3], Targets::labels((0..20).map(|i| i % 3).collect(), 3)).expect("fits")
 }
 
 fn model() -> Model {

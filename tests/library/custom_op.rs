@@ -5,7 +5,7 @@
 pub(crate) mod swish;
 
 use swish::{Swish, TrainedSwish};
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::{DeviceError, OpError};
 use tightfit::graph::Graph;
 use tightfit::nn::{Conv2d, Init, Linear, Model};
@@ -28,9 +28,9 @@ fn model() -> Model {
     })
 }
 
-fn data() -> Dataset {
+fn data() -> TensorDataset {
     let pixels = (0..48 * 72).map(|i| ((i * 7919) % 1999) as f32 / 999.0 - 1.0).collect();
-    Dataset::new(Samples::F32(pixels), [2, 6, 6], Targets::labels((0..48).map(|i| i % 3).collect(), 3)).unwrap()
+    TensorDataset::new(Values::F32(pixels), [2, 6, 6], Targets::labels((0..48).map(|i| i % 3).collect(), 3)).unwrap()
 }
 
 /// The losses of some steps at the smallest budget, and the trained betas.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tightfit::data::{Batch, Batches, Dataset, Order, Samples, Targets, idx, loader, mnist, series};
+use tightfit::data::{Batch, Batches, Order, Targets, TensorDataset, Values, idx, loader, mnist, series};
 use tightfit::error::DataError;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -278,7 +278,7 @@ fn bundled_mnist_comes_from_the_full_set() {
     let full = mnist::open(Path::new(&dir).join("mnist")).expect("full set");
     let subset = mnist::open(bundled("mnist")).expect("bundled");
     assert_eq!((full.0.len(), full.1.len()), (60_000, 10_000));
-    let rows = |set: &Dataset| -> Vec<(Vec<u8>, Vec<u8>)> {
+    let rows = |set: &TensorDataset| -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut batch = Batch::default();
         (0..set.len())
             .map(|index| {
@@ -297,7 +297,8 @@ fn bundled_mnist_comes_from_the_full_set() {
 #[test]
 fn dataset_refuses_what_does_not_fit() {
     let labels = |labels: &[u32]| Targets::labels(labels.to_vec(), 3);
-    let make = |count: usize, shape: &[usize], targets| Dataset::new(Samples::F32(vec![0.5; count]), shape, targets);
+    let make =
+        |count: usize, shape: &[usize], targets| TensorDataset::new(Values::F32(vec![0.5; count]), shape, targets);
     assert!(make(4, &[2], labels(&[0, 2])).is_ok());
     assert!(message(make(0, &[2], labels(&[]))).contains("there are no samples"));
     assert!(message(make(4, &[0], labels(&[]))).contains("shape [0]"));
@@ -316,7 +317,7 @@ fn dataset_refuses_what_does_not_fit() {
 fn dataset_reshapes_subsets_and_gathers() {
     let samples: Vec<f32> = (0..12).map(|i| i as f32).collect();
     let targets = Targets::Values { values: vec![0.0, 10.0, 20.0], shape: [1].into() };
-    let set = Dataset::new(Samples::F32(samples), [1, 2, 2], targets).expect("valid");
+    let set = TensorDataset::new(Values::F32(samples), [1, 2, 2], targets).expect("valid");
     let set = set.with_sample_shape([4]).expect("same size");
     assert_eq!(set.sample_shape()[..], [4]);
     let text = message(set.clone().with_sample_shape([5]));

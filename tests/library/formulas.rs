@@ -1,6 +1,6 @@
 //! What is written as a formula or brought along: built-in losses inside formulas, metrics and schedules of one's own.
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::nn::{Input, Mode, Model, Sequential, Tensor};
 use tightfit::tensor::Shape;
 use tightfit::train::{
@@ -26,9 +26,9 @@ fn labels(shape: &[usize], classes: u32) -> Targets {
     Targets::signed_labels((0..count as i32).map(|i| i * 5 % classes as i32).collect(), classes, shape)
 }
 
-fn data(input: &[usize], targets: Targets) -> Dataset {
+fn data(input: &[usize], targets: Targets) -> TensorDataset {
     let samples = numbers(1, SAMPLES * input.iter().product::<usize>());
-    Dataset::new(Samples::F32(samples), input, targets).expect("fits")
+    TensorDataset::new(Values::F32(samples), input, targets).expect("fits")
 }
 
 fn vector() -> Sequential {

@@ -1,6 +1,6 @@
 //! Ops that take in what follows them, or change places with it, give the bits of the two one after the other.
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::nn::{Conv2d, Linear, Model};
 use tightfit::ops::conv::conv2d::Conv2d as Conv2dOp;
 use tightfit::ops::elementwise::relu::Relu;
@@ -59,7 +59,7 @@ fn relu_after_max_pooling_trains_to_the_same_bits_as_before_it() {
     // Whole numbers, so that many elements of a window are equal.
     let pixels = (0..64 * 120).map(|i| ((i * 7919) % 5) as f32 - 2.0).collect();
     let labels = Targets::labels((0..64).map(|i| i % 6).collect(), 6);
-    let data = Dataset::new(Samples::F32(pixels), [1, 12, 10], labels).expect("dataset");
+    let data = TensorDataset::new(Values::F32(pixels), [1, 12, 10], labels).expect("dataset");
     for device in crate::common::gpu().into_iter().chain(["cpu".to_owned()]) {
         let trained = |is_fixed| {
             let config = Config::default().batch(8).seed(3);

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use tightfit::data::{Dataset, mnist};
+use tightfit::data::{TensorDataset, mnist};
 use tightfit::models;
 use tightfit::train::{Config, Optimizer, Trainer};
 
@@ -27,7 +27,7 @@ fn check(name: &str, device: &str, micro_batches: usize, steps: usize) {
     let golden = &golden[name];
     let model = models::builtin(name).expect("no such model");
     let (train, _) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
-    let train: Dataset = train.with_sample_shape(model.input_shape().clone()).expect("784 pixels");
+    let train: TensorDataset = train.with_sample_shape(model.input_shape().clone()).expect("784 pixels");
     let config = Config::default().optimizer(Optimizer::adam(1e-3)).batch(golden.batch).micro_batches(micro_batches);
     let mut trainer = Trainer::new(model, config, Some(device)).expect("trainer");
     for parameter in &golden.parameters {

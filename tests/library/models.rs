@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::cast_slice;
 use serde::Deserialize;
 use tightfit::autodiff::LOSS;
-use tightfit::data::{Dataset, INPUT, Samples, TARGET, Targets};
+use tightfit::data::{INPUT, TARGET, Targets, TensorDataset, Values};
 use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
 use tightfit::graph::{Graph, Node};
 use tightfit::models;
@@ -108,11 +108,11 @@ impl Golden {
         samples * shape.iter().product::<usize>()
     }
 
-    fn samples(&self, count: usize) -> Samples {
+    fn samples(&self, count: usize) -> Values {
         let numel = self.numel(count, &self.sample);
         match self.tokens {
-            Some(n) => Samples::Tokens(recipe::below(INPUT, n).take(numel).collect()),
-            None => Samples::F32(recipe::symmetric(INPUT).take(numel).collect()),
+            Some(n) => Values::U32(recipe::below(INPUT, n).take(numel).collect()),
+            None => Values::F32(recipe::symmetric(INPUT).take(numel).collect()),
         }
     }
 
@@ -200,9 +200,9 @@ impl Run {
         let mode = Mode::Train(Statistics::Ghost);
         let built = model.build_part(golden.batch, 2 * golden.batch, mode).expect("builds");
         let samples = match golden.samples(golden.batch) {
-            Samples::Tokens(tokens) => cast_slice(&tokens).to_vec(),
-            Samples::F32(values) => cast_slice(&values).to_vec(),
-            Samples::U8(_) => unreachable!("no golden samples are bytes"),
+            Values::U32(tokens) => cast_slice(&tokens).to_vec(),
+            Values::F32(values) => cast_slice(&values).to_vec(),
+            Values::U8(_) => unreachable!("no golden samples are bytes"),
         };
         let targets = match golden.targets(golden.batch) {
             Targets::Labels { labels, .. } => cast_slice(&labels).to_vec(),
@@ -334,7 +334,7 @@ fn check_training(name: &str) {
     let golden = golden(name);
     let training = golden.training.as_ref().expect("there is a training");
     let (samples, targets) = (golden.samples(training.batch), golden.targets(training.batch));
-    let data = Dataset::new(samples, golden.sample.clone(), targets).expect("a dataset");
+    let data = TensorDataset::new(samples, golden.sample.clone(), targets).expect("a dataset");
     let config = golden.config().optimizer(training.optimizer).batch(training.batch).micro_batches(1);
     let mut trainer = Trainer::new(model(name, &golden), config, &device).expect("a trainer");
     for (parameter, (desc, _)) in trainer.parameters().expect("parameters") {

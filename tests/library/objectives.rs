@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::nn::{
     BatchNorm, Conv2d, Flatten, HardSigmoid, Hardtanh, Layer, LogSoftmax, Model, Sequential, Sigmoid, Softmax,
 };
@@ -18,9 +18,9 @@ fn numbers(key: &str, count: usize) -> Vec<f32> {
     crate::common::recipe::weights(key, count, 1)
 }
 
-fn dataset(shape: &[usize], targets: Targets) -> Dataset {
+fn dataset(shape: &[usize], targets: Targets) -> TensorDataset {
     let numel: usize = shape.iter().product();
-    Dataset::new(Samples::F32(numbers("samples", SAMPLES * numel)), shape.to_vec(), targets).expect("fits")
+    TensorDataset::new(Values::F32(numbers("samples", SAMPLES * numel)), shape.to_vec(), targets).expect("fits")
 }
 
 /// Labels below 3, where 0 is much rarer than the others and each micro-batch has other numbers of each.
@@ -48,7 +48,7 @@ fn cross_entropy(label_smoothing: f32, ignore_index: Option<i64>, class_weights:
 }
 
 /// Losses with a model and data that they fit.
-fn problems() -> Vec<(Loss, Model, Dataset)> {
+fn problems() -> Vec<(Loss, Model, TensorDataset)> {
     let weights = [0.25, 2.0, 1.5];
     let ignoring_dice = Loss::Dice { sigmoid: false, smooth: 1.0, ignore_index: Some(1) };
     let maps = || dataset(&[2, 5, 7], labels(&[5, 7]));
@@ -95,7 +95,7 @@ fn problems() -> Vec<(Loss, Model, Dataset)> {
 fn first_step(
     loss: &Loss,
     model: &Model,
-    data: &Dataset,
+    data: &TensorDataset,
     split: usize,
     device: &str,
 ) -> (Found, BTreeMap<String, Vec<f32>>) {
@@ -154,7 +154,7 @@ fn micro_batches_and_evaluation_agree_with_the_whole_batch() {
 fn weighted_and_masked_means_are_pytorchs() {
     let logits = [1.0, 2.0, -1.0, 0.5, -0.25, 3.0, 0.0, 1.0, 0.5, 2.0, 0.0, -2.0];
     let targets = Targets::labels(vec![0, 2, 1, 1], 3);
-    let data = Dataset::new(Samples::F32(logits.to_vec()), [3], targets).expect("fits");
+    let data = TensorDataset::new(Values::F32(logits.to_vec()), [3], targets).expect("fits");
     let weights = [0.5, 2.0, 1.0];
     for (loss, expected) in [
         (cross_entropy(0.0, None, &[]), 1.071_577_26),
@@ -226,7 +226,7 @@ fn labels_that_do_not_count_need_no_output() {
 
 #[test]
 fn data_that_a_loss_cannot_take_is_refused() {
-    let refused = |loss: Loss, data: Dataset| {
+    let refused = |loss: Loss, data: TensorDataset| {
         let config = Config::default().loss(loss).batch(SAMPLES);
         let mut trainer = Trainer::new(pixels(), config, DeviceSelector::Cpu).expect("trainer");
         let fitted =
@@ -550,7 +550,7 @@ fn a_negative_label_can_be_ignored() {
 fn what_went_wrong_is_told_apart() {
     let indices: Vec<usize> = (0..SAMPLES).collect();
     let error = |optimizer: Optimizer, samples: Vec<f32>, targets: Targets, loss: Loss, steps: usize| {
-        let data = Dataset::new(Samples::F32(samples), [4], targets).expect("fits");
+        let data = TensorDataset::new(Values::F32(samples), [4], targets).expect("fits");
         let config = Config::default().loss(loss).batch(SAMPLES).optimizer(optimizer);
         let model = Sequential::new("small", [4]).linear(3);
         let mut trainer = Trainer::new(model, config, DeviceSelector::Cpu).expect("trainer");
@@ -578,7 +578,7 @@ fn what_went_wrong_is_told_apart() {
 fn a_mean_over_millions_keeps_its_digits() {
     const MANY: usize = 1 << 22;
     let targets = Targets::Values { values: vec![0.1; MANY], shape: [1].into() };
-    let data = Dataset::new(Samples::F32(vec![0.0; MANY]), [1], targets).expect("fits");
+    let data = TensorDataset::new(Values::F32(vec![0.0; MANY]), [1], targets).expect("fits");
     let indices: Vec<usize> = (0..MANY).collect();
     for device in crate::common::gpu().into_iter().chain(["cpu".to_owned()]) {
         let config = Config::default().loss(Loss::Mse).batch(MANY).optimizer(Optimizer::sgd(1.0));

@@ -1,7 +1,7 @@
 //! What a loop of one's own is made of: formulas as losses, several outputs, weights of samples, short batches, gradients, what is
 //! frozen, averages, clipping.
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::nn::{BatchNorm, Linear, Lstm, Model, Sequential, Tensor};
 use tightfit::train::{
     Clip, Config, Criterion, DeviceSelector, FitOptions, Head, Length, Loss, LrRange, Optimizer, Schedule, Trainer,
@@ -18,8 +18,8 @@ fn values(numel: usize) -> Targets {
     Targets::Values { values: numbers(2, SAMPLES * numel), shape: [numel].into() }
 }
 
-fn data(targets: Targets) -> Dataset {
-    Dataset::new(Samples::F32(numbers(1, SAMPLES * 4)), [4], targets).expect("fits")
+fn data(targets: Targets) -> TensorDataset {
+    TensorDataset::new(Values::F32(numbers(1, SAMPLES * 4)), [4], targets).expect("fits")
 }
 
 fn body() -> Sequential {
@@ -89,7 +89,7 @@ fn losses_of_several_outputs_are_added() {
         x.layer("class", Linear::new(3))
     });
     let labels = Targets::labels((0..SAMPLES as u32).map(|i| i % 3).collect(), 3);
-    let data = data(labels).with_input("sizes", Samples::F32(numbers(3, SAMPLES)), [1]).expect("fits");
+    let data = data(labels).with_input("sizes", Values::F32(numbers(3, SAMPLES)), [1]).expect("fits");
     let loss = |heads: &[Head], loss_weight| {
         let mut config = Config::default().batch(SAMPLES).loss_weight(loss_weight);
         config.heads = heads.to_vec();
@@ -170,7 +170,7 @@ fn a_short_batch_is_one_of_its_size() {
     let text = error.expect_err("batch norm").to_string();
     assert!(text.contains("`bn1` mixes the samples of a batch"), "{text}");
     let carries = Sequential::new("carries", [2, 2]).push(Lstm::new(3).stateful(true)).linear(2);
-    let data = Dataset::new(Samples::F32(numbers(1, SAMPLES * 4)), [2, 2], labels()).expect("fits");
+    let data = TensorDataset::new(Values::F32(numbers(1, SAMPLES * 4)), [2, 2], labels()).expect("fits");
     let error = trainer(carries, Config::default().batch(8).drop_last(false)).fit(&data, FitOptions::epochs(1));
     assert!(error.expect_err("states").to_string().contains("carries states"));
 }
@@ -209,7 +209,7 @@ fn gradients_are_what_a_step_follows() {
         let loss = |delta: f32| {
             let mut samples = numbers(1, SAMPLES * 4);
             samples[6] += delta;
-            let data = Dataset::new(Samples::F32(samples), [4], values(2)).expect("fits");
+            let data = TensorDataset::new(Values::F32(samples), [4], values(2)).expect("fits");
             let mut looks = trainer(body(), Config::default().loss(Loss::Mse).batch(SAMPLES));
             looks.evaluate(&data).expect("evaluates").loss
         };
@@ -293,14 +293,14 @@ fn predictions_go_on_and_need_no_targets() {
     let whole: Vec<f32> = numbers(1, 2 * 8 * 3);
     let part = |first: usize| {
         let of = |sample: usize| whole[sample * 24 + first * 3..sample * 24 + (first + 4) * 3].to_vec();
-        Dataset::unlabeled(Samples::F32([of(0), of(1)].concat()), [4, 3]).expect("fits")
+        TensorDataset::unlabeled(Values::F32([of(0), of(1)].concat()), [4, 3]).expect("fits")
     };
     let config = || Config::default().loss(Loss::Mse).batch(2);
     let model =
         |time: usize, stateful: bool| Sequential::new("series", [time, 3]).push(Lstm::new(4).stateful(stateful));
     let mut stateful = trainer(model(4, true), config());
     let expected = trainer(model(8, false), config())
-        .predict(&Dataset::unlabeled(Samples::F32(whole.clone()), [8, 3]).expect("fits"))
+        .predict(&TensorDataset::unlabeled(Values::F32(whole.clone()), [8, 3]).expect("fits"))
         .expect("predicts");
     assert_eq!(expected.shape[..], [2, 4]);
     for _ in 0..2 {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::DeviceError;
 use tightfit::exec::{Clock, CpuExecutor, Executor, NodeTime};
 use tightfit::graph::Graph;
@@ -137,9 +137,10 @@ impl Executor for Faulty {
     }
 }
 
-fn data() -> Dataset {
+fn data() -> TensorDataset {
     let values = (0..40 * 64).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
-    Dataset::new(Samples::F32(values), [1, 8, 8], Targets::labels((0..40).map(|i| i % 3).collect(), 3)).expect("fits")
+    TensorDataset::new(Values::F32(values), [1, 8, 8], Targets::labels((0..40).map(|i| i % 3).collect(), 3))
+        .expect("fits")
 }
 
 fn model() -> Model {

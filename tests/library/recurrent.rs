@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::Deserialize;
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::nn::{Gru, Layer, Lstm, Model, Sequential};
 use tightfit::train::{Config, DeviceSelector, FitOptions, Loss, Optimizer, Trainer};
 
@@ -34,13 +34,11 @@ fn f64s(data: &[f32]) -> Vec<f64> {
     data.iter().map(|&x| f64::from(x)).collect()
 }
 
-fn dataset(entry: &Entry) -> Dataset {
+fn dataset(entry: &Entry) -> TensorDataset {
     let targets = Targets::Values { values: f32s(&entry.target), shape: entry.target.shape[1..].into() };
-    let data = Dataset::new(Samples::F32(f32s(&entry.input)), &entry.input.shape[1..], targets).unwrap();
+    let data = TensorDataset::new(Values::F32(f32s(&entry.input)), &entry.input.shape[1..], targets).unwrap();
     match &entry.lengths {
-        Some(lengths) => {
-            data.with_input("lengths", Samples::Tokens(lengths.ints.clone().unwrap()), Vec::new()).unwrap()
-        }
+        Some(lengths) => data.with_input("lengths", Values::U32(lengths.ints.clone().unwrap()), Vec::new()).unwrap(),
         None => data,
     }
 }
@@ -113,10 +111,10 @@ fn random(numel: usize, key: &str) -> Vec<f32> {
     (0..numel).map(|_| crate::common::fill::normal(&mut rng)).collect()
 }
 
-fn regression(input: Vec<f32>, shape: [usize; 2], width: usize) -> Dataset {
+fn regression(input: Vec<f32>, shape: [usize; 2], width: usize) -> TensorDataset {
     let samples = input.len() / (shape[0] * shape[1]);
     let targets = Targets::Values { values: random(samples * width, "targets"), shape: [width].into() };
-    Dataset::new(Samples::F32(input), shape, targets).unwrap()
+    TensorDataset::new(Values::F32(input), shape, targets).unwrap()
 }
 
 #[test]

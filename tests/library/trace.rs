@@ -1,15 +1,15 @@
 //! A step that is measured for a trace changes nothing of the training.
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::TrainError;
 use tightfit::nn::{Model, Sequential};
 use tightfit::train::{Config, FitOptions, Optimizer, Trainer};
 
 /// 24 samples of 6 numbers in 3 classes.
-fn data() -> Dataset {
+fn data() -> TensorDataset {
     let values = (0..24 * 6).map(|i| (i as f32 * 0.37).sin()).collect();
     let labels = (0..24).map(|i| i % 3).collect();
-    Dataset::new(Samples::F32(values), [6], Targets::labels(labels, 3)).expect("a dataset")
+    TensorDataset::new(Values::F32(values), [6], Targets::labels(labels, 3)).expect("a dataset")
 }
 
 /// With running statistics where the batch is whole.

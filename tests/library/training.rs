@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tightfit::data::{Dataset, Samples, Targets, mnist};
+use tightfit::data::{Targets, TensorDataset, Values, mnist};
 use tightfit::error::TrainError;
 use tightfit::models;
 use tightfit::nn::{Model, Sequential};
 use tightfit::plan::{ArenaRole, Levers};
 use tightfit::train::{Config, DeviceSelector, FitOptions, Loss, Optimizer, Trainer};
 
-fn data(model: &Model) -> (Dataset, Dataset) {
+fn data(model: &Model) -> (TensorDataset, TensorDataset) {
     let (train, test) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
     let shape = model.input_shape();
     (train.with_sample_shape(shape.clone()).expect("shape"), test.with_sample_shape(shape.clone()).expect("shape"))
@@ -178,7 +178,7 @@ fn a_loss_that_is_not_finite_stops_and_keeps_the_parameters() {
         let mut values = vec![0.5f32; 4 * 64];
         values[4 * 40 + 1] = f32::INFINITY;
         let labels = Targets::labels(vec![1; 64], 2);
-        let bad = Dataset::new(Samples::F32(values), [4], labels).expect("dataset");
+        let bad = TensorDataset::new(Values::F32(values), [4], labels).expect("dataset");
         let config = Config::default().batch(32).micro_batches(2);
         let mut trainer = Trainer::new(model, config, &device).expect("trainer");
         trainer.step(&bad, &(0..32).collect::<Vec<_>>()).expect("the first half is fine");
@@ -198,7 +198,7 @@ fn the_layer_that_overflows_is_named() {
     for device in devices() {
         let model = Sequential::new("tiny", [4]).linear(8).linear(2);
         let targets = Targets::Values { values: vec![0.0; 16], shape: [2].into() };
-        let data = Dataset::new(Samples::F32(vec![1e30; 32]), [4], targets).expect("dataset");
+        let data = TensorDataset::new(Values::F32(vec![1e30; 32]), [4], targets).expect("dataset");
         let config = Config::default().batch(8).loss(Loss::Mse);
         let mut trainer = Trainer::new(model, config, &device).expect("trainer");
         trainer.set_parameter("linear1.weight", &[1e10; 32]).expect("parameter");
@@ -339,11 +339,11 @@ fn every_name_of_a_model_can_be_set() {
 fn a_last_update_that_overflows_is_an_error() {
     for device in devices() {
         let targets = Targets::Values { values: vec![1e20; 16], shape: [2].into() };
-        let data = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
+        let data = TensorDataset::new(Values::F32(vec![1.0; 32]), [4], targets).expect("dataset");
         let config = Config::default().batch(8).loss(Loss::Mse).optimizer(Optimizer::sgd(1e30));
         // The loss, about 1e40, is not finite in f32; a target of 1e18 keeps it finite, and the update overflows.
         let targets = Targets::Values { values: vec![1e18; 16], shape: [2].into() };
-        let finite = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
+        let finite = TensorDataset::new(Values::F32(vec![1.0; 32]), [4], targets).expect("dataset");
         for (data, words) in [(data, "output of layer `loss`"), (finite, "parameter `linear1")] {
             let model = Sequential::new("t", [4]).linear(2);
             let mut trainer = Trainer::new(model, config.clone(), &device).expect("trainer");
@@ -358,7 +358,7 @@ fn clipping_bounds_the_first_step() {
     for device in devices() {
         let model = Sequential::new("tiny", [4]).linear(3);
         let targets = Targets::Values { values: vec![100.0; 24], shape: [3].into() };
-        let data = Dataset::new(Samples::F32(vec![1.0; 32]), [4], targets).expect("dataset");
+        let data = TensorDataset::new(Values::F32(vec![1.0; 32]), [4], targets).expect("dataset");
         let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.5, nesterov: false, weight_decay: 0.0 };
         let config = Config::default().batch(8).micro_batches(2).loss(Loss::Mse).optimizer(optimizer).clip_norm(0.25);
         let mut trainer = Trainer::new(model, config, &device).expect("trainer");

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use tightfit::data::{Dataset, Samples, Targets};
+use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::models;
 use tightfit::nn::Model;
 use tightfit::tensor::{DType, Shape};
@@ -23,7 +23,7 @@ enum On {
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Samples of any model, the same each time.
-fn data(model: &Model, loss: &Loss, count: usize) -> Dataset {
+fn data(model: &Model, loss: &Loss, count: usize) -> TensorDataset {
     let shape = model.input_shape().clone();
     let mut state = 12345u32;
     let mut next = move || {
@@ -32,8 +32,8 @@ fn data(model: &Model, loss: &Loss, count: usize) -> Dataset {
     };
     let numel = count * shape.numel();
     let samples = match model.input().dtype {
-        DType::U32 => Samples::Tokens((0..numel).map(|_| next() % 90).collect()),
-        _ => Samples::F32((0..numel).map(|_| next() as f32 / (1 << 23) as f32 - 1.0).collect()),
+        DType::U32 => Values::U32((0..numel).map(|_| next() % 90).collect()),
+        _ => Values::F32((0..numel).map(|_| next() as f32 / (1 << 23) as f32 - 1.0).collect()),
     };
     let output = model.output_shape().expect("builds");
     let targets = if *loss == Loss::Mse {
@@ -51,7 +51,7 @@ fn data(model: &Model, loss: &Loss, count: usize) -> Dataset {
         let labels = (0..count * places.numel()).map(|_| next() % classes as u32).collect();
         Targets::label_maps(labels, classes as u32, places)
     };
-    Dataset::new(samples, shape, targets).expect("a dataset")
+    TensorDataset::new(samples, shape, targets).expect("a dataset")
 }
 
 fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit::data::Dataset;
+use tightfit::data::TensorDataset;
 use tightfit::exec::{Clock, NodeTime};
 use tightfit::tensor::TensorDesc;
 use tightfit::train::Trainer;
@@ -70,7 +70,7 @@ impl Row {
 /// Makes so many more steps, at least one, and takes their times.
 pub(super) fn profile(
     trainer: &mut Trainer,
-    data: &Dataset,
+    data: &TensorDataset,
     indices: &[usize],
     count: usize,
 ) -> Result<Profile, Failure> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use tightfit::data::{Batch, Batches, Dataset, INPUT, Order, Samples, TARGET, Targets, mnist};
+use tightfit::data::{Batch, Batches, INPUT, Order, TARGET, Targets, TensorDataset, Values, mnist};
 use tightfit::models::{self, Block, Stem};
 use tightfit::nn::{Linear, Lstm, Model, Sequential};
 use tightfit::train::Loss;
@@ -89,7 +89,7 @@ impl Workload {
     }
 
     /// The samples of all batches, one batch after the other, as they are uploaded.
-    pub(super) fn data(self, model: &Model, batch: usize, dir: Option<&Path>) -> Result<Dataset, Failure> {
+    pub(super) fn data(self, model: &Model, batch: usize, dir: Option<&Path>) -> Result<TensorDataset, Failure> {
         let samples = self.batches().saturating_mul(batch);
         match self {
             Workload::W1 | Workload::W2 | Workload::W3 => {
@@ -100,7 +100,7 @@ impl Workload {
     }
 
     /// Numbers of a normal distribution, and labels or numbers to go with them.
-    fn random(self, model: &Model, samples: usize) -> Result<Dataset, Failure> {
+    fn random(self, model: &Model, samples: usize) -> Result<TensorDataset, Failure> {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED);
         let output = model.output_shape()?;
         let input = normal(&mut rng, samples, model.input_shape().numel())?;
@@ -110,7 +110,7 @@ impl Workload {
             let classes = output.numel() as u32;
             Targets::labels((0..samples).map(|_| rng.next_u32() % classes).collect(), classes)
         };
-        Ok(Dataset::new(Samples::F32(input), model.input_shape().clone(), targets)?)
+        Ok(TensorDataset::new(Values::F32(input), model.input_shape().clone(), targets)?)
     }
 }
 
@@ -126,14 +126,14 @@ fn mnist_dir() -> PathBuf {
 }
 
 /// Images of MNIST in shuffled order, as floats; again from the first where there are too few.
-fn images(model: &Model, samples: usize, dir: &Path) -> Result<Dataset, Failure> {
+fn images(model: &Model, samples: usize, dir: &Path) -> Result<TensorDataset, Failure> {
     let (train, _) = mnist::open_as(dir, model.input_shape().clone())?;
     let order = Batches::new(train.len(), train.len(), Order::Shuffled { seed: SEED }, false)?.epoch(0);
     let indices: Vec<usize> = order.iter().flatten().copied().cycle().take(samples).collect();
     let mut batch = Batch::default();
     train.gather(&indices, &mut batch)?;
     let targets = Targets::labels(batch.ints(TARGET), mnist::CLASSES);
-    Ok(Dataset::new(Samples::F32(batch.values(INPUT)), model.input_shape().clone(), targets)?)
+    Ok(TensorDataset::new(Values::F32(batch.values(INPUT)), model.input_shape().clone(), targets)?)
 }
 
 /// Box and Muller's way to normal numbers.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Trainer;
 use super::step::{inputs, run_words};
-use crate::data::Dataset;
+use crate::data::TensorDataset;
 use crate::error::{DataError, TrainError};
 use crate::graph::Role;
 use crate::tensor::{Shape, room};
@@ -40,7 +40,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Where the data does not fit the model or a metric, or the device fails.
-    pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, TrainError> {
+    pub fn evaluate(&mut self, data: &TensorDataset) -> Result<Evaluation, TrainError> {
         Ok(self.evaluate_while(data, |_| true)?.expect("bug: it was not stopped"))
     }
 
@@ -48,7 +48,11 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub fn evaluate_with(&mut self, data: &Dataset, metrics: &mut [&mut dyn Metric]) -> Result<Evaluation, TrainError> {
+    pub fn evaluate_with(
+        &mut self,
+        data: &TensorDataset,
+        metrics: &mut [&mut dyn Metric],
+    ) -> Result<Evaluation, TrainError> {
         let evaluation = self.evaluate_on(data, metrics, &mut |_| true)?;
         Ok(evaluation.expect("bug: it was not stopped"))
     }
@@ -58,7 +62,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub fn evaluate_averaged(&mut self, data: &Dataset) -> Result<Evaluation, TrainError> {
+    pub fn evaluate_averaged(&mut self, data: &TensorDataset) -> Result<Evaluation, TrainError> {
         self.with_averages(|trainer| trainer.evaluate(data))
     }
 
@@ -86,7 +90,7 @@ impl Trainer {
     /// As [`evaluate`](Self::evaluate).
     pub fn evaluate_while(
         &mut self,
-        data: &Dataset,
+        data: &TensorDataset,
         mut go_on: impl FnMut(usize) -> bool,
     ) -> Result<Option<Evaluation>, TrainError> {
         self.evaluate_on(data, &mut [], &mut go_on)
@@ -94,7 +98,7 @@ impl Trainer {
 
     fn evaluate_on(
         &mut self,
-        data: &Dataset,
+        data: &TensorDataset,
         own: &mut [&mut dyn Metric],
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Option<Evaluation>, TrainError> {
@@ -128,7 +132,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Where the data does not fit the model or the device fails.
-    pub fn predict(&mut self, data: &Dataset) -> Result<Prediction, TrainError> {
+    pub fn predict(&mut self, data: &TensorDataset) -> Result<Prediction, TrainError> {
         let mut outputs = self.predict_on(data, Carried::Fresh)?;
         Ok(outputs.remove(OUTPUT).expect("bug: a model without an output"))
     }
@@ -139,7 +143,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`predict`](Self::predict).
-    pub fn predict_next(&mut self, data: &Dataset) -> Result<Prediction, TrainError> {
+    pub fn predict_next(&mut self, data: &TensorDataset) -> Result<Prediction, TrainError> {
         let mut outputs = self.predict_on(data, Carried::GoesOn)?;
         Ok(outputs.remove(OUTPUT).expect("bug: a model without an output"))
     }
@@ -148,11 +152,15 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`predict`](Self::predict).
-    pub fn predict_all(&mut self, data: &Dataset) -> Result<BTreeMap<String, Prediction>, TrainError> {
+    pub fn predict_all(&mut self, data: &TensorDataset) -> Result<BTreeMap<String, Prediction>, TrainError> {
         self.predict_on(data, Carried::Fresh)
     }
 
-    fn predict_on(&mut self, data: &Dataset, carried: Carried) -> Result<BTreeMap<String, Prediction>, TrainError> {
+    fn predict_on(
+        &mut self,
+        data: &TensorDataset,
+        carried: Carried,
+    ) -> Result<BTreeMap<String, Prediction>, TrainError> {
         self.fed.check_samples(data, &(0..data.len()))?;
         let program = self.evaluate_program();
         let graph = self.planned.graphs[program].clone();
@@ -189,7 +197,7 @@ impl Trainer {
     /// that were.
     fn predictions(
         &mut self,
-        data: &Dataset,
+        data: &TensorDataset,
         from: Carried,
         visit: &mut dyn FnMut(&Outputs<'_>, usize),
         go_on: &mut dyn FnMut(usize) -> bool,

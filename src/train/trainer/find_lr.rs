@@ -1,7 +1,7 @@
 //! Which learning rate to begin with.
 
 use super::Trainer;
-use crate::data::{Batches, Dataset, Order};
+use crate::data::{Batches, Order, TensorDataset};
 use crate::error::TrainError;
 use crate::tensor::plural;
 
@@ -56,7 +56,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::fit`], and where the range is none.
-    pub fn find_lr(&mut self, data: &Dataset, range: LrRange) -> Result<LrCurve, TrainError> {
+    pub fn find_lr(&mut self, data: &TensorDataset, range: LrRange) -> Result<LrCurve, TrainError> {
         self.find_lr_while(data, range, |_, _| true)
     }
 
@@ -67,7 +67,7 @@ impl Trainer {
     /// As [`find_lr`](Self::find_lr).
     pub fn find_lr_while(
         &mut self,
-        data: &Dataset,
+        data: &TensorDataset,
         range: LrRange,
         mut go_on: impl FnMut(f64, f64) -> bool,
     ) -> Result<LrCurve, TrainError> {
@@ -96,7 +96,7 @@ impl Trainer {
 
     fn rise(
         &mut self,
-        data: &Dataset,
+        data: &TensorDataset,
         range: LrRange,
         go_on: &mut dyn FnMut(f64, f64) -> bool,
     ) -> Result<Risen, TrainError> {

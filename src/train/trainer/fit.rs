@@ -7,7 +7,7 @@ use web_time::Instant;
 
 use super::Trainer;
 use super::recover::is_recoverable;
-use crate::data::{Batches, Dataset, Epoch, Order};
+use crate::data::{Batches, Epoch, Order, TensorDataset};
 use crate::error::TrainError;
 use crate::train::callbacks::{Callback, CallbackState};
 use crate::train::checkpoint::Pending;
@@ -36,7 +36,7 @@ enum Write {
 
 /// What a fit does with its data.
 struct Fit<'a, 'o> {
-    data: &'a Dataset,
+    data: &'a TensorDataset,
     batches: Batches,
     options: &'a mut FitOptions<'o>,
     run: Run,
@@ -60,7 +60,7 @@ impl Trainer {
     /// # Errors
     /// Where the data does not fit the model, the loss stops being finite, the device fails, or a callback ends the fit.
     /// Parameters are then those of the last step whose loss was finite.
-    pub fn fit(&mut self, data: &Dataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
+    pub fn fit(&mut self, data: &TensorDataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
         self.check_purpose(Purpose::Training)?;
         self.fed.check(data, &(0..data.len()))?;
         if let Some(validation) = options.validation {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Trainer;
 use super::evaluation::Prediction;
 use crate::autodiff::LOSS;
-use crate::data::Dataset;
+use crate::data::TensorDataset;
 use crate::error::TrainError;
 use crate::graph::Role;
 use crate::tensor::TensorDesc;
@@ -27,7 +27,7 @@ impl Trainer {
     /// trainer made [for gradients](Trainer::for_gradients).
     ///
     /// ```
-    /// use tightfit::data::{Dataset, Samples, Targets};
+    /// use tightfit::data::{TensorDataset, Values, Targets};
     /// use tightfit::nn::Sequential;
     /// use tightfit::train::{Config, DeviceSelector, Loss, Trainer};
     ///
@@ -37,7 +37,7 @@ impl Trainer {
     /// let mut trainer = Trainer::for_gradients(model, config, DeviceSelector::Cpu)?;
     /// trainer.set_parameter("linear1.weight", &[3.0])?;
     /// let targets = Targets::Values { values: vec![0.0], shape: [1].into() };
-    /// let found = trainer.gradients(&Dataset::new(Samples::F32(vec![2.0]), [1], targets)?, &[0])?;
+    /// let found = trainer.gradients(&TensorDataset::new(Values::F32(vec![2.0]), [1], targets)?, &[0])?;
     /// assert_eq!(found.loss, 36.0);
     /// assert_eq!(found.parameters["linear1.weight"].1, [24.0]);
     /// assert_eq!(found.input.expect("of numbers").values, [36.0]);
@@ -46,7 +46,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Where the data does not fit the model, the loss is not finite, or the device fails.
-    pub fn gradients(&mut self, data: &Dataset, indices: &[usize]) -> Result<Gradients, TrainError> {
+    pub fn gradients(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<Gradients, TrainError> {
         self.check_purpose(Purpose::Gradients)?;
         self.check_batch(indices)?;
         self.fed.check(data, &indices.iter().copied())?;

@@ -31,10 +31,10 @@ impl Trainer {
     /// same bit for bit.
     ///
     /// ```
-    /// # use tightfit::data::{Dataset, Samples, Targets};
+    /// # use tightfit::data::{TensorDataset, Values, Targets};
     /// # use tightfit::nn::Sequential;
     /// use tightfit::train::{Checkpoint, Checkpoints, Config, DeviceSelector, FitOptions, Trainer};
-    /// # let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
+    /// # let data = TensorDataset::new(Values::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
     /// # let folder = tempfile::tempdir().expect("a temporary folder");
     /// # let folder = folder.path();
     /// let model = || Sequential::new("two-classes", [1]).linear(2);
@@ -94,10 +94,10 @@ impl Trainer {
     /// next fit on. In a fit, the batch must stay.
     ///
     /// ```
-    /// # use tightfit::data::{Dataset, Samples, Targets};
+    /// # use tightfit::data::{TensorDataset, Values, Targets};
     /// # use tightfit::nn::Sequential;
     /// # use tightfit::train::{Config, DeviceSelector, FitOptions, Trainer};
-    /// # let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
+    /// # let data = TensorDataset::new(Values::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
     /// # let model = Sequential::new("two-classes", [1]).linear(8).relu().linear(2);
     /// let mut trainer = Trainer::new(model, Config::default().batch(2).train_only("linear2."), DeviceSelector::Cpu)?;
     /// trainer.fit(&data, FitOptions::epochs(2))?;

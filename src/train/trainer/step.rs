@@ -4,7 +4,7 @@ use bytemuck::bytes_of;
 
 use super::Trainer;
 use crate::autodiff::{GRAD_NORM, LOSS, hyper_name};
-use crate::data::{Batch, Dataset, SAMPLE_WEIGHT};
+use crate::data::{Batch, SAMPLE_WEIGHT, TensorDataset};
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::Executor;
 use crate::graph::Phase;
@@ -46,10 +46,10 @@ impl Trainer {
     /// forward, backward and update.
     ///
     /// ```
-    /// # use tightfit::data::{Dataset, Samples, Targets};
+    /// # use tightfit::data::{TensorDataset, Values, Targets};
     /// # use tightfit::nn::Sequential;
     /// # use tightfit::train::{Config, DeviceSelector, Trainer};
-    /// # let data = Dataset::new(Samples::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
+    /// # let data = TensorDataset::new(Values::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], Targets::labels(vec![0, 0, 1, 1], 2))?;
     /// # let model = Sequential::new("two-classes", [1]).linear(2);
     /// let mut trainer = Trainer::new(model, Config::default().batch(2), DeviceSelector::Cpu)?;
     /// // A loop of one's own.
@@ -66,14 +66,14 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::fit`].
-    pub fn step(&mut self, data: &Dataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
+    pub fn step(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
         self.step_with(data, indices, &mut |executor, program, read| executor.launch(program, read))
     }
 
     /// A step whose programs are run by `launch`, as [`Executor::launch`] does.
     pub(in crate::train) fn step_with(
         &mut self,
-        data: &Dataset,
+        data: &TensorDataset,
         indices: &[usize],
         launch: &mut Launch<'_>,
     ) -> Result<StepOutcome, TrainError> {
@@ -136,7 +136,7 @@ impl Trainer {
     }
 
     /// Uploads the first micro-batch of the step after the one at hand.
-    pub(super) fn upload_next(&mut self, data: &Dataset, indices: &[usize]) -> Result<(), TrainError> {
+    pub(super) fn upload_next(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<(), TrainError> {
         let uniform = self.uniform_inputs(data, indices, self.steps + 2, self.lr_after(1));
         self.upload(data, indices, &uniform, self.steps + 2, 0)
     }
@@ -144,7 +144,7 @@ impl Trainer {
     /// Uploads micro-batch number `part` of the step on these samples, with what all parts are given alike.
     fn upload(
         &mut self,
-        data: &Dataset,
+        data: &TensorDataset,
         indices: &[usize],
         uniform: &[(String, Vec<f32>)],
         step: u64,
@@ -164,7 +164,7 @@ impl Trainer {
     /// Starts a step; [`finish`](Self::finish) waits for it. `uploaded` says that the first micro-batch was.
     pub(super) fn submit(
         &mut self,
-        data: &Dataset,
+        data: &TensorDataset,
         indices: &[usize],
         uploaded: bool,
         launch: &mut Launch<'_>,
@@ -194,7 +194,7 @@ impl Trainer {
     }
 
     /// Waits for a step that was started.
-    pub(super) fn finish(&mut self, data: &Dataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
+    pub(super) fn finish(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
         let scalars = self.executor.collect()?;
         let counted = self.objective.counted(data, indices);
         let read = self.read_of_step(counted);
@@ -212,7 +212,7 @@ impl Trainer {
         Ok(StepOutcome { loss, correct, grad_norm: scalar(GRAD_NORM), samples: indices.len() })
     }
 
-    fn diagnose(&mut self, data: &Dataset, indices: &[usize], loss: f32) -> TrainError {
+    fn diagnose(&mut self, data: &TensorDataset, indices: &[usize], loss: f32) -> TrainError {
         let step = self.steps + 1;
         let uniform = self.uniform_inputs(data, indices, step, self.lr_after(0));
         let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, &self.fed, |i, program| {
@@ -243,7 +243,7 @@ impl Trainer {
     }
 
     /// What all micro-batches of the step on these samples are given alike.
-    fn uniform_inputs(&self, data: &Dataset, indices: &[usize], step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
+    fn uniform_inputs(&self, data: &TensorDataset, indices: &[usize], step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
         let Rules { rules, lr_factors, first_steps, .. } = &self.rules;
         let rules = rules.iter().zip(lr_factors).zip(first_steps).enumerate();
         let hypers = rules.map(|(group, ((rule, factor), first_step))| {
@@ -262,7 +262,7 @@ fn filled_up(indices: &[usize], first: usize, count: usize) -> Vec<usize> {
 fn weights(
     objective: &Objective,
     batch: usize,
-    data: &Dataset,
+    data: &TensorDataset,
     indices: &[usize],
     first: usize,
     samples: &[usize],
