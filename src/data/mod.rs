@@ -28,18 +28,22 @@ pub mod series;
 mod targets;
 mod tensors;
 pub mod text;
+mod transform;
 
 pub use array::{Array, Values};
 pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 pub use dataset::Dataset;
 pub use features::{Features, TargetKind};
-pub use loader::{Batches, Epoch, Order};
+pub use loader::{
+    Batches, DataLoader, Epoch, EpochBatches, EpochOptions, LoaderMemory, OnError, Order, Stream, StreamState,
+};
 pub use sample::Sample;
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;
 pub(crate) use tensors::moved_channels;
+pub use transform::{BatchTransform, Key, Transform};
 
 use std::path::Path;
 
