@@ -7,6 +7,8 @@
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
 //! | [`series`] | numeric series from CSV, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
+//! | [`npy`] | arrays of NumPy: `.npy` and `.npz` |
+//! | [`table`] | tables: CSV, and Parquet with the feature `parquet` |
 //! | [`text`] | text, character by character |
 //! | [`loader`] | shuffled batches from a seed |
 //!
@@ -23,8 +25,10 @@ mod features;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
+pub mod npy;
 mod sample;
 pub mod series;
+pub mod table;
 mod targets;
 mod tensors;
 pub mod text;
@@ -35,7 +39,9 @@ pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 pub use dataset::Dataset;
 pub use features::{Features, TargetKind};
 pub use loader::{Batches, Epoch, Order};
+pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
+pub use table::{Table, TableOptions, TablePreprocessing};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;
