@@ -5,11 +5,11 @@
 //! | [`mnist`] | MNIST and sets in its format, from a folder |
 //! | [`idx`] | the file format of MNIST |
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
-//! | [`series`] | numeric series from CSV, cut into windows |
+//! | [`series`] | numeric series from CSV, of one or several columns, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
 //! | [`npy`] | arrays of NumPy: `.npy` and `.npz` |
 //! | [`table`] | tables: CSV, and Parquet with the feature `parquet` |
-//! | [`text`] | text, character by character |
+//! | [`text`] | text, character by character, and files of tokens |
 //! | [`loader`] | shuffled batches from a seed |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
@@ -27,6 +27,7 @@ pub mod loader;
 pub mod mnist;
 pub mod npy;
 mod sample;
+mod sequence;
 pub mod series;
 pub mod table;
 mod targets;

@@ -21,7 +21,7 @@ const MOST_ROW_BYTES: usize = 1 << 23;
 const MOST_COLUMNS: usize = 1 << 16;
 
 /// A CSV file.
-pub(super) struct CsvRows {
+pub(in crate::data) struct CsvRows {
     file: Positioned,
     delimiter: u8,
     header: bool,
@@ -30,7 +30,7 @@ pub(super) struct CsvRows {
 
 impl CsvRows {
     /// Opens a file and reads its header. Without one, columns are named by their numbers, from 1.
-    pub(super) fn open(path: &Path, delimiter: Option<u8>, header: bool) -> Result<Self, DataError> {
+    pub(in crate::data) fn open(path: &Path, delimiter: Option<u8>, header: bool) -> Result<Self, DataError> {
         let file = Positioned::open(path, "give a CSV file whose first line names the columns")?;
         let head = file.bytes_at(0, file.len().min(HEAD_BYTES) as usize)?;
         if head.starts_with(&[0xff, 0xfe]) || head.starts_with(&[0xfe, 0xff]) {

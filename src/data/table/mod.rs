@@ -12,9 +12,11 @@ mod statistics;
 use std::collections::HashMap;
 use std::path::Path;
 
-use self::preprocessing::is_missing;
+pub(super) use self::preprocessing::is_missing;
 pub use self::preprocessing::{Categories, Column, ColumnKind, Missing, TablePreprocessing, Task};
-use self::rows::{Place, Rows};
+pub(super) use self::csv::CsvRows;
+pub(super) use self::preprocessing::number;
+pub(super) use self::rows::{Place, Rows};
 use self::statistics::Moments;
 use super::{Dataset, Features, INPUT, SAMPLE_WEIGHT, Sample, corrupt};
 use crate::error::DataError;

@@ -153,7 +153,7 @@ pub(super) fn standardized(value: f64, mean: f64, std: f64) -> f64 {
 }
 
 /// Whether a cell says that there is nothing.
-pub(super) fn is_missing(cell: &str) -> bool {
+pub(in crate::data) fn is_missing(cell: &str) -> bool {
     const WORDS: [&str; 6] = ["na", "n/a", "nan", "null", "none", "?"];
     cell.is_empty() || cell.len() <= 4 && WORDS.iter().any(|word| cell.eq_ignore_ascii_case(word))
 }
@@ -165,7 +165,7 @@ pub(super) fn boolean(cell: &str) -> Option<bool> {
 }
 
 /// A cell that is a number.
-pub(super) fn number(cell: &str) -> Option<f64> {
+pub(in crate::data) fn number(cell: &str) -> Option<f64> {
     cell.parse().ok().filter(|value: &f64| value.is_finite())
 }
 

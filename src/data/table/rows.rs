@@ -10,26 +10,26 @@ const LEN_BITS: u32 = 24;
 
 /// Where a row is: in a CSV file its first byte and its length, in a Parquet file its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u64);
+pub(in crate::data) struct Place(u64);
 
 impl Place {
     /// Both in one number, since there is one a row.
-    pub(super) fn new(start: u64, len: usize) -> Option<Self> {
+    pub(in crate::data) fn new(start: u64, len: usize) -> Option<Self> {
         let fits = start < 1 << (u64::BITS - LEN_BITS) && len < 1 << LEN_BITS;
         fits.then_some(Place(start << LEN_BITS | len as u64))
     }
 
-    pub(super) fn start(self) -> u64 {
+    pub(in crate::data) fn start(self) -> u64 {
         self.0 >> LEN_BITS
     }
 
-    pub(super) fn len(self) -> usize {
+    pub(in crate::data) fn len(self) -> usize {
         (self.0 & ((1 << LEN_BITS) - 1)) as usize
     }
 }
 
 /// A file with rows of text.
-pub(super) trait Rows: Send + Sync {
+pub(in crate::data) trait Rows: Send + Sync {
     fn path(&self) -> &Path;
 
     /// Names of all columns, in the file's order.
