@@ -5,9 +5,11 @@
 //! | [`mnist`] | MNIST and sets in its format, from a folder |
 //! | [`idx`] | the file format of MNIST |
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
-//! | [`series`] | numeric series from CSV, cut into windows |
+//! | [`series`] | numeric series from CSV, of one or several columns, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
-//! | [`text`] | text, character by character |
+//! | [`npy`] | arrays of NumPy: `.npy` and `.npz` |
+//! | [`table`] | tables: CSV, and Parquet with the feature `parquet` |
+//! | [`text`] | text, character by character, and files of tokens |
 //! | [`loader`] | shuffled batches from a seed |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
@@ -23,8 +25,11 @@ mod features;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
+pub mod npy;
 mod sample;
+mod sequence;
 pub mod series;
+pub mod table;
 mod targets;
 mod tensors;
 pub mod text;
@@ -38,7 +43,9 @@ pub use features::{Features, TargetKind};
 pub use loader::{
     Batches, DataLoader, Epoch, EpochBatches, EpochOptions, LoaderMemory, OnError, Order, Stream, StreamState,
 };
+pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
+pub use table::{Table, TableOptions, TablePreprocessing};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;
