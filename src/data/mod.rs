@@ -28,6 +28,7 @@ pub mod series;
 mod targets;
 mod tensors;
 pub mod text;
+mod transform;
 
 pub use array::{Array, Values};
 pub(crate) use batch::unit;
@@ -40,6 +41,7 @@ pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;
 pub(crate) use tensors::moved_channels;
+pub use transform::{BatchTransform, Key, Transform};
 
 use std::path::Path;
 
