@@ -9,11 +9,14 @@
 //! | [`cifar`] | CIFAR-10, from its binary files |
 //! | [`text`] | text, character by character |
 //! | [`loader`] | shuffled batches from a seed |
+//! | [`augment`] | images changed at random |
+//! | [`split`] | parts for training, validation and test; weights of classes |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
 
 mod array;
+pub mod augment;
 mod batch;
 pub mod cifar;
 mod dataset;
@@ -23,8 +26,12 @@ mod features;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
+mod random;
 mod sample;
+mod sampler;
 pub mod series;
+pub mod split;
+mod subset;
 mod targets;
 mod tensors;
 pub mod text;
@@ -37,6 +44,8 @@ pub use dataset::Dataset;
 pub use features::{Features, TargetKind};
 pub use loader::{Batches, Epoch, Order};
 pub use sample::Sample;
+pub use sampler::{Sampler, Weights};
+pub use subset::Subset;
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;
