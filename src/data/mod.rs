@@ -5,9 +5,11 @@
 //! | [`mnist`] | MNIST and sets in its format, from a folder |
 //! | [`idx`] | the file format of MNIST |
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
-//! | [`series`] | numeric series from CSV, cut into windows |
+//! | [`series`] | numeric series from CSV, of one or several columns, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
-//! | [`text`] | text, character by character |
+//! | [`npy`] | arrays of NumPy: `.npy` and `.npz` |
+//! | [`table`] | tables: CSV, and Parquet with the feature `parquet` |
+//! | [`text`] | text, character by character, and files of tokens |
 //! | [`loader`] | shuffled batches from a seed |
 //! | [`augment`] | images changed at random |
 //! | [`split`] | parts for training, validation and test; weights of classes |
@@ -26,12 +28,15 @@ mod features;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
+pub mod npy;
 mod random;
 mod sample;
 mod sampler;
+mod sequence;
 pub mod series;
 pub mod split;
 mod subset;
+pub mod table;
 mod targets;
 mod tensors;
 pub mod text;
@@ -42,10 +47,14 @@ pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 pub use dataset::Dataset;
 pub use features::{Features, TargetKind};
-pub use loader::{Batches, Epoch, Order};
+pub use loader::{
+    Batches, DataLoader, Epoch, EpochBatches, EpochOptions, LoaderMemory, OnError, Order, Stream, StreamState,
+};
+pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
 pub use sampler::{Sampler, Weights};
 pub use subset::Subset;
+pub use table::{Table, TableOptions, TablePreprocessing};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;

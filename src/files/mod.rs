@@ -4,12 +4,14 @@ mod access;
 #[cfg(any(test, feature = "cli"))]
 mod elsewhere;
 mod folder;
+mod positioned;
 mod read;
 mod write;
 
 #[cfg(feature = "cli")]
 pub use elsewhere::elsewhere;
 pub(crate) use folder::write_folder;
+pub(crate) use positioned::{Positioned, Reader};
 pub use read::read;
 pub(crate) use read::{open, open_regular};
 pub(crate) use write::write_with;

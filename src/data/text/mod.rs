@@ -1,5 +1,13 @@
-//! Text as sequences of characters, each to be followed by the next.
+//! Text as sequences of characters or other tokens, each to be followed by the next.
 
+mod file;
+mod tokens;
+mod vocabulary;
+
+pub use self::file::{TextFile, TextOptions};
+pub use self::tokens::{Pieces, TokenFile};
+pub use self::vocabulary::Vocabulary;
+pub use super::sequence::Parts;
 use super::{Targets, TensorDataset, Values};
 use crate::error::DataError;
 use crate::tensor::room;
@@ -95,11 +103,11 @@ pub fn streams(text: &str, batch: usize, length: usize) -> Result<TensorDataset,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Batch;
+    use crate::data::{Batch, Dataset as _};
 
     fn read(data: &TensorDataset, samples: &[usize]) -> [String; 2] {
         let mut batch = Batch::default();
-        data.gather(samples, &mut batch).expect("in range");
+        data.read(samples, &mut batch).expect("in range");
         ["input", "target"].map(|name| batch.ints(name).into_iter().map(character).collect())
     }
 
