@@ -13,6 +13,7 @@
 //! | [`loader`] | shuffled batches from a seed |
 //! | [`augment`] | images changed at random |
 //! | [`split`] | parts for training, validation and test; weights of classes |
+//! | `sheet` | a picture of some samples; with the feature `images` |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
@@ -34,6 +35,8 @@ mod sample;
 mod sampler;
 mod sequence;
 pub mod series;
+#[cfg(feature = "images")]
+pub mod sheet;
 pub mod split;
 mod subset;
 pub mod table;
