@@ -11,11 +11,15 @@
 //! | [`table`] | tables: CSV, and Parquet with the feature `parquet` |
 //! | [`text`] | text, character by character, and files of tokens |
 //! | [`loader`] | shuffled batches from a seed |
+//! | [`augment`] | images changed at random |
+//! | [`split`] | parts for training, validation and test; weights of classes |
+//! | `sheet` | a picture of some samples; with the feature `images` |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
 
 mod array;
+pub mod augment;
 mod batch;
 pub mod cifar;
 mod dataset;
@@ -26,9 +30,15 @@ pub mod idx;
 pub mod loader;
 pub mod mnist;
 pub mod npy;
+mod random;
 mod sample;
+mod sampler;
 mod sequence;
 pub mod series;
+#[cfg(feature = "images")]
+pub mod sheet;
+pub mod split;
+mod subset;
 pub mod table;
 mod targets;
 mod tensors;
@@ -45,6 +55,8 @@ pub use loader::{
 };
 pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
+pub use sampler::{Sampler, Weights};
+pub use subset::Subset;
 pub use table::{Table, TableOptions, TablePreprocessing};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
