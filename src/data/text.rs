@@ -95,11 +95,11 @@ pub fn streams(text: &str, batch: usize, length: usize) -> Result<TensorDataset,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Batch;
+    use crate::data::{Batch, Dataset as _};
 
     fn read(data: &TensorDataset, samples: &[usize]) -> [String; 2] {
         let mut batch = Batch::default();
-        data.gather(samples, &mut batch).expect("in range");
+        data.read(samples, &mut batch).expect("in range");
         ["input", "target"].map(|name| batch.ints(name).into_iter().map(character).collect())
     }
 

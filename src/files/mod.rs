@@ -4,12 +4,15 @@ mod access;
 #[cfg(any(test, feature = "cli"))]
 mod elsewhere;
 mod folder;
+mod positioned;
 mod read;
 mod write;
 
 #[cfg(feature = "cli")]
 pub use elsewhere::elsewhere;
 pub(crate) use folder::write_folder;
+#[allow(unused_imports)]
+pub(crate) use positioned::Positioned;
 pub use read::read;
 pub(crate) use read::{open, open_regular};
 pub(crate) use write::write_with;
