@@ -5,6 +5,8 @@
 //! | [`mnist`] | MNIST and sets in its format, from a folder |
 //! | [`idx`] | the file format of MNIST |
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
+//! | [`image`] | images in folders and lists, with labels, numbers or masks |
+//! | [`TarShards`] | images in tar archives, as WebDataset writes them |
 //! | [`series`] | numeric series from CSV, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
 //! | [`text`] | text, character by character |
@@ -21,10 +23,12 @@ mod dataset;
 pub mod download;
 mod features;
 pub mod idx;
+pub mod image;
 pub mod loader;
 pub mod mnist;
 mod sample;
 pub mod series;
+mod tar;
 mod targets;
 mod tensors;
 pub mod text;
@@ -34,8 +38,12 @@ pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 pub use dataset::Dataset;
 pub use features::{Features, TargetKind};
+pub use image::{
+    ImageFiles, ImageFolder, ImageList, ImageOptions, ListOptions, ListTarget, MaskOptions, MaskedImages, Resize,
+};
 pub use loader::{Batches, Epoch, Order};
 pub use sample::Sample;
+pub use tar::{TarOptions, TarShards, TarTarget};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;
