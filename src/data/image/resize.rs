@@ -53,15 +53,18 @@ impl Geometry {
     /// Labels of each pixel, of which each takes that of the nearest one; `fill` is the rest.
     pub(super) fn nearest(&self, labels: &[u32], width: usize, fill: u32) -> Result<Vec<u32>, DataError> {
         let [left, top, part_width, part_height] = self.part;
-        let rows = labels.len() / width.max(1);
-        let source = |place: usize, extent: usize, begin: f64, part: f64, most: usize| {
-            ((begin + (place as f64 + 0.5) * part / extent as f64) as usize).min(most - 1)
+        // Step by step, as Pillow does: where two pixels are equally near, a rounding decides.
+        let sources = |extent: usize, begin: f64, part: f64, most: usize| -> Vec<usize> {
+            let step = part / extent as f64;
+            let places = std::iter::successors(Some(begin + step * 0.5), |place| Some(place + step));
+            places.take(extent).map(|place| (place as usize).min(most - 1)).collect()
         };
-        let columns: Vec<_> = (0..self.extent[1]).map(|x| source(x, self.extent[1], left, part_width, width)).collect();
+        let columns = sources(self.extent[1], left, part_width, width);
+        let rows = sources(self.extent[0], top, part_height, labels.len() / width.max(1));
         let mut made = room(self.size[0] * self.size[1])?;
         made.resize(self.size[0] * self.size[1], fill);
-        for y in 0..self.extent[0] {
-            let row = &labels[source(y, self.extent[0], top, part_height, rows) * width..][..width];
+        for (y, row) in rows.into_iter().enumerate() {
+            let row = &labels[row * width..][..width];
             let at = (self.offset[0] + y) * self.size[1] + self.offset[1];
             made[at..at + columns.len()].iter_mut().zip(&columns).for_each(|(place, &column)| *place = row[column]);
         }

@@ -28,10 +28,11 @@ fn open(path: &Path, options: &TarOptions) -> Result<TarShards, DataError> {
     TarShards::open(&[path], options, ImageOptions::default())
 }
 
-fn read(members: &[(&str, Vec<u8>)], options: &TarOptions) -> Result<TarShards, DataError> {
+/// One archive of these members, in a folder.
+fn in_folder(members: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.tar"), tar(members)).unwrap();
-    open(folder.path(), options)
+    folder
 }
 
 #[test]
@@ -64,7 +65,9 @@ fn samples_of_all_shards_are_read_in_any_order() {
 fn labels_are_integers_names_keys_of_json_or_masks() {
     let of = |kind: &str, text: &str| (format!("x.{kind}"), text.as_bytes().to_vec());
     let with = |(name, bytes): (String, Vec<u8>), options: &TarOptions| {
-        read(&[("w.png", png(0)), ("w.txt", b"dog".to_vec()), ("w.json", br#"{"class": "dog"}"#.to_vec()), ("x.png", png(0)), (&name, bytes)], options)
+        let json = br#"{"class": "dog"}"#.to_vec();
+        let first = [("w.png", png(0)), ("w.txt", b"dog".to_vec()), ("w.json", json)];
+        open(in_folder(&[&first[..], &[("x.png", png(0)), (&name, bytes)]].concat()).path(), options)
     };
     let names = |data: TarShards| (data.class_names().to_vec(), data.label(0).unwrap(), data.label(1).unwrap());
     let both = vec!["cat".to_owned(), "dog".to_owned()];
@@ -80,7 +83,8 @@ fn labels_are_integers_names_keys_of_json_or_masks() {
     let none = TarOptions { target: TarTarget::None, ..Default::default() };
     assert_eq!(with(of("cls", "1"), &none).unwrap().label(0).unwrap(), None);
 
-    let masked = read(&[("1.png", png(9)), ("1.seg.png", png(3))], &TarOptions::default()).unwrap();
+    let folder = in_folder(&[("1.png", png(9)), ("1.seg.png", png(3))]);
+    let masked = open(folder.path(), &TarOptions::default()).unwrap();
     let sample = masked.get(0).unwrap();
     assert_eq!(sample.get("target").map(Array::values), Some(&Values::U32(vec![3; 20])));
     assert_eq!(masked.features().unwrap().classes(), Some(4));
@@ -97,8 +101,8 @@ fn archives_that_are_none_say_so() {
     };
     let whole = tar(&[("1.png", png(1)), ("2.png", png(2))]);
     assert!(refused("a.tar", b"\x1f\x8b\x08\0\0\0\0\0\0\0").contains("compressed with gzip"));
-    assert!(refused("a.tar", &whole[..600]).contains("ends in the middle of its member `1.png`"));
-    assert!(refused("a.tar", &whole[..512 + 100]).contains("ends in the middle"));
+    assert!(refused("a.tar", &whole[..520]).contains("ends in the middle of its member `1.png`"));
+    assert!(refused("a.tar", &whole[..512 + 40]).contains("ends in the middle"));
     assert!(refused("a.tar", b"").contains("is empty"));
     assert!(refused("a.tar", &[0; 1024]).contains("no images"));
     assert!(refused("a.tar", &[7; 1024]).contains("no whole tar archive"));

@@ -167,7 +167,7 @@ fn files_without_labels_are_read_in_their_order() {
     assert_eq!((found, data.label(0).unwrap()), (vec![7, 1, 2], None));
     assert_eq!((data.path(1), data.features().unwrap().target()), (Some(at("some/1.png")), TargetKind::None));
     assert!(message(ImageFiles::open(&[at("nothing")], any_size())).contains("not found"));
-    assert!(message(ImageFiles::open::<PathBuf>(&[], any_size())).contains("give files or folders"));
+    assert!(message(ImageFiles::open(&[] as &[PathBuf], any_size())).contains("give files or folders"));
     fs::create_dir(at("empty")).unwrap();
     assert!(message(ImageFiles::open(&[at("empty")], any_size())).contains("has no images"));
 }
