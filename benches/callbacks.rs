@@ -64,7 +64,7 @@ fn fit(
     let start = Instant::now();
     let options = FitOptions {
         max_steps: Some(steps),
-        validation: (has("validation") || has("early") || has("plateau")).then_some(test),
+        validation: (has("validation") || has("early") || has("plateau")).then(|| test.into()),
         callbacks,
         checkpoints: has("checkpoints").then_some(checkpoints),
         on_step: Some(&mut on_step),

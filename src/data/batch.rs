@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::array::Values;
+use super::features::Features;
 use super::sample::Sample;
 use crate::error::{DataError, HostMemory};
 use crate::tensor::{DType, Shape, TensorDesc};
@@ -56,6 +57,15 @@ impl Batch {
     /// Which samples of the dataset they are.
     pub fn indices(&self) -> &[usize] {
         &self.indices
+    }
+
+    /// What its samples have. How many classes there are is not known.
+    pub(crate) fn features(&self) -> Features {
+        let descs = self
+            .entries
+            .iter()
+            .map(|entry| (entry.name.clone(), TensorDesc { shape: entry.shape.clone(), dtype: entry.values.dtype() }));
+        Features::from_entries(descs.collect())
     }
 
     /// The numbers of an entry, if there is one of this name.
@@ -189,21 +199,6 @@ impl Batch {
             Some(Entry { shape, values: Values::F32(values), .. }) => of_sample(values, shape, sample),
             _ => &[],
         }
-    }
-
-    /// Fills it up to `samples` samples with the first one again, which do not count as samples: `len` stays.
-    pub(crate) fn fill_up(&mut self, samples: usize) -> Result<(), HostMemory> {
-        let missing = samples.saturating_sub(self.len());
-        for Entry { shape, values, .. } in &mut self.entries {
-            values.reserve(missing.saturating_mul(shape.numel()))?;
-            (0..missing).for_each(|_| values.repeat(0..shape.numel()));
-        }
-        Ok(())
-    }
-
-    /// Bytes of host memory that its numbers take.
-    pub(crate) fn host_bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.values.bytes().len() as u64).sum()
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {

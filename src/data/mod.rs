@@ -7,9 +7,11 @@
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
 //! | [`image`] | images in folders and lists, with labels, numbers or masks |
 //! | [`TarShards`] | images in tar archives, as WebDataset writes them |
-//! | [`series`] | numeric series from CSV, cut into windows |
+//! | [`series`] | numeric series from CSV, of one or several columns, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
-//! | [`text`] | text, character by character |
+//! | [`npy`] | arrays of NumPy: `.npy` and `.npz` |
+//! | [`table`] | tables: CSV, and Parquet with the feature `parquet` |
+//! | [`text`] | text, character by character, and files of tokens |
 //! | [`loader`] | shuffled batches from a seed |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
@@ -26,12 +28,16 @@ pub mod idx;
 pub mod image;
 pub mod loader;
 pub mod mnist;
+pub mod npy;
 mod sample;
+mod sequence;
 pub mod series;
+pub mod table;
 mod tar;
 mod targets;
 mod tensors;
 pub mod text;
+mod transform;
 
 pub use array::{Array, Values};
 pub(crate) use batch::unit;
@@ -41,13 +47,18 @@ pub use features::{Features, TargetKind};
 pub use image::{
     ImageFiles, ImageFolder, ImageList, ImageOptions, ListOptions, ListTarget, MaskOptions, MaskedImages, Resize,
 };
-pub use loader::{Batches, Epoch, Order};
+pub use loader::{
+    Batches, DataLoader, Epoch, EpochBatches, EpochOptions, LoaderMemory, OnError, Order, Stream, StreamState,
+};
+pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
+pub use table::{Table, TableOptions, TablePreprocessing};
 pub use tar::{TarOptions, TarShards, TarTarget};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;
 pub(crate) use tensors::moved_channels;
+pub use transform::{BatchTransform, Key, Transform};
 
 use std::path::Path;
 

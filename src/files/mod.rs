@@ -11,8 +11,7 @@ mod write;
 #[cfg(feature = "cli")]
 pub use elsewhere::elsewhere;
 pub(crate) use folder::write_folder;
-#[allow(unused_imports)]
-pub(crate) use positioned::Positioned;
+pub(crate) use positioned::{Positioned, Reader};
 pub use read::read;
 pub(crate) use read::{open, open_regular};
 pub(crate) use write::write_with;

@@ -43,9 +43,14 @@ impl Geometry {
             Resize::Crop => {
                 let (part_width, part_height) =
                     if ratio > to_ratio { (to_ratio * height, height) } else { (width, width / to_ratio) };
-                let (left, top) = ((width - part_width) * 0.5, (height - part_height) * 0.5);
-                // Not past the end by a rounding.
-                Geometry { part: [left, top, part_width.min(width - left), part_height.min(height - top)], ..whole }
+                // Places in single precision, as Pillow has them.
+                let axis = |extent: f64, part: f64| {
+                    let begin = (extent - part) * 0.5;
+                    let (first, last) = (begin as f32, (begin + part) as f32);
+                    (f64::from(first), f64::from(last - first).min(extent - f64::from(first)))
+                };
+                let ((left, part_width), (top, part_height)) = (axis(width, part_width), axis(height, part_height));
+                Geometry { part: [left, top, part_width, part_height], ..whole }
             }
         }
     }

@@ -1,5 +1,13 @@
-//! Text as sequences of characters, each to be followed by the next.
+//! Text as sequences of characters or other tokens, each to be followed by the next.
 
+mod file;
+mod tokens;
+mod vocabulary;
+
+pub use self::file::{TextFile, TextOptions};
+pub use self::tokens::{Pieces, TokenFile};
+pub use self::vocabulary::Vocabulary;
+pub use super::sequence::Parts;
 use super::{Targets, TensorDataset, Values};
 use crate::error::DataError;
 use crate::tensor::room;

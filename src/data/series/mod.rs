@@ -1,10 +1,17 @@
 //! Numeric series: read from CSV, scaled, and cut into windows for forecasting.
 
+mod table;
+
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
+pub use self::table::{SeriesOptions, SeriesPreprocessing, TimeSeries};
+use self::table::not_a_number;
+pub use super::sequence::Parts;
+use super::table::{CsvRows, Rows as _};
 use super::{Targets, TensorDataset, Values, corrupt, io_error};
 use crate::error::{DataError, unknown};
-use crate::files;
 use crate::tensor::room;
 
 /// Reads one column of a CSV file with a header line.
@@ -15,43 +22,26 @@ use crate::tensor::room;
 /// the message names the line.
 pub fn read_csv(path: impl AsRef<Path>, column: &str) -> Result<Vec<f32>, DataError> {
     let path = path.as_ref();
-    let (file, _) = files::open(path, "give a CSV file whose first line names the columns")?;
-    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(file);
-    let header = reader.headers().map_err(|error| csv_error(path, error))?;
-    let Some(position) = header.iter().position(|name| name == column) else {
-        return Err(corrupt(path, unknown("column", column, header)));
+    let file = CsvRows::open(path, None, true)?;
+    let Some(field) = file.names().iter().position(|name| name == column) else {
+        let known = file.names().iter().map(|name| &**name);
+        return Err(corrupt(path, unknown("column", column, known).replace(char::is_control, " ")));
     };
-
     let mut series = Vec::new();
-    let mut record = csv::StringRecord::new();
-    while reader.read_record(&mut record).map_err(|error| csv_error(path, error))? {
-        let text = record.get(position).unwrap_or_default();
-        let line = record.position().map_or(0, csv::Position::line);
-        match text.parse::<f32>() {
-            Ok(value) if value.is_finite() => {
-                series.try_reserve(1).map_err(|error| io_error(path, error.into()))?;
-                series.push(value);
-            }
-            _ => {
-                return Err(corrupt(
-                    path,
-                    format!("line {line}: `{column}` is `{}`, expected a finite number", text.escape_default()),
-                ));
-            }
-        }
-    }
+    file.scan(&mut |place, record| {
+        let cell = record.get(field).unwrap_or_default().trim();
+        let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
+        let value = value.ok_or_else(|| {
+            corrupt(path, format!("{}: {}", file.place(place), not_a_number(column, cell)))
+        })?;
+        series.try_reserve(1).map_err(|error| io_error(path, error.into()))?;
+        series.push(value);
+        Ok(())
+    })?;
     if series.is_empty() {
         return Err(corrupt(path, "has no rows below its header"));
     }
     Ok(series)
-}
-
-fn csv_error(path: &Path, error: csv::Error) -> DataError {
-    let reason = error.to_string();
-    match error.into_kind() {
-        csv::ErrorKind::Io(source) => io_error(path, source),
-        _ => corrupt(path, format!("is not valid CSV: {reason}")),
-    }
 }
 
 /// Cuts a series into all its windows: sample `i` is the `input_len` numbers from place `i` as a sequence of one feature,
@@ -90,7 +80,7 @@ pub fn windows(series: &[f32], input_len: usize, horizon: usize) -> Result<Tenso
 /// assert_eq!(scale.invert(scale.apply(6.0)), 6.0);
 /// # Ok::<(), tightfit::error::DataError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     mean: f64,
     deviation: f64,
@@ -102,16 +92,25 @@ impl Scale {
     /// # Errors
     /// [`DataError::Mismatch`] when the series is empty, constant or not finite.
     pub fn fit(series: &[f32]) -> Result<Self, DataError> {
-        let count = series.len() as f64;
-        let mean = series.iter().map(|value| f64::from(*value)).sum::<f64>() / count;
-        let variance = series.iter().map(|value| (f64::from(*value) - mean).powi(2)).sum::<f64>() / count;
-        let deviation = variance.sqrt();
+        let (mean, deviation) = moments(series.iter().copied());
         if !(deviation.is_finite() && deviation > 0.0) {
             return Err(DataError::Mismatch(
                 "a series that is empty, constant or not finite cannot be scaled to standard deviation 1".into(),
             ));
         }
         Ok(Scale { mean, deviation })
+    }
+
+    /// Leaves numbers as they are.
+    const NONE: Scale = Scale { mean: 0.0, deviation: 1.0 };
+
+    /// The map for these numbers, which makes 0 of those that are all the same.
+    fn of(series: impl Iterator<Item = f32> + Clone) -> Result<Self, DataError> {
+        let (mean, deviation) = moments(series);
+        if !(mean.is_finite() && deviation.is_finite()) {
+            return Err(DataError::Mismatch("a part without rows, or with numbers that are not finite, cannot be scaled".to_owned()));
+        }
+        Ok(Scale { mean, deviation: if deviation > 0.0 { deviation } else { 1.0 } })
     }
 
     /// From the series' own units to the scaled ones.
@@ -123,4 +122,12 @@ impl Scale {
     pub fn invert(&self, value: f32) -> f32 {
         (f64::from(value) * self.deviation + self.mean) as f32
     }
+}
+
+/// Mean and standard deviation; not finite where there are no numbers.
+fn moments(series: impl Iterator<Item = f32> + Clone) -> (f64, f64) {
+    let count = series.clone().count() as f64;
+    let mean = series.clone().map(f64::from).sum::<f64>() / count;
+    let variance = series.map(|value| (f64::from(value) - mean).powi(2)).sum::<f64>() / count;
+    (mean, variance.sqrt())
 }
