@@ -139,6 +139,33 @@ impl<'de> Deserialize<'de> for Budget {
     }
 }
 
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse(text).map(Size).map_err(|error| error.replace(", a number of bytes, or auto for what the device has free", ", or a number of bytes"))
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Budget::Bytes(self.0).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Budget::deserialize(deserializer)? {
+            Budget::Bytes(bytes) => Ok(Size(bytes)),
+            Budget::Auto => Err(serde::de::Error::custom("write a size such as 8G, or a number of bytes")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

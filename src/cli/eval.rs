@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use tightfit::train::Trainer;
 
-use super::data::{self, folder};
+use super::data::{self, DataArgs, Tested};
 use super::failure::{Failure, INTERRUPTED};
 use super::first_use;
 use super::interrupt::{evaluate, stop_when_asked};
@@ -24,10 +24,8 @@ pub(crate) struct EvalArgs {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Folder with the four IDX files of MNIST or a set in its format [default: data/mnist-full if `tightfit data mnist` fetched
-    /// it, else data/mnist]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataArgs,
 
     /// Parameters that `train --save` wrote
     #[arg(long, value_name = "FILE")]
@@ -43,9 +41,9 @@ impl EvalArgs {
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let mut file = args.model.run_file()?;
     set(&mut file.budget.device, args.device.device.as_ref());
-    set(&mut file.data.folder, args.data.as_ref());
+    args.data.put_over(&mut file.data, &mut file.augment);
     let (model, config) = file.resolve_for_evaluation()?;
-    let (_, test) = data::open(&folder(file.data.folder.as_deref()), &model, &config)?;
+    let Tested { model, config, data: test, .. } = data::open_test(&mut file, model, config, &args.weights, output)?;
     first_use::for_device(file.device(), args.device.no_calibrate, output);
     let mut trainer = Trainer::for_evaluation(model, config, file.device())?;
     say_budget(trainer.budget_source(), output);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 use tightfit::command::files;
-use tightfit::data::TensorDataset;
+use tightfit::data::DataLoader;
 use tightfit::train::{LrCurve, LrRange, Trainer};
 
 use super::failure::{Failure, INTERRUPTED, keep};
@@ -46,7 +46,7 @@ pub(crate) fn lr_range(text: &str) -> Result<(f64, f64), String> {
 /// Searches, and says what was found. The trainer is as it was afterwards.
 pub(crate) fn run(
     trainer: &mut Trainer,
-    data: &TensorDataset,
+    data: &DataLoader<'_>,
     search: &Search,
     stop: &AtomicBool,
     output: &Output,

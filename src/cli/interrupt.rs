@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(unix)]
 use signal_hook::{consts, iterator::Signals};
-use tightfit::data::TensorDataset;
+use tightfit::data::DataLoader;
 use tightfit::train::{Evaluation, Trainer};
 
 use super::failure::{Failure, INTERRUPTED};
@@ -154,11 +154,11 @@ pub(crate) fn give_back_on_quit() {
 /// Tests a model, with the averages of its parameters where they are kept and with a bar; `None` where that was stopped.
 pub(crate) fn evaluate(
     trainer: &mut Trainer,
-    data: &TensorDataset,
+    data: &DataLoader<'_>,
     stop: &AtomicBool,
     output: &Output,
 ) -> Result<Option<Evaluation>, Failure> {
-    let bar = samples_bar(output, data.len());
+    let bar = samples_bar(output, data.len().unwrap_or(0));
     let evaluation = trainer.with_averages(|trainer| {
         trainer.evaluate_while(data, |done| {
             bar.set_position(done as u64);

@@ -69,7 +69,7 @@ const KNOWN_ELSEWHERE: &[(&[&str], Meaning)] = &[
     (&["batchsize"], Name(&["batch"])),
     (&["numepochs", "nepochs", "maxepochs"], Name(&["epochs"])),
     (&["maxsteps", "maxiterations", "iterations"], Name(&["steps"])),
-    (&["dir", "root", "path", "datadir"], Name(&["folder"])),
+    (&["dir", "root", "path", "datadir"], Name(&["path"])),
     (&["randomseed", "randomstate"], Name(&["seed"])),
     (&["validate", "validationdata", "evaluate"], Name(&["validation"])),
     (&["maxgradnorm", "gradclip", "clip"], Name(&["clip_norm"])),

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use tightfit::command::files;
+use tightfit::command::{files, plural};
+use tightfit::data::LoaderMemory;
 use tightfit::device::{AvailableMemory, Device};
 use tightfit::nn::Model;
 use tightfit::plan::{DeviceClass, Planned, StepTimes, format_bytes};
 use tightfit::train::{self, Config, CostSource, Effort, Machine, PlanFile, Profile, Trainer};
 
 use super::bytes::Budget;
+use super::data::{self, DataArgs};
 use super::describe::describe;
 use super::explore;
 use super::failure::{Failure, keep};
@@ -26,6 +28,8 @@ use super::values::not_empty;
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     model: TrainingArgs,
+    #[command(flatten)]
+    data: DataArgs,
 
     /// Index or part of the name of a device that `tightfit devices` lists, cpu, or a profile that `tightfit calibrate`
     /// wrote, here or on another machine [default: any device of --device-class]
@@ -97,8 +101,13 @@ impl PlanArgs {
 }
 
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
-    let file = args.model.run_file()?;
+    let mut file = args.model.run_file()?;
+    args.data.put_over(&mut file.data, &mut file.augment);
     let (model, config) = file.resolve(None)?;
+    // Of which data it is matters to the plan: how many classes there are, and whether images travel as bytes.
+    let opened = file.data.path.as_ref().map(|_| data::open(&file, model.clone(), config.clone(), output)).transpose()?;
+    let host = opened.as_ref().map(|opened| opened.memory);
+    let (model, config) = opened.map_or((model, config), |opened| (opened.model, opened.config));
     let outputs = [
         ("--svg", args.svg.as_deref(), Kind::Picture),
         ("--trace", args.trace.as_deref(), Kind::Trace),
@@ -125,6 +134,9 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
     output.text(planned.plan.table().unified_memory(target.unified_memory()));
     output.text(target.lines());
+    if let Some(host) = &host {
+        output.text(format_args!("{:<20} {}", "host memory", host_words(host)));
+    }
     write(args, &model, &config, &planned, &target.machine)?;
     for path in args.svg.iter().chain(&args.trace).chain(&args.output) {
         output.text(format_args!("written to {}", path.display()));
@@ -137,6 +149,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     object.insert("profile".to_owned(), shown_if_any(target.profile()));
     object.insert("available_memory".to_owned(), json!(available));
     object.insert("warnings".to_owned(), json!(train::warnings(&model, &config)?));
+    object.insert("data_memory".to_owned(), host.as_ref().map_or(Value::Null, host_json));
     object.insert("svg".to_owned(), shown_if_any(args.svg.as_ref()));
     object.insert("trace".to_owned(), shown_if_any(args.trace.as_ref()));
     object.insert("output".to_owned(), shown_if_any(args.output.as_ref()));
@@ -252,7 +265,12 @@ pub(crate) fn source_of<'a>(trainer: &'a Trainer, kept: Option<&'a Kept<'_>>) ->
 }
 
 /// Prints the model and the plan before the first step.
-pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, output: &Output) -> Result<(), Failure> {
+pub(crate) fn announce(
+    trainer: &Trainer,
+    kept: Option<&Kept<'_>>,
+    (data, host): (&str, &LoaderMemory),
+    output: &Output,
+) -> Result<(), Failure> {
     let (model, device) = (trainer.model(), trainer.device_name());
     let table = trainer.plan().table().unified_memory(trainer.unified_memory());
     let source = source_of(trainer, kept);
@@ -273,7 +291,8 @@ pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, o
     };
     say_budget(trainer.budget_source(), output);
     output.text(trainer.summary()?.at_most(MOST_LAYERS).width(output.width()));
-    output.text(format_args!("{table}\n{device_lines}\n{:<20} {data}\n", "data"));
+    output.text(format_args!("{table}\n{device_lines}\n{:<20} {data}", "data"));
+    output.text(format_args!("{:<20} {}\n", "host memory", host_words(host)));
     let mut object = describe(trainer.plan(), Some(trainer.unified_memory()));
     object.insert("event".to_owned(), json!("plan"));
     object.insert("model".to_owned(), json!(model.name()));
@@ -282,6 +301,27 @@ pub(crate) fn announce(trainer: &Trainer, kept: Option<&Kept<'_>>, data: &str, o
     object.insert("profile".to_owned(), shown_if_any(source.and_then(CostSource::profile)));
     object.insert("available_memory".to_owned(), json!(trainer.budget_source()));
     object.insert("warnings".to_owned(), json!(trainer.warnings()?));
+    object.insert("data_memory".to_owned(), host_json(host));
     output.object(&Value::Object(object));
     Ok(())
+}
+
+/// What data takes of the host's memory.
+fn host_words(host: &LoaderMemory) -> String {
+    let LoaderMemory { dataset_bytes, batch_bytes, batches, scratch_bytes, workers } = *host;
+    let threads = if workers == 0 { String::new() } else { format!(", by {}", plural(workers, "thread")) };
+    format!(
+        "at most {}: data {}, {batches} batches of {}, reading {}{threads}",
+        format_bytes(host.total_bytes()),
+        format_bytes(dataset_bytes),
+        format_bytes(batch_bytes),
+        format_bytes(scratch_bytes)
+    )
+}
+
+fn host_json(host: &LoaderMemory) -> Value {
+    json!({
+        "total_bytes": host.total_bytes(), "dataset_bytes": host.dataset_bytes, "batch_bytes": host.batch_bytes,
+        "batches": host.batches, "reading_bytes": host.scratch_bytes, "workers": host.workers,
+    })
 }

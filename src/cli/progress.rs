@@ -396,6 +396,11 @@ pub(crate) fn samples_bar(output: &Output, samples: usize) -> ProgressBar {
     bar(samples as u64, "{wide_bar} {pos}/{len} samples tested  {eta} left")
 }
 
+/// Follows files that are looked at; hidden where this is no terminal.
+pub(crate) fn files_bar(output: &Output) -> ProgressBar {
+    if has_bar(output) { bar(0, "{wide_bar} {pos}/{len} files  {eta} left") } else { ProgressBar::hidden() }
+}
+
 /// Follows steps of which a message tells; hidden where this is no terminal.
 pub(crate) fn steps_bar(output: &Output, steps: u64) -> ProgressBar {
     if has_bar(output) { bar(steps, BAR) } else { ProgressBar::hidden() }

@@ -6,16 +6,16 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::json;
 use tightfit::command::{plural, resident_bytes};
-use tightfit::data::{Batches, Order, TensorDataset};
+use tightfit::data::{DataLoader, LoaderMemory};
 use tightfit::error::{PlanError, TrainError};
 use tightfit::nn::Model;
-use tightfit::plan::{Plan, format_bytes, format_ns};
+use tightfit::plan::{ArenaRole, Plan, format_bytes, format_ns};
 use tightfit::train::{
     Callback, Checkpoint, Config, FitOptions, FitReport, Length, Loaded, LowerOnPlateau, PlanFile, StopEarly, Trainer,
     Unfreeze,
 };
 
-use super::data::{self, folder};
+use super::data::{self, Opened};
 use super::failure::{BAD_INPUT, FAILED, Failure, INTERRUPTED, keep};
 use super::find_lr::{self, Search};
 use super::first_use;
@@ -84,20 +84,21 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let plan_path = plan_path.as_deref();
     let plan_file = plan_path.map(PlanFile::open).transpose()?;
     let (model, config) = file.resolve(plan_file.as_ref())?;
-    let planned_before =
-        plan_path.zip(plan_file.as_ref()).map(|(path, file)| Kept { path, source: file.cost_source().cloned() });
-    let plan = plan_file.map(|file| file.into_plan(&model, &config)).transpose();
-    let plan = plan.map_err(|error| not_usable(plan_path, error))?;
     if let Some(path) = save.as_deref() {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
         Kind::Weights.check("--save", path)?;
     }
-    let folder = folder(file.data.folder.as_deref());
     let before = resident_bytes();
-    let (train, test) = data::open(&folder, &model, &config)?;
+    let Opened { model, config, train, val, test, preprocessing, text: data, notes, memory } =
+        data::open(file, model, config, output)?;
+    file.adapt(&model);
     // Before all that takes long.
-    let batches = Batches::new(train.len(), config.batch, Order::Sequential, config.drop_last)?;
+    let steps_per_epoch = train.batches_per_epoch(config.batch, config.drop_last)? as u64;
     let data_bytes = before.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
+    let planned_before =
+        plan_path.zip(plan_file.as_ref()).map(|(path, file)| Kept { path, source: file.cost_source().cloned() });
+    let plan = plan_file.map(|file| file.into_plan(&model, &config)).transpose();
+    let plan = plan.map_err(|error| not_usable(plan_path, error))?;
     first_use::for_device(file.device(), *no_calibrate, output);
     let mut trainer = match plan {
         Some(plan) => Trainer::with_plan(model, config.clone(), plan, file.device())
@@ -105,6 +106,8 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
         None => planning(output, || open_trainer(&model, &config, file.device(), checkpoint.as_ref()))
             .map_err(|error| of_all(error, &model, &config, file))?,
     };
+    check_host(&trainer, &memory, file)?;
+    trainer.set_preprocessing(preprocessing);
     match checkpoint {
         Some(checkpoint) => go_on(&trainer, checkpoint, output),
         None => load(file, &mut trainer, output)?,
@@ -118,8 +121,8 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
         run.write_config(&file.resolved(told)?)?;
         run.write_plan(&trainer)?;
     }
-    let data = format!("{} and {}, from {}", train.len(), plural(test.len(), "sample"), folder.display());
-    announce(&trainer, planned_before.as_ref(), &data, output)?;
+    announce(&trainer, planned_before.as_ref(), (&data, &memory), output)?;
+    notes.iter().for_each(|note| output.text(format_args!("{note}\n")));
     let unfreeze = file.model.unfreeze_after.map(Unfreeze::all);
     if let Some((after, Some(plan))) = after.zip(later) {
         tell_later(after, &plan, output);
@@ -129,12 +132,12 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     if let Some(search) = find_lr {
         return find_lr::run(&mut trainer, &train, search, &stop, output);
     }
-    let all_steps = (batches.per_epoch() as u64).saturating_mul(file.epochs());
+    let all_steps = steps_per_epoch.saturating_mul(file.epochs());
     let total_steps = file.steps().map_or(all_steps, |most| most.min(all_steps));
     let history = checkpoint.as_ref().and_then(Checkpoint::history).cloned().unwrap_or_default();
     let every = file.log.every.map(Into::into);
     let mut progress = Progress::new(output, *progress, &trainer, total_steps, every, history, &stop);
-    let fitted = fit(&mut trainer, file, unfreeze, (&train, &test), run.as_mut(), &mut progress, &stop);
+    let fitted = fit(&mut trainer, file, unfreeze, (&train, val.as_ref().or(test.as_ref())), run.as_mut(), &mut progress, &stop);
     let has_learned = progress.has_learned() || checkpoint.is_some();
     drop(progress);
 
@@ -152,12 +155,37 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let is_measured = source_of(&trainer, planned_before.as_ref()).is_some_and(|source| source.profile().is_some());
     let resumed_at = checkpoint.as_ref().map(Checkpoint::steps);
     let besides = Besides { saved, data_bytes, is_measured, run: run.as_ref(), resumed_at };
-    let mut concluded = conclude(&mut trainer, &report, &test, &stop, besides, output);
+    tell_skipped(&train, output);
+    let test = test.as_ref().or(val.as_ref());
+    let mut concluded = conclude(&mut trainer, &report, test, &stop, besides, output);
     if let (Ok(0), Some(path)) = (&concluded, trace) {
         concluded = trace::measured(&mut trainer, &train, path, output).map(|()| 0);
     }
     // Where the parameters are matters more than whatever went wrong after that.
     unsaved.map_or(concluded, Err)
+}
+
+/// Whether data, batches and what is offloaded are within the host budget.
+fn check_host(trainer: &Trainer, memory: &LoaderMemory, file: &RunFile) -> Result<(), Failure> {
+    let Some(budget) = file.data.host_budget else { return Ok(()) };
+    let offloaded = trainer.plan().arena_bytes(ArenaRole::Host);
+    if memory.total_bytes().saturating_add(offloaded) <= budget.0 {
+        return Ok(());
+    }
+    let [data, offloaded, budget] = [memory.total_bytes(), offloaded, budget.0].map(format_bytes);
+    Err(Failure::bad_input(format!(
+        "data and batches take {data} of host memory and what is offloaded {offloaded}, more than the host budget of {budget}: allow more, or plan \
+         --without offload"
+    )))
+}
+
+/// Says how many samples could not be read.
+fn tell_skipped(train: &DataLoader<'_>, output: &Output) {
+    let skipped = train.skipped();
+    if let Some(first) = skipped.first() {
+        output.text(format_args!("{} could not be read, others took their place: {first}", plural(skipped.len(), "sample")));
+        output.object(&json!({"event": "skipped", "samples": skipped.len(), "first": first}));
+    }
 }
 
 /// Says which plan cannot be used.
@@ -276,7 +304,7 @@ fn fit(
     trainer: &mut Trainer,
     file: &RunFile,
     mut unfreeze: Option<Unfreeze>,
-    (train, test): (&TensorDataset, &TensorDataset),
+    (train, validation): (&DataLoader<'_>, Option<&DataLoader<'_>>),
     run: Option<&mut RunFolder>,
     progress: &mut Progress<'_>,
     stop: &Arc<AtomicBool>,
@@ -296,7 +324,7 @@ fn fit(
     let options = FitOptions {
         max_steps: file.steps(),
         stop: Some(Arc::clone(stop)),
-        validation: file.validates().then(|| test.into()),
+        validation: validation.filter(|_| file.validates()).cloned(),
         callbacks,
         checkpoints,
         ..FitOptions::epochs(file.epochs())
@@ -318,7 +346,7 @@ fn after_saving(failure: Failure, saved: Option<&Path>, unsaved: Option<&Failure
 fn conclude(
     trainer: &mut Trainer,
     report: &FitReport,
-    test: &TensorDataset,
+    test: Option<&DataLoader<'_>>,
     stop: &AtomicBool,
     besides: Besides<'_>,
     output: &Output,
@@ -326,8 +354,12 @@ fn conclude(
     if let Some(run) = besides.run {
         run.write_history(trainer, report)?;
     }
-    let evaluation = if report.interrupted { None } else { evaluate(trainer, test, stop, output)? };
-    let exit_code = if evaluation.is_none() { INTERRUPTED } else { 0 };
-    summarize(trainer, report, evaluation.as_ref(), besides, output)?;
+    let tested = match test.filter(|_| !report.interrupted) {
+        Some(test) => Some(evaluate(trainer, test, stop, output)?),
+        None => None,
+    };
+    let is_interrupted = report.interrupted || matches!(tested, Some(None));
+    let exit_code = if is_interrupted { INTERRUPTED } else { 0 };
+    summarize(trainer, report, tested.as_ref().map(Option::as_ref), besides, output)?;
     Ok(exit_code)
 }

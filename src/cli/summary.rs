@@ -25,11 +25,11 @@ pub(crate) struct Besides<'a> {
     pub(crate) resumed_at: Option<u64>,
 }
 
-/// Says how a training went.
+/// Says how a training went. `tested` is `None` where there was nothing to test it on, and `Some(None)` where that was interrupted.
 pub(crate) fn summarize(
     trainer: &mut Trainer,
     report: &FitReport,
-    evaluation: Option<&Evaluation>,
+    tested: Option<Option<&Evaluation>>,
     Besides { saved, data_bytes, is_measured, run, resumed_at }: Besides<'_>,
     output: &Output,
 ) -> Result<(), Failure> {
@@ -53,7 +53,9 @@ pub(crate) fn summarize(
     } else if let Some(reason) = &report.stopped {
         output.text(format_args!("stopped after step {}: {reason}", report.steps));
     }
-    if !report.interrupted && evaluation.is_none() {
+    let evaluation = tested.flatten();
+    let is_interrupted = report.interrupted || matches!(tested, Some(None));
+    if matches!(tested, Some(None)) {
         output.text("interrupted while testing");
     }
     let milliseconds = |ms: f64| format_ns(ms * 1e6);
@@ -86,6 +88,8 @@ pub(crate) fn summarize(
     }
     if let Some(evaluation) = evaluation {
         output.text(format_args!("test: {evaluation}"));
+    } else if !is_interrupted {
+        output.text("not tested: --val 0.2 or --test 0.2 holds samples back");
     }
     let limit = budget
         .map_or_else(|| "no budget".to_owned(), |budget| format!("budget {budget} bytes ({})", format_bytes(budget)));
@@ -126,7 +130,7 @@ pub(crate) fn summarize(
         "test_metrics": evaluation.map(metric_values),
         "test_samples": evaluation.map(|evaluation| evaluation.samples),
         "parameters_sha256": sha256,
-        "interrupted": evaluation.is_none(),
+        "interrupted": is_interrupted,
         "stopped": report.stopped,
         "resumed_at": resumed_at,
         "run": shown_if_any(run.map(RunFolder::path)),

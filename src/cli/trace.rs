@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use tightfit::command::files;
-use tightfit::data::TensorDataset;
+use tightfit::data::DataLoader;
 use tightfit::train::Trainer;
 
 use super::failure::{Failure, keep};
@@ -22,7 +22,7 @@ pub(crate) fn check(path: Option<&Path>) -> Result<(), Failure> {
 /// compared with the planned one.
 pub(crate) fn measured(
     trainer: &mut Trainer,
-    data: &TensorDataset,
+    data: &DataLoader<'_>,
     path: &Path,
     output: &Output,
 ) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tightfit::train::{EarlyStopping, Length, LrRange, MetricKind, Schedule, Warmup};
 
-use super::data::folder;
+use super::data::{DataArgs, folder};
 use super::failure::Failure;
 use super::find_lr::{self, Search};
 use super::output::Output;
@@ -26,10 +26,8 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Folder with the four IDX files of MNIST or a set in its format [default: data/mnist-full if `tightfit data mnist` fetched
-    /// it, else data/mnist]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataArgs,
 
     /// Passes over the training set [default: 1]
     #[arg(long, value_name = "N", value_parser = count::<u64>, allow_negative_numbers = true)]
@@ -57,7 +55,8 @@ pub(crate) struct TrainArgs {
     #[arg(long)]
     keep_last: bool,
 
-    /// Evaluates the test set after each epoch [default: where something watches a value of that]
+    /// Evaluates the samples of --val, or else the test set, after each epoch [default: with --val, or where something watches a value of
+    /// that]
     #[arg(long)]
     validate: bool,
 
@@ -183,7 +182,7 @@ impl TrainArgs {
     fn run_file(&self) -> Result<RunFile, Failure> {
         let mut file = self.model.run_file()?;
         set(&mut file.budget.device, self.device.device.as_ref());
-        set(&mut file.data.folder, self.data.as_ref());
+        self.data.put_over(&mut file.data, &mut file.augment);
         set(&mut file.training.epochs, at_least_one(self.epochs).as_ref());
         set(&mut file.training.steps, at_least_one(self.steps).as_ref());
         set(&mut file.model.weights, self.weights.as_ref());
@@ -263,7 +262,7 @@ pub(crate) fn run(args: &TrainArgs, output: &Output) -> Result<u8, Failure> {
     if args.print_config {
         return print_config(&file, output);
     }
-    let data = folder(file.data.folder.as_deref());
+    let data = folder(file.data.path.as_deref());
     let inputs = [
         overwrite::model(args.model()),
         ("the model of the run file", overwrite::model(file.model()).1),

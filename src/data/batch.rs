@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::array::Values;
+use super::array::{Array, Values};
 use super::features::Features;
 use super::sample::Sample;
 use crate::error::{DataError, HostMemory};
@@ -97,6 +97,23 @@ impl Batch {
             Some(Values::U8(bytes)) => bytes.iter().map(|&byte| u32::from(byte)).collect(),
             values => bytemuck::pod_collect_to_vec(values.map(Values::bytes).unwrap_or_default()),
         }
+    }
+
+    /// A copy of the sample at a place.
+    ///
+    /// # Errors
+    /// [`DataError::Mismatch`] where the batch has no such place, [`DataError::HostMemory`].
+    pub fn sample(&self, place: usize) -> Result<Sample, DataError> {
+        if place >= self.len() {
+            return Err(DataError::Mismatch(format!("a batch of {} samples has no place {place}", self.len())));
+        }
+        let mut sample = Sample::default();
+        for Entry { name, shape, values } in &self.entries {
+            let numel = shape.numel();
+            let values = values.part(place * numel..(place + 1) * numel)?;
+            sample.set(name, Array::new(values, shape.clone())?);
+        }
+        Ok(sample)
     }
 
     /// Appends a sample, which is number `index` of its dataset. The first one says what all have.

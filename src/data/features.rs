@@ -103,6 +103,13 @@ impl Features {
         Features { classes: None, ..self.with(TARGET, DType::F32, shape) }
     }
 
+    /// The same with probabilities of all classes in place of labels. The classes keep their names.
+    #[must_use]
+    pub(super) fn with_probabilities(self) -> Self {
+        let classes = self.classes.unwrap_or_default() as usize;
+        Features { classes: None, ..self.with(TARGET, DType::F32, [classes]) }
+    }
+
     /// Names the classes, of which there are as many.
     #[must_use]
     pub fn with_class_names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {

@@ -52,6 +52,14 @@ pub fn image_shape(dir: impl AsRef<Path>) -> Result<Shape, DataError> {
     with_headers(dir.as_ref(), |train, _| Ok(train.image_shape()))
 }
 
+/// Whether images of shape `from` can be taken for samples of shape `to`.
+///
+/// # Errors
+/// [`DataError::Mismatch`] where they have another number of elements, or their channels would have to move.
+pub fn check_shape(from: &Shape, to: &Shape) -> Result<(), DataError> {
+    check_reshape(from, to)
+}
+
 fn read(dir: &Path, shape: Option<&Shape>) -> Result<(TensorDataset, TensorDataset), DataError> {
     with_headers(dir, |train, test| {
         if let Some(shape) = shape {

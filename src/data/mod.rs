@@ -20,6 +20,7 @@
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
 
+mod adapters;
 mod array;
 pub mod augment;
 mod batch;
@@ -51,6 +52,7 @@ mod tensors;
 pub mod text;
 mod transform;
 
+pub use adapters::{OneHot, Reshaped};
 pub use array::{Array, Values};
 pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
@@ -65,7 +67,7 @@ pub use loader::{
 };
 pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
-pub use sampler::{Sampler, Weights};
+pub use sampler::WeightedSampler;
 pub use subset::Subset;
 pub use table::{Table, TableOptions, TablePreprocessing};
 #[cfg(feature = "images")]

@@ -124,7 +124,7 @@ fn layout_of(callbacks: &BTreeMap<String, CallbackState>) -> (Layout, BTreeMap<S
     });
     let tensors: BTreeMap<_, _> = tensors.collect();
     let descs = tensors.iter().map(|(name, values)| (name.clone(), TensorDesc::f32([values.len()])));
-    (Layout { tensors: descs.collect(), counters: Vec::new() }, tensors)
+    (Layout { tensors: descs.collect(), ..Layout::default() }, tensors)
 }
 
 /// Writes a file; the line of it for the file of sums.

@@ -25,6 +25,7 @@ mod monitor;
 mod objective;
 mod optimizer;
 mod plan_file;
+mod preprocessing;
 mod profile;
 mod report;
 mod run;
@@ -66,6 +67,7 @@ pub use monitor::{
 pub use objective::Head;
 pub use optimizer::{Optimizer, OptimizerKind};
 pub use plan_file::PlanFile;
+pub use preprocessing::Preprocessing;
 pub use report::{EpochReport, Evaluation, FitOptions, FitReport, StepReport};
 pub use schedule::{Anneal, CustomSchedule, Length, LrSchedule, Schedule, ScheduleKind, Warmup};
 pub use settings::{Config, CustomRule};

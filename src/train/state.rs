@@ -29,7 +29,7 @@ pub(super) struct Lasting {
     parameters: Vec<String>,
     /// Of each batch anew: no file holds them.
     states: Vec<String>,
-    layout: Layout,
+    pub(super) layout: Layout,
 }
 
 impl Lasting {
@@ -50,7 +50,7 @@ fn layout(built: &Built) -> Layout {
     let mut tensors: Vec<_> =
         tensors.map(|tensor| (tensor.name.clone(), built.graph.value(tensor.value).desc.clone())).collect();
     tensors.sort_by(|one, other| one.0.cmp(&other.0));
-    Layout { tensors, counters: built.counters.clone() }
+    Layout { tensors, counters: built.counters.clone(), metadata: None }
 }
 
 impl Trainer {
@@ -247,7 +247,7 @@ impl Trainer {
         let values = self.planned.plan.persistent.iter().filter(|value| is_rest(&value.name, value.role));
         let mut tensors: Vec<_> = values.map(|value| (value.name.clone(), value.desc.clone())).collect();
         tensors.sort_by(|one, other| one.0.cmp(&other.0));
-        Layout { tensors, counters: Vec::new() }
+        Layout { tensors, ..Layout::default() }
     }
 
     /// Puts moving averages in the place of their parameters, where these are kept; returns the parameters.

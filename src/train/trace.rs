@@ -4,9 +4,10 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
+use std::thread;
 
 use super::trainer::Trainer;
-use crate::data::Dataset;
+use crate::data::{DataLoader, EpochOptions};
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::files;
 use crate::graph::Role;
@@ -51,19 +52,22 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::profile_step`].
-    pub fn trace(&mut self, data: &dyn Dataset) -> Result<StepTimes, TrainError> {
-        let batch = self.config.batch;
-        if data.len() < batch {
-            let (samples, text) = (data.len(), "a trace takes the samples of a batch");
-            return Err(TrainError::Setting(format!("{text}, {batch}, but the data has {samples}")));
+    pub fn trace<'d>(&mut self, data: impl Into<DataLoader<'d>>) -> Result<StepTimes, TrainError> {
+        let data = data.into();
+        let size = self.config.batch;
+        if let Some(samples) = data.len().filter(|samples| *samples < size) {
+            let text = "a trace takes the samples of a batch";
+            return Err(TrainError::Setting(format!("{text}, {size}, but the data has {samples}")));
         }
-        let indices: Vec<usize> = (0..batch).collect();
+        let options = EpochOptions { training: true, ..EpochOptions::new(size) };
+        let batch = thread::scope(|scope| data.epoch(scope, options)?.next())?;
+        let batch = batch.expect("bug: data without a batch");
         let lasting = self.planned.plan.persistent.iter().filter(|value| value.role != Role::Accumulator);
         let names: Vec<String> = lasting.map(|value| value.name.clone()).collect();
         let kept = names.iter().map(|name| self.executor.read(name)).collect::<Result<Vec<_>, DeviceError>>()?;
         let steps = self.steps;
         let mut nodes_ns = Vec::new();
-        let stepped = self.step_with(data, &indices, &mut |executor, program, read| {
+        let stepped = self.step_batch_with(&batch, &mut |executor, program, read| {
             let times = executor.profile(program, read)?;
             nodes_ns.push(times.into_iter().map(|time| time.ns).collect());
             Ok(())

@@ -30,6 +30,7 @@ use super::groups::Rules;
 use super::machine::{CostSource, Machine};
 use super::objective::Objective;
 use super::optimizer::non_negative;
+use super::preprocessing::Preprocessing;
 use super::schedule::{LrSchedule as _, Schedule};
 use super::settings::Config;
 use super::source::Purpose;
@@ -102,6 +103,8 @@ pub struct Trainer {
     predicted_state: Vec<(String, Vec<u8>)>,
     /// Whether the device has no memory of its own.
     unified_memory: bool,
+    /// How the data was read.
+    pub(super) preprocessing: Preprocessing,
     /// What plans are made for; `None` where the executor was made elsewhere.
     machine: Option<Machine>,
     /// What the budget was taken of, where none was stated.
@@ -256,6 +259,7 @@ impl Trainer {
             staging: Staging::default(),
             predicted_state: Vec::new(),
             unified_memory: false,
+            preprocessing: Preprocessing::default(),
             machine: None,
             budget_source: None,
             base_bytes: None,

@@ -1,5 +1,6 @@
 //! Parameters in safetensors files.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Seek as _, SeekFrom, Write};
@@ -22,6 +23,8 @@ pub(super) struct Layout {
     pub(super) tensors: Vec<(String, TensorDesc)>,
     /// Numbers of steps, as PyTorch keeps them beside running statistics.
     pub(super) counters: Vec<String>,
+    /// What else the file says, by a name.
+    pub(super) metadata: Option<(String, String)>,
 }
 
 /// Shows a tensor that lasts piece by piece, by its name.
@@ -89,7 +92,8 @@ impl Layout {
         let tensors = self.tensors.iter().map(|(name, desc)| (name, Dtype::F32, &desc.shape[..], desc.size_bytes()));
         let entries =
             counters.chain(tensors).map(|(name, dtype, shape, size_bytes)| entry(name, dtype, shape, size_bytes));
-        let metadata = Metadata::new(None, entries.collect()).expect("bug: tensors that safetensors cannot hold");
+        let metadata = self.metadata.clone().map(|metadata| HashMap::from([metadata]));
+        let metadata = Metadata::new(metadata, entries.collect()).expect("bug: tensors that safetensors cannot hold");
         let mut json = serde_json::to_vec(&metadata).expect("bug: names that JSON cannot hold");
         json.resize(json.len().next_multiple_of(size_of::<u64>()), b' ');
         [&(json.len() as u64).to_le_bytes(), &json[..]].concat()
@@ -198,7 +202,7 @@ impl Layout {
             .map(|(name, info)| (name, TensorDesc::f32(info.shape.clone())))
             .collect();
         tensors.sort_by(|one, other| one.0.cmp(&other.0));
-        Ok(Layout { tensors, counters: Vec::new() })
+        Ok(Layout { tensors, ..Layout::default() })
     }
 
     /// Which tensors of a file fit.
@@ -225,6 +229,17 @@ impl Layout {
         result.unexpected = metadata.offset_keys().into_iter().filter(|name| !known(name)).collect();
         result
     }
+}
+
+/// What a file of weights says besides its tensors.
+pub(super) fn metadata_of(path: &Path) -> Result<Option<HashMap<String, String>>, TrainError> {
+    let (mut file, length) = files::open(path, "`tightfit train … --save FILE` writes one")?;
+    let corrupt = |error: Error| DataError::Corrupt {
+        path: path.to_owned(),
+        reason: format!("not a whole safetensors file ({error}): save it again"),
+    };
+    let (metadata, _) = read_header(&mut file, length).map_err(corrupt)?;
+    Ok(metadata.metadata().clone())
 }
 
 fn is_finite(bytes: &[u8]) -> bool {
@@ -271,7 +286,7 @@ mod tests {
         let path = folder.path().join("w");
         let desc = |shape: &[usize]| TensorDesc::f32(shape.to_vec());
         let tensors = vec![("a.bias".to_owned(), desc(&[3])), ("b.weight".to_owned(), desc(&[2, 2]))];
-        let layout = Layout { tensors, counters: vec!["b.num_batches_tracked".to_owned()] };
+        let layout = Layout { tensors, counters: vec!["b.num_batches_tracked".to_owned()], metadata: None };
         let bytes = |name: &str| vec![name.as_bytes()[0]; if name == "a.bias" { 12 } else { 16 }];
         let read = |name: &str, visit: &mut dyn FnMut(&[u8])| {
             let bytes = bytes(name);

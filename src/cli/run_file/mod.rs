@@ -3,7 +3,7 @@
 
 mod read;
 mod resolve;
-mod seed;
+pub(super) mod seed;
 #[cfg(test)]
 mod tests;
 
@@ -13,10 +13,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tightfit::autodiff::Clip;
-use tightfit::nn::Statistics;
+use tightfit::data::augment::Augmentation;
+use tightfit::nn::{Normalization, Statistics};
 use tightfit::train::{EarlyStopping, Group, Length, Loss, MetricKind, Monitor, Optimizer, ReduceOnPlateau, Schedule};
 
 use super::bytes::Budget;
+use super::data::DataTable;
 use super::settings::LeverName;
 
 /// All that a training is told. What is not given has the default that it has on the command line.
@@ -25,6 +27,8 @@ pub(crate) struct RunFile {
     pub(crate) model: ModelTable,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) data: DataTable,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) augment: Option<Augmentation>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) training: TrainingTable,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +67,12 @@ pub(crate) struct ModelTable {
     pub(crate) name: PathBuf,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) input: Option<Vec<NonZeroUsize>>,
+    /// Classes, tokens or numbers that a built-in model says, where that is not its usual number.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) outputs: Option<NonZeroUsize>,
+    /// How bytes become numbers on the device, where the model takes bytes.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) normalization: Option<Normalization>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) weights: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -76,22 +86,6 @@ pub(crate) struct ModelTable {
     pub(crate) unfreeze_after: Option<Length>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) batch_norm: Option<Statistics>,
-}
-
-/// `[data]`: what it is trained on, and in which order.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct DataTable {
-    #[serde(skip_serializing_if = "is_default")]
-    pub(crate) folder: Option<PathBuf>,
-    #[serde(skip_serializing_if = "is_default")]
-    pub(crate) batch: Option<NonZeroUsize>,
-    #[serde(skip_serializing_if = "is_default")]
-    pub(crate) drop_last: Option<bool>,
-    #[serde(skip_serializing_if = "is_default", with = "seed")]
-    pub(crate) seed: Option<u64>,
-    #[serde(skip_serializing_if = "is_default")]
-    pub(crate) validation: Option<bool>,
 }
 
 /// `[training]`: how long, and what happens to gradients and parameters.
@@ -180,7 +174,7 @@ pub(crate) struct OptimizerFlags {
     pub(crate) weight_decay: Option<f64>,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
@@ -232,10 +226,11 @@ impl RunFile {
         early.chain(plateau).chain(best).collect()
     }
 
-    /// Whether the test set is evaluated after each epoch: where a value of that is watched, unless it is said.
+    /// Whether the validation set, or else the test set, is evaluated after each epoch: where there is one or a value of that is watched,
+    /// unless it is said.
     pub(crate) fn validates(&self) -> bool {
         let is_watched = || self.watched().iter().any(|(_, value)| value.starts_with("val_"));
-        self.data.validation.unwrap_or_else(is_watched)
+        self.data.validation.unwrap_or_else(|| self.data.val.is_some() || self.data.fold.is_some() || is_watched())
     }
 
     /// How gradients are kept small.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf, absolute};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use tightfit::data::augment::Augmentation;
 use tightfit::error::{DataError, TrainError};
 use tightfit::models;
 use tightfit::train::{EarlyStopping, Loss, Monitor, MonitorMode, Optimizer, ReduceOnPlateau, Schedule};
@@ -21,14 +22,15 @@ use super::{ModelTable, RunFile, TrainingTable};
 type Part = Spanned<toml::Value>;
 
 /// Tables that no model file has.
-const OWN_TABLES: [&str; 9] =
-    ["data", "training", "schedule", "metrics", "early_stopping", "reduce_on_plateau", "checkpoint", "log", "budget"];
+const OWN_TABLES: [&str; 10] =
+    ["data", "augment", "training", "schedule", "metrics", "early_stopping", "reduce_on_plateau", "checkpoint", "log", "budget"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Contents {
     model: Part,
     data: Option<Part>,
+    augment: Option<Part>,
     training: Option<Part>,
     optimizer: Option<Part>,
     schedule: Option<Part>,
@@ -105,7 +107,7 @@ impl RunFile {
         let folder = path.parent().unwrap_or(Path::new(""));
         let is_built_in = file.model.name.to_str().is_some_and(|name| models::builtin(name).is_some());
         let own = Some(&mut file.model.name).filter(|_| !is_built_in);
-        for place in own.into_iter().chain(&mut file.model.weights).chain(&mut file.data.folder) {
+        for place in own.into_iter().chain(&mut file.model.weights).chain(file.data.paths_mut()) {
             *place = folder.join(&place);
         }
         file.path = Some(path.to_owned());
@@ -116,7 +118,7 @@ impl RunFile {
     pub(crate) fn with_absolute_paths(mut self) -> Result<Self, Failure> {
         let is_built_in = self.model.name.to_str().is_some_and(|name| models::builtin(name).is_some());
         let own = Some(&mut self.model.name).filter(|_| !is_built_in);
-        for place in own.into_iter().chain(&mut self.model.weights).chain(&mut self.data.folder) {
+        for place in own.into_iter().chain(&mut self.model.weights).chain(self.data.paths_mut()) {
             *place = absolute(&place).map_err(|error| Failure::bad_input(format!("{}: {error}", place.display())))?;
         }
         Ok(self)
@@ -158,6 +160,7 @@ fn parse(text: &str) -> Result<RunFile, String> {
     let file = RunFile {
         model: checked(text, contents.model, "model", check_name)?,
         data: table(text, contents.data, "data")?,
+        augment: check(text, contents.augment, "augment", |augment: &Augmentation| Ok(augment.check()?))?,
         training: check(text, contents.training, "training", check_training)?.unwrap_or_default(),
         optimizer: check(text, contents.optimizer, "optimizer", |part: &Optimizer| part.rule().map(drop))?,
         schedule: check(text, contents.schedule, "schedule", Schedule::check)?,

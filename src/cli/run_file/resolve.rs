@@ -71,7 +71,7 @@ impl RunFile {
     pub(crate) fn resolved(&self, config: &Config) -> Result<Self, Failure> {
         let mut file = self.clone();
         file.given = OptimizerFlags::default();
-        file.data.folder = Some(folder(self.data.folder.as_deref()));
+        file.data.path = Some(folder(self.data.path.as_deref()));
         file.data.batch = NonZeroUsize::new(config.batch);
         file.data.drop_last = Some(config.drop_last);
         file.data.seed = Some(config.seed);
@@ -103,8 +103,33 @@ impl RunFile {
         file.with_absolute_paths()
     }
 
+    /// Keeps what the model was made to fit its data.
+    pub(crate) fn adapt(&mut self, model: &Model) {
+        let extents = |shape: &Shape| shape.iter().filter_map(|&extent| NonZeroUsize::new(extent)).collect();
+        self.model.normalization = model.normalization().cloned();
+        let Some(own) = self.model().to_str().and_then(models::builtin) else { return };
+        if own.input_shape() != model.input_shape() {
+            self.model.input = Some(extents(model.input_shape()));
+        }
+        let of = |model: &Model| model.parameter_count().ok();
+        if of(&own.with_input(model.input_shape().clone())) != of(model) {
+            self.model.outputs = outputs_of(model);
+        }
+    }
+
     fn open_model(&self) -> Result<(ModelFile, Config), Failure> {
         let mut file = model_file::open(self.model())?;
+        if let Some(outputs) = self.model.outputs {
+            let model = self.model().to_str().and_then(|name| models::builtin_for(name, outputs.get()));
+            file.model = model.ok_or_else(|| {
+                let text = "`outputs` is of built-in models: give the last layer of this one as many";
+                Failure::bad_input(format!("{}: {text}", self.model.name.display()))
+            })?;
+        }
+        if let Some(normalization) = &self.model.normalization {
+            normalization.check().map_err(|error| Failure::bad_input(format!("normalization: {error}")))?;
+            file.model = file.model.normalized(normalization.clone());
+        }
         let own = file.model.input_shape().clone();
         let input = self.model.input.as_ref();
         if let Some(extents) = input {
@@ -189,6 +214,13 @@ impl OptimizerFlags {
         }
         Ok(optimizer)
     }
+}
+
+/// Classes, tokens or numbers that a model says: the extent of its output that is not of places.
+fn outputs_of(model: &Model) -> Option<NonZeroUsize> {
+    let shape = model.output_shape().ok()?;
+    // Images have theirs first.
+    NonZeroUsize::new(if shape.len() == 3 { *shape.first()? } else { *shape.last()? })
 }
 
 /// What to say where a built-in model, which nobody can edit, is given an input that it does not fit; its own is `own`.

@@ -87,7 +87,7 @@ fn the_documented_run_file_is_right() {
     // All keys stand in the table of keys.
     let mut all = file;
     all.training = TrainingTable { grad_norm: true, decay_matrices_only: true, ..all.training };
-    all.data = DataTable { folder: Some("f".into()), drop_last: Some(true), validation: Some(true), ..all.data };
+    all.data = DataTable { path: Some("f".into()), drop_last: Some(true), validation: Some(true), ..all.data };
     for key in toml::Table::try_from(&all).expect("a table").values().filter_map(toml::Value::as_table) {
         for key in key.keys().filter(|key| !["kind", "lr", "betas", "eps", "weight_decay"].contains(&key.as_str())) {
             assert!(documentation.contains(&format!("`{key}`")), "{key}");

@@ -19,9 +19,11 @@ pub use stream::{Stream, StreamState};
 use super::dataset::Dataset;
 use super::features::Features;
 use super::sample::Sample;
+use super::sampler::WeightedSampler;
 use super::tensors::TensorDataset;
 use super::transform::{BatchTransform, Key, Transform};
 use crate::error::DataError;
+use crate::tensor::plural;
 
 /// What happens where a sample cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +77,7 @@ pub struct DataLoader<'a> {
     prefetch: Option<usize>,
     transforms: Vec<Arc<dyn Transform + 'a>>,
     batch_transforms: Vec<Arc<dyn BatchTransform + 'a>>,
+    sampler: Option<Arc<WeightedSampler>>,
     on_error: OnError,
     host_budget_bytes: Option<u64>,
     skipped: Arc<Mutex<BTreeMap<usize, String>>>,
@@ -149,6 +152,7 @@ impl<'a> DataLoader<'a> {
             prefetch: None,
             transforms: Vec::new(),
             batch_transforms: Vec::new(),
+            sampler: None,
             on_error: OnError::Stop,
             host_budget_bytes: None,
             skipped: Arc::default(),
@@ -180,6 +184,13 @@ impl<'a> DataLoader<'a> {
     #[must_use]
     pub fn batch_transform(mut self, transform: impl BatchTransform + 'a) -> Self {
         self.batch_transforms.push(Arc::new(transform));
+        self
+    }
+
+    /// Draws the samples that are trained on by weights, in place of each once.
+    #[must_use]
+    pub fn sampler(mut self, sampler: WeightedSampler) -> Self {
+        self.sampler = Some(Arc::new(sampler));
         self
     }
 
@@ -285,7 +296,14 @@ impl<'a> DataLoader<'a> {
         let feed = match &self.source {
             Source::Dataset(dataset) => {
                 let batches = Batches::new(dataset.len(), options.batch, options.order, options.drop_last)?;
-                Feed::Indices { epoch: batches.epoch(options.epoch) }
+                let epoch = match (&self.sampler, options.order) {
+                    (Some(sampler), Order::Shuffled { seed }) if options.training => {
+                        check_weights(sampler, &**dataset)?;
+                        batches.batches_of(sampler.order(seed, options.epoch)?)
+                    }
+                    _ => batches.epoch(options.epoch),
+                };
+                Feed::Indices { epoch }
             }
             Source::Stream(stream) => Feed::Stream(stream.reader(self, &options)?),
         };
@@ -391,6 +409,14 @@ impl<'a> DataLoader<'a> {
         }
         true
     }
+}
+
+fn check_weights(sampler: &WeightedSampler, dataset: &dyn Dataset) -> Result<(), DataError> {
+    if sampler.len() == dataset.len() {
+        return Ok(());
+    }
+    let (samples, weights) = (plural(dataset.len(), "sample"), plural(sampler.len(), "weight"));
+    Err(DataError::Mismatch(format!("{samples} but {weights}: each sample needs one")))
 }
 
 /// Samples one after the other that may be unreadable before a run ends.

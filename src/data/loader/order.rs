@@ -74,10 +74,14 @@ impl Batches {
 
     /// The batches of one epoch, counted from 0.
     pub fn epoch(&self, epoch: u64) -> Epoch {
-        let mut order = match self.order {
+        self.batches_of(match self.order {
             Order::Sequential => (0..self.len).collect(),
             Order::Shuffled { seed } => shuffled(self.len, seed, epoch),
-        };
+        })
+    }
+
+    /// The batches of an epoch that takes samples in this order.
+    pub(super) fn batches_of(&self, mut order: Vec<usize>) -> Epoch {
         order.truncate(self.used());
         Epoch { order, batch_size: self.batch_size }
     }

@@ -1,0 +1,148 @@
+//! A model and its loss, made to fit the data where that follows from it.
+
+use tightfit::data::augment::Augmentation;
+use tightfit::data::{DataLoader, Features, TargetKind};
+use tightfit::models;
+use tightfit::nn::{Mode, Model, Normalization};
+use tightfit::tensor::{DType, Shape};
+use tightfit::train::{Config, Loss, Preprocessing};
+
+use super::super::failure::Failure;
+use super::super::output::Output;
+use super::super::run_file::RunFile;
+use super::settings::{Balanced, Normalize};
+
+/// The shape of a sample's input, and what it is made of.
+pub(super) fn input_of(features: &Features) -> (DType, Shape) {
+    let (dtype, shape) = features.get("input").expect("bug: samples without an input");
+    (dtype, shape.clone())
+}
+
+/// The model with as many outputs as the data has classes or numbers, and the input of the data, where it is built in and its settings do not
+/// say otherwise.
+pub(super) fn model_for(file: &RunFile, model: Model, features: &Features, tokens: Option<u32>) -> Model {
+    let (_, input) = input_of(features);
+    let name = file.model().to_str().filter(|name| models::builtin(name).is_some());
+    let keeps_input = file.model.input.is_some();
+    let resize = |model: Model| {
+        let fits = |model: &Model| model.build(1, Mode::Train(Default::default())).is_ok();
+        if keeps_input || *model.input_shape() == input || model.input_shape().len() != input.len() {
+            return model;
+        }
+        let resized = model.clone().with_input(input.clone());
+        if fits(&resized) { resized } else { model }
+    };
+    let model = resize(model);
+    let wanted = match features.target() {
+        TargetKind::Labels { classes, .. } => tokens.or(classes),
+        TargetKind::Values { shape } => u32::try_from(shape.numel()).ok(),
+        TargetKind::None => None,
+    };
+    let outputs = model.output_shape().ok().and_then(|shape| match features.target() {
+        TargetKind::Labels { .. } if shape.len() > 1 && tokens.is_none() => shape.first().copied(),
+        _ => shape.last().copied(),
+    });
+    match (name, wanted) {
+        (Some(name), Some(wanted)) if file.model.outputs.is_none() && outputs != Some(wanted as usize) => {
+            let other = models::builtin_for(name, wanted as usize).expect("bug: it is built in");
+            resize(other.with_input(model.input_shape().clone()))
+        }
+        _ => model,
+    }
+}
+
+/// A model with the inputs and outputs of what it was trained on, as far as that is known.
+pub(super) fn as_trained(file: &RunFile, model: Model, trained: &Preprocessing) -> Result<Model, Failure> {
+    let size = trained.images.as_ref().and_then(|images| Some((images.channels, images.size?)));
+    Ok(match size {
+        Some((channels, [height, width])) if model.input_shape().len() == 3 && file.model.input.is_none() => {
+            model.with_input([channels, height, width])
+        }
+        _ => model,
+    })
+}
+
+/// How bytes become numbers: what is asked for, else what the weights were trained with, else from 0 to 1.
+pub(super) fn normalization(
+    file: &RunFile,
+    train: &DataLoader<'_>,
+    channels: usize,
+    output: &Output,
+) -> Result<Normalization, Failure> {
+    let chosen = match &file.data.normalize {
+        Some(Normalize::Unit) => Normalization::unit(),
+        Some(Normalize::Imagenet) => Normalization::imagenet(),
+        Some(Normalize::Given(given)) => given.clone(),
+        Some(Normalize::Fit) => {
+            let bar = super::super::progress::samples_bar(output, train.len().unwrap_or(0));
+            let fitted = Normalization::fit(train, |done| {
+                bar.set_position(done as u64);
+                true
+            });
+            bar.finish_and_clear();
+            fitted?
+        }
+        None => {
+            let of_weights = file.model.weights.as_ref().map(Preprocessing::of_weights).transpose()?.flatten();
+            of_weights.and_then(|preprocessing| preprocessing.normalization).unwrap_or_else(Normalization::unit)
+        }
+    };
+    let given = chosen.mean().len();
+    if ![1, channels].contains(&given) {
+        return Err(Failure::bad_input(format!(
+            "--normalize has means of {given} channels, and the model takes images of {channels}: give one for each, or one for all"
+        )));
+    }
+    Ok(chosen)
+}
+
+/// Sets the loss that goes with targets where none was chosen, and what the data asks of it.
+pub(super) fn loss_for(
+    file: &RunFile,
+    config: &mut Config,
+    features: &Features,
+    augment: &Augmentation,
+    labels: impl FnOnce() -> Result<(Vec<u32>, u32), Failure>,
+) -> Result<(), Failure> {
+    let is_chosen = file.loss.is_some();
+    let target = features.target();
+    match target {
+        TargetKind::Labels { .. } if !is_chosen && !takes_labels(&config.loss) => config.loss = Loss::default(),
+        TargetKind::Values { .. } if !is_chosen && takes_labels(&config.loss) => config.loss = Loss::Mse,
+        _ => {}
+    }
+    if let TargetKind::Labels { ignored: Some(label), .. } = target
+        && let Loss::CrossEntropy { ignore_index, .. } = &mut config.loss
+        && ignore_index.is_none()
+    {
+        *ignore_index = Some(i64::from(label));
+    }
+    if file.data.class_weights == Some(Balanced::Balanced) {
+        let (labels, classes) = labels()?;
+        let weights = tightfit::data::split::class_weights(&labels, classes)?;
+        match &mut config.loss {
+            Loss::CrossEntropy { class_weights, .. } | Loss::SoftCrossEntropy { class_weights, .. } => {
+                *class_weights = weights;
+            }
+            loss => {
+                let text = format!("--class-weights: the loss {loss} has no weights of classes: use cross-entropy");
+                return Err(Failure::bad_input(text));
+            }
+        }
+    }
+    if augment.mixup.or(augment.cutmix).is_some() {
+        let loss = std::mem::take(&mut config.loss);
+        config.loss = match loss {
+            Loss::CrossEntropy { label_smoothing, class_weights, from_logits, .. } => {
+                Loss::SoftCrossEntropy { label_smoothing, class_weights, from_logits }
+            }
+            loss => loss,
+        };
+    }
+    Ok(())
+}
+
+/// Whether targets of a loss are labels. A dice loss takes both.
+fn takes_labels(loss: &Loss) -> bool {
+    matches!(loss, Loss::CrossEntropy { .. } | Loss::Dice { .. })
+}

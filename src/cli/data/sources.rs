@@ -1,0 +1,526 @@
+//! From paths and settings to the parts of a dataset.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tightfit::data::image::ImageList;
+use tightfit::data::series::{SeriesOptions, TimeSeries};
+use tightfit::data::text::{Pieces, TextFile, TextOptions, TokenFile};
+use tightfit::data::{
+    ArrayDataset, ArrayOptions, Dataset, Features, ImageFolder, ImageOptions, ListOptions, ListTarget, MaskOptions,
+    MaskedImages, Subset, Table, TableOptions, TarOptions, TarShards, cifar, mnist, split,
+};
+use tightfit::error::DataError;
+use tightfit::nn::{Mode, Model};
+use tightfit::train::{Config, Preprocessing};
+
+use super::super::failure::Failure;
+use super::settings::{DataTable, Kind, Part};
+
+/// What a model is trained and tested on, by itself.
+#[derive(Clone)]
+pub(super) struct Parts {
+    pub(super) train: Arc<dyn Dataset>,
+    pub(super) val: Option<Arc<dyn Dataset>>,
+    pub(super) test: Option<Arc<dyn Dataset>>,
+    pub(super) preprocessing: Preprocessing,
+    /// What is worth knowing about how it was divided.
+    pub(super) notes: Vec<String>,
+}
+
+/// A set of the same kind at another path, read as that of the training is.
+type Others<'a> = dyn Fn(&Path) -> Result<Arc<dyn Dataset>, Failure> + 'a;
+
+/// Names of folders of parts.
+const TRAIN: [&str; 2] = ["train", "training"];
+const VAL: [&str; 4] = ["val", "valid", "validation", "dev"];
+const TEST: [&str; 1] = ["test"];
+
+fn shared(data: impl Dataset + 'static) -> Arc<dyn Dataset> {
+    Arc::new(data)
+}
+
+/// Opens what is at `path`, for a model with these settings.
+pub(super) fn open(
+    kind: Kind,
+    path: &Path,
+    data: &DataTable,
+    model: &Model,
+    config: &Config,
+) -> Result<Parts, Failure> {
+    match kind {
+        Kind::Idx => {
+            let (train, test) = mnist::open(path)?;
+            divide(shared(train), Some(shared(test)), data, config, None)
+        }
+        Kind::Cifar => {
+            let (train, test) = cifar::open(path)?;
+            let parts = divide(shared(train), Some(shared(test)), data, config, None)?;
+            let class_names = cifar::CLASSES.map(str::to_owned).to_vec();
+            Ok(Parts { preprocessing: Preprocessing { class_names, ..Preprocessing::default() }, ..parts })
+        }
+        Kind::Images => match &data.masks {
+            Some(masks) => masked(path, masks, data, model, config),
+            None if path.is_dir() => folder(path, data, model, config),
+            None => list(path, data, model, config),
+        },
+        Kind::Tar => tar(path, data, model, config),
+        Kind::Arrays => arrays(path, data, model, config),
+        Kind::Table => table(path, data, config),
+        Kind::Series => series(path, data, model, config),
+        Kind::Text => text(path, data, model, config),
+        Kind::Tokens => tokens(path, data, model, config),
+    }
+}
+
+/// Opens what is at `path` as that was read which a model was trained on.
+pub(super) fn open_as_trained(
+    kind: Kind,
+    path: &Path,
+    data: &DataTable,
+    model: &Model,
+    config: &Config,
+    trained: &Preprocessing,
+) -> Result<Parts, Failure> {
+    let names = &trained.class_names;
+    let class_names = Some(names.clone()).filter(|names| !names.is_empty());
+    let images = trained.images.clone();
+    let all = match (kind, &trained.table, &trained.series, &trained.vocabulary) {
+        (Kind::Table, Some(table), ..) => shared(Table::open_with(path, table)?),
+        (Kind::Table | Kind::Series, _, Some(series), _) => {
+            let series = TimeSeries::open_with(path, series)?;
+            let (val, test) = shares(data, "a series")?;
+            let found = series.split(val, test)?;
+            let (val, test) = (found.val.map(shared), found.test.map(shared));
+            let preprocessing = trained.clone();
+            return Ok(Parts { train: shared(found.train), val, test, preprocessing, notes: Vec::new() });
+        }
+        (Kind::Text, _, _, Some(vocabulary)) => {
+            let pieces = pieces(data, model, config)?;
+            let found = TextFile::open_with(path, vocabulary, &TextOptions { pieces, ..TextOptions::new(pieces.length) })?;
+            let (val, test) = shares(data, "a text")?;
+            let found = found.split(val, test)?;
+            let (val, test) = (found.val.map(shared), found.test.map(shared));
+            let preprocessing = trained.clone();
+            return Ok(Parts { train: shared(found.train), val, test, preprocessing, notes: Vec::new() });
+        }
+        (Kind::Images, ..) if data.masks.is_some() && images.is_some() => {
+            let (masks, options) = (data.masks.clone().expect("bug: they are there"), images.expect("bug: they are there"));
+            shared(MaskedImages::open(path, masks, options, trained.masks.clone().unwrap_or_default())?)
+        }
+        (Kind::Images, ..) if images.is_some() => {
+            let options = images.expect("bug: they are there");
+            if path.is_dir() {
+                let found = TEST.iter().map(|name| path.join(name)).find(|path| path.is_dir());
+                let folder = ImageFolder::open(found.as_deref().unwrap_or(path), options)?;
+                shared(if names.is_empty() { folder } else { folder.with_classes(names)? })
+            } else {
+                let list = ListOptions { class_names, weight: data.weight.clone(), ..ListOptions::default() };
+                shared(ImageList::open(path, &list, options)?)
+            }
+        }
+        (Kind::Tar, ..) if images.is_some() => {
+            let masks = trained.masks.clone().unwrap_or_default();
+            let tar = TarOptions { class_names, masks, ..TarOptions::default() };
+            shared(TarShards::open(&[path], &tar, images.expect("bug: they are there"))?)
+        }
+        _ => return open(kind, path, data, model, config),
+    };
+    let parts = divide(all, None, data, config, None)?;
+    Ok(Parts { preprocessing: trained.clone(), ..parts })
+}
+
+/// How images become what the model takes.
+pub(super) fn image_options(data: &DataTable, model: &Model) -> Result<ImageOptions, Failure> {
+    let (channels, size) = match model.input_shape()[..] {
+        [channels @ (1 | 3), height, width] => (channels, [height, width]),
+        [height, width] => (1, [height, width]),
+        [numel] if numel.isqrt().pow(2) == numel => (1, [numel.isqrt(); 2]),
+        _ => {
+            let (name, shape) = (model.name(), model.input_shape());
+            return Err(Failure::bad_input(format!(
+                "`{name}` takes samples of shape {shape}, which no image has: use a model of images [channels, height, width] with 1 or 3 \
+                 channels"
+            )));
+        }
+    };
+    let size = Some(data.size.map_or(size, |size| size.0));
+    let options = ImageOptions { size, channels, resize: data.resize.unwrap_or_default(), ..ImageOptions::default() };
+    options.check()?;
+    let Some(budget) = data.host_budget else { return Ok(options) };
+    // A quarter for all that decode at once.
+    let readers = super::workers_of(data, false).max(1) as u64;
+    Ok(options.within(budget.0 / 4 / readers)?)
+}
+
+fn folder(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
+    let options = image_options(data, model)?;
+    let found = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|path| path.is_dir());
+    // Folders of parts, each with one for each class.
+    let parts = found(&TRAIN).map(|train| (train, found(&VAL), found(&TEST)));
+    let (train, val, test) = parts.unwrap_or((path.to_owned(), None, None));
+    let train = ImageFolder::open(&train, options)?;
+    let (class_names, options) = (train.class_names().to_vec(), train.options());
+    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
+        Ok(shared(ImageFolder::open(path, options.clone())?.with_classes(&class_names)?))
+    };
+    let mut data = data.clone();
+    if data.fold.is_none() {
+        data.val = data.val.or(val.map(Part::Path));
+    }
+    data.test = data.test.or(test.map(Part::Path));
+    let preprocessing = Preprocessing {
+        images: Some(options.clone()),
+        class_names: class_names.clone(),
+        ..Preprocessing::default()
+    };
+    let parts = divide(shared(train), None, &data, config, Some(&others))?;
+    Ok(Parts { preprocessing, ..parts })
+}
+
+fn list(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
+    let options = image_options(data, model)?;
+    let target = match &data.targets[..] {
+        [] => ListTarget::Label(None),
+        [column] if !matches!(data.task, Some(tightfit::data::table::Task::Regression)) => {
+            ListTarget::Label(Some(column.clone()))
+        }
+        columns => ListTarget::Values(columns.to_vec()),
+    };
+    let list = ListOptions { target, weight: data.weight.clone(), ..ListOptions::default() };
+    let train = ImageList::open(path, &list, options)?;
+    let (class_names, options) = (train.class_names().to_vec(), train.options());
+    let same = ListOptions { class_names: Some(class_names.clone()).filter(|names| !names.is_empty()), ..list };
+    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
+        Ok(shared(ImageList::open(path, &same, options.clone())?))
+    };
+    let preprocessing =
+        Preprocessing { images: Some(options.clone()), class_names: class_names.clone(), ..Preprocessing::default() };
+    let parts = divide(shared(train), None, data, config, Some(&others))?;
+    Ok(Parts { preprocessing, ..parts })
+}
+
+fn masked(path: &Path, masks: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
+    let options = image_options(data, model)?;
+    let train = MaskedImages::open(path, masks, options, MaskOptions::default())?;
+    let preprocessing = Preprocessing {
+        images: Some(train.options()),
+        masks: Some(train.mask_options().clone()),
+        class_names: train.class_names().to_vec(),
+        ..Preprocessing::default()
+    };
+    let parts = divide(shared(train), None, data, config, None)?;
+    Ok(Parts { preprocessing, ..parts })
+}
+
+fn tar(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
+    let options = image_options(data, model)?;
+    let train = TarShards::open(&[path], &TarOptions::default(), options)?;
+    let (class_names, options) = (train.class_names().to_vec(), train.options());
+    let masks = train.mask_options().cloned();
+    let same = TarOptions {
+        class_names: Some(class_names.clone()).filter(|names| !names.is_empty()),
+        masks: masks.clone().unwrap_or_default(),
+        ..TarOptions::default()
+    };
+    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
+        Ok(shared(TarShards::open(&[path], &same, options.clone())?))
+    };
+    let images = Some(options.clone());
+    let preprocessing =
+        Preprocessing { images, masks, class_names: class_names.clone(), ..Preprocessing::default() };
+    let parts = divide(shared(train), None, data, config, Some(&others))?;
+    Ok(Parts { preprocessing, ..parts })
+}
+
+fn arrays(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
+    let one = |names: &[String], what: &str| match names {
+        [] => Ok(None),
+        [name] => Ok(Some(name.clone())),
+        _ => Err(Failure::bad_input(format!("of arrays there is one {what}: name one"))),
+    };
+    let options = ArrayOptions {
+        input: one(&data.inputs, "input")?,
+        target: one(&data.targets, "target")?,
+        weight: data.weight.clone(),
+        task: data.task,
+        ..ArrayOptions::default()
+    };
+    let options = match data.host_budget {
+        Some(budget) => ArrayOptions { host_budget_bytes: budget.0, ..options },
+        None => options,
+    };
+    let as_model = |options: ArrayOptions| -> Result<ArrayDataset, DataError> {
+        let found = ArrayDataset::open(path, &options)?;
+        // Channels and their order are as the model takes them.
+        let (shape, wanted) = (found.features()?.get("input").map(|(_, shape)| shape.to_vec()), model.input_shape());
+        let (channels_last, add_channel) = match (shape.as_deref(), &wanted[..]) {
+            (Some([_, _, last]), [first, ..]) if wanted.len() == 3 && last == first => (true, false),
+            (Some([_, _]), [1, _, _]) => (false, true),
+            _ => return Ok(found),
+        };
+        ArrayDataset::open(path, &ArrayOptions { channels_last, add_channel, ..options })
+    };
+    let part = |part: &str| ArrayOptions { part: Some(part.to_owned()), ..options.clone() };
+    // An archive with parts has one for the training.
+    let (train, test) = match as_model(part("train")) {
+        Ok(train) => (train, as_model(part("test")).ok()),
+        Err(_) => (as_model(options.clone())?, None),
+    };
+    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
+        Ok(shared(ArrayDataset::open(path, &ArrayOptions { part: None, ..options.clone() })?))
+    };
+    divide(shared(train), test.map(shared), data, config, Some(&others))
+}
+
+fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failure> {
+    if data.targets.is_empty() {
+        return Err(Failure::bad_input(format!(
+            "{}: which column is to be said? --target NAME names it",
+            path.display()
+        )));
+    }
+    let options = TableOptions {
+        inputs: Some(data.inputs.clone()).filter(|names| !names.is_empty()),
+        targets: data.targets.clone(),
+        weight: data.weight.clone(),
+        task: data.task,
+        missing: data.missing.unwrap_or_default(),
+        ..TableOptions::default()
+    };
+    let mut train = Table::open(path, &options)?;
+    // Statistics are of the rows that are trained on.
+    let indices = Division::of(&train, data, config.seed)?;
+    train.fit(&indices.train)?;
+    let (preprocessing, names) = (train.preprocessing().clone(), train.preprocessing().class_names().to_vec());
+    let constant: Vec<_> = preprocessing.constant_inputs().map(|name| format!("`{name}`")).collect();
+    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
+        Ok(shared(Table::open_with(path, &preprocessing)?))
+    };
+    let mut parts = indices.apply(shared(train), None, data, Some(&others))?;
+    if !constant.is_empty() {
+        parts.notes.push(format!("columns with one value say nothing: {}", constant.join(", ")));
+    }
+    let table = Some(preprocessing.clone());
+    Ok(Parts { preprocessing: Preprocessing { table, class_names: names, ..Preprocessing::default() }, ..parts })
+}
+
+/// Samples of a batch where the model carries something from batch to batch.
+fn stateful(model: &Model, config: &Config) -> Result<Option<usize>, Failure> {
+    let built = model.build(1, Mode::Train(config.statistics));
+    Ok(built.ok().filter(|built| !built.states.is_empty()).map(|_| config.batch))
+}
+
+/// Shares for validation and test of what has an order.
+fn shares(data: &DataTable, what: &str) -> Result<(f64, f64), Failure> {
+    if data.fold.is_some() {
+        return Err(Failure::bad_input(format!("--fold: {what} is divided by its order: use --val SHARE")));
+    }
+    let share = |part: &Option<Part>| match part {
+        Some(Part::Share(share)) => *share,
+        _ => 0.0,
+    };
+    Ok((share(&data.val), share(&data.test)))
+}
+
+/// Parts that are at other paths, besides those that were split off.
+fn with_paths(mut parts: Parts, data: &DataTable, others: &Others<'_>) -> Result<Parts, Failure> {
+    if let Some(Part::Path(path)) = &data.val {
+        parts.val = Some(others(path)?);
+    }
+    if let Some(Part::Path(path)) = &data.test {
+        parts.test = Some(others(path)?);
+    }
+    Ok(parts)
+}
+
+fn series(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
+    let lookback = data.lookback.or_else(|| model.input_shape().first().copied()).unwrap_or(1);
+    let mut options = SeriesOptions::new(lookback, data.horizon.unwrap_or(1));
+    options.columns = Some(data.inputs.clone()).filter(|names| !names.is_empty());
+    options.targets = Some(data.targets.clone()).filter(|names| !names.is_empty());
+    options.stride = data.stride.unwrap_or(options.stride);
+    options.stateful = stateful(model, config)?;
+    if let Some(budget) = data.host_budget {
+        options.host_budget_bytes = budget.0;
+    }
+    let (val, test) = shares(data, "a series")?;
+    let found = TimeSeries::open(path, &options)?.split(val, test)?;
+    let preprocessing = found.train.preprocessing().clone();
+    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
+        Ok(shared(TimeSeries::open_with(path, &preprocessing)?))
+    };
+    let series = Some(preprocessing.clone());
+    let parts = Parts {
+        train: shared(found.train),
+        val: found.val.map(shared),
+        test: found.test.map(shared),
+        preprocessing: Preprocessing { series, ..Preprocessing::default() },
+        notes: Vec::new(),
+    };
+    with_paths(parts, data, &others)
+}
+
+/// How a sequence of tokens is cut for a model.
+fn pieces(data: &DataTable, model: &Model, config: &Config) -> Result<Pieces, Failure> {
+    let [length] = model.input_shape()[..] else {
+        let (name, shape) = (model.name(), model.input_shape());
+        return Err(Failure::bad_input(format!(
+            "`{name}` takes samples of shape {shape}: use a model of [length] tokens, such as char_lstm or gpt"
+        )));
+    };
+    let stride = data.stride.unwrap_or(length);
+    Ok(Pieces { length, stride, stateful: stateful(model, config)? })
+}
+
+fn text(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
+    let pieces = pieces(data, model, config)?;
+    let mut options = TextOptions { pieces, ..TextOptions::new(pieces.length) };
+    if let Some(budget) = data.host_budget {
+        options.host_budget_bytes = budget.0;
+    }
+    let (val, test) = shares(data, "a text")?;
+    let found = TextFile::open(path, &options)?;
+    let vocabulary = found.vocabulary().clone();
+    let found = found.split(val, test)?;
+    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
+        Ok(shared(TextFile::open_with(path, &vocabulary, &options)?))
+    };
+    let parts = Parts {
+        train: shared(found.train),
+        val: found.val.map(shared),
+        test: found.test.map(shared),
+        preprocessing: Preprocessing { vocabulary: Some(vocabulary.clone()), ..Preprocessing::default() },
+        notes: Vec::new(),
+    };
+    with_paths(parts, data, &others)
+}
+
+fn tokens(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
+    let pieces = pieces(data, model, config)?;
+    let vocabulary = model.output_shape()?.last().copied().unwrap_or(1) as u32;
+    let (val, test) = shares(data, "a file of tokens")?;
+    let found = TokenFile::open(path, vocabulary, pieces)?.split(val, test)?;
+    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
+        Ok(shared(TokenFile::open(path, vocabulary, pieces)?))
+    };
+    let parts = Parts {
+        train: shared(found.train),
+        val: found.val.map(shared),
+        test: found.test.map(shared),
+        preprocessing: Preprocessing::default(),
+        notes: Vec::new(),
+    };
+    with_paths(parts, data, &others)
+}
+
+/// Which samples are in which part.
+struct Division {
+    train: Vec<usize>,
+    val: Vec<usize>,
+    test: Vec<usize>,
+    notes: Vec<String>,
+}
+
+impl Division {
+    fn of(data: &(impl Dataset + ?Sized), settings: &DataTable, seed: u64) -> Result<Self, Failure> {
+        let all = (0..data.len()).collect::<Vec<_>>();
+        let mut division = Division { train: all, val: Vec::new(), test: Vec::new(), notes: Vec::new() };
+        let share = |part: &Option<Part>| match part {
+            Some(Part::Share(share)) => Some(*share),
+            _ => None,
+        };
+        let (val, test) = (share(&settings.val), share(&settings.test));
+        if val.is_none() && test.is_none() && settings.fold.is_none() {
+            return Ok(division);
+        }
+        let has_labels = !data.is_empty() && data.label(0)?.is_some();
+        let is_stratified = settings.stratified.unwrap_or(has_labels);
+        let labels = if is_stratified { Some(split::labels(data)?) } else { None };
+        if let Some(test) = test {
+            division.test = division.hold_back(labels.as_deref(), test, seed)?;
+        }
+        if let Some(fold) = settings.fold {
+            let of_rest = labels.as_ref().map(|labels| division.labels(labels));
+            let found = match of_rest {
+                Some(labels) => split::stratified_folds(&labels, fold.of, fold.number - 1, seed)?,
+                None => split::folds(division.train.len(), fold.of, fold.number - 1, seed)?,
+            };
+            division.val = found.validation.iter().map(|&at| division.train[at]).collect();
+            division.train = found.training.iter().map(|&at| division.train[at]).collect();
+        } else if let Some(val) = val {
+            // Of all samples, not of those that are left.
+            let val = val / (1.0 - test.unwrap_or(0.0));
+            division.val = division.hold_back(labels.as_deref(), val, seed)?;
+        }
+        Ok(division)
+    }
+
+    fn labels(&self, labels: &[u32]) -> Vec<u32> {
+        self.train.iter().map(|&index| labels[index]).collect()
+    }
+
+    /// Takes a share out of what is trained on.
+    fn hold_back(&mut self, labels: Option<&[u32]>, share: f64, seed: u64) -> Result<Vec<usize>, Failure> {
+        let found = match labels {
+            Some(labels) => split::stratified(&self.labels(labels), share, seed)?,
+            None => split::share(self.train.len(), share, seed)?,
+        };
+        if !found.unsplit.is_empty() {
+            let classes = found.unsplit.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            self.notes.push(format!("too few samples to hold one back, all are trained on: class {classes}"));
+        }
+        let held = found.validation.iter().map(|&at| self.train[at]).collect();
+        self.train = found.training.iter().map(|&at| self.train[at]).collect();
+        Ok(held)
+    }
+
+    fn apply(
+        self,
+        all: Arc<dyn Dataset>,
+        test: Option<Arc<dyn Dataset>>,
+        settings: &DataTable,
+        others: Option<&Others<'_>>,
+    ) -> Result<Parts, Failure> {
+        let part = |indices: Vec<usize>| -> Result<Option<Arc<dyn Dataset>>, Failure> {
+            if indices.is_empty() {
+                return Ok(None);
+            }
+            Ok(Some(shared(Subset::new(Arc::clone(&all), indices)?)))
+        };
+        let (val, own_test) = (part(self.val)?, part(self.test)?);
+        let is_whole = val.is_none() && own_test.is_none();
+        let train = if is_whole { Arc::clone(&all) } else { part(self.train)?.expect("bug: nothing to train on") };
+        let (preprocessing, notes) = (Preprocessing::default(), self.notes);
+        let mut parts = Parts { train, val, test: own_test.or(test), preprocessing, notes };
+        for (place, part) in [(&mut parts.val, &settings.val), (&mut parts.test, &settings.test)] {
+            let Some(Part::Path(path)) = part else { continue };
+            let Some(others) = others else {
+                return Err(Failure::bad_input(format!(
+                    "{}: of such data a share is held back, not another path: --val 0.2",
+                    path.display()
+                )));
+            };
+            *place = Some(others(path)?);
+        }
+        Ok(parts)
+    }
+}
+
+fn divide(
+    all: Arc<dyn Dataset>,
+    test: Option<Arc<dyn Dataset>>,
+    data: &DataTable,
+    config: &Config,
+    others: Option<&Others<'_>>,
+) -> Result<Parts, Failure> {
+    Division::of(&*all, data, config.seed)?.apply(all, test, data, others)
+}
+
+/// What all samples of a set have.
+pub(super) fn features(data: &dyn Dataset) -> Result<Features, Failure> {
+    if data.is_empty() {
+        return Err(Failure::bad_input("the data has no samples"));
+    }
+    Ok(data.features()?)
+}
