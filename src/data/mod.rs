@@ -55,7 +55,7 @@ pub use loader::{
 };
 pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
-pub use sampler::{Sampler, Weights};
+pub use sampler::WeightedSampler;
 pub use subset::Subset;
 pub use table::{Table, TableOptions, TablePreprocessing};
 pub use targets::Targets;

@@ -1,54 +1,36 @@
-//! Which samples an epoch has, and in which order.
+//! Samples drawn by weight.
 
 use rand_chacha::ChaCha8Rng;
 
-use super::loader::shuffled;
 use super::random;
 use super::split::class_weights;
 use super::transform::Key;
 use crate::error::DataError;
-use crate::tensor::{plural, room};
+use crate::tensor::room;
 
-/// Decides which samples an epoch has, and in which order: from the seed and the epoch alone.
+/// Draws as many samples as a dataset has, each from all by its weight, so that some come several times in an epoch and some not at all:
+/// PyTorch's `WeightedRandomSampler` with replacement. Seed and epoch decide which.
 ///
 /// ```
-/// use tightfit::data::Sampler;
+/// use tightfit::data::{DataLoader, EpochOptions, Targets, TensorDataset, Values, WeightedSampler};
 ///
 /// // Nine samples of one class, one of another: both are seen as often.
-/// let labels = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-/// let sampler = Sampler::balanced(&labels, 2, 7)?;
-/// let order = sampler.order(10, 0)?;
-/// assert_eq!((order.len(), &order), (10, &sampler.order(10, 0)?));
-/// assert_ne!(order, sampler.order(10, 1)?);
+/// let labels = vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+/// let sampler = WeightedSampler::balanced(&labels, 2)?;
+/// assert_ne!(sampler.order(7, 0)?, sampler.order(7, 1)?);
+///
+/// let data = TensorDataset::new(Values::F32(vec![0.5; 10]), [1], Targets::labels(labels, 2))?;
+/// let loader = DataLoader::new(data).sampler(sampler);
+/// # let _ = (loader, EpochOptions::new(4));
 /// # Ok::<(), tightfit::error::DataError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub enum Sampler {
-    /// All, as they are stored.
-    Sequential,
-    /// All, in a new random order each epoch: see [`shuffled`].
-    Shuffled {
-        /// The seed.
-        seed: u64,
-    },
-    /// As many as the dataset has, each drawn from all by its weight, so that some come several times and some not at all: PyTorch's
-    /// `WeightedRandomSampler` with replacement.
-    Weighted {
-        /// The weights of all samples: see [`Weights::new`].
-        weights: Weights,
-        /// The seed.
-        seed: u64,
-    },
-}
-
-/// How likely each sample is.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Weights {
+pub struct WeightedSampler {
     /// Sums of all weights up to each.
     sums: Vec<f64>,
 }
 
-impl Weights {
+impl WeightedSampler {
     /// A weight for each sample: a sample of twice the weight is drawn twice as often, one of weight 0 never.
     ///
     /// # Errors
@@ -67,9 +49,39 @@ impl Weights {
             sums.push(sum);
         }
         if sum > 0.0 {
-            return Ok(Weights { sums });
+            return Ok(WeightedSampler { sums });
         }
         Err(DataError::Mismatch("no sample has a weight above 0: none could be drawn".to_owned()))
+    }
+
+    /// Samples by the inverse number of those of their class, so that all classes come as often.
+    ///
+    /// # Errors
+    /// As [`class_weights`].
+    pub fn balanced(labels: &[u32], classes: u32) -> Result<Self, DataError> {
+        let of_class = class_weights(labels, classes)?;
+        WeightedSampler::new(labels.iter().map(|label| of_class[*label as usize]))
+    }
+
+    /// The numbers of the samples of an epoch, counted from 0, in the order in which they are drawn.
+    ///
+    /// # Errors
+    /// [`DataError::HostMemory`].
+    pub fn order(&self, seed: u64, epoch: u64) -> Result<Vec<usize>, DataError> {
+        let mut random = Key { seed, epoch, sample: 0 }.random("weighted order");
+        let mut order = room(self.sums.len())?;
+        order.extend((0..self.sums.len()).map(|_| self.draw(&mut random)));
+        Ok(order)
+    }
+
+    /// How many samples there are weights for.
+    pub(super) fn count(&self) -> usize {
+        self.sums.len()
+    }
+
+    /// Bytes of host memory that it takes.
+    pub(super) fn host_bytes(&self) -> u64 {
+        (self.sums.capacity() * size_of::<f64>()) as u64
     }
 
     /// One sample, by its weight.
@@ -79,49 +91,5 @@ impl Weights {
         // The first whose sum is above; rounded up to the whole sum, the last with a weight.
         let place = if place < sum { place } else { sum.next_down() };
         self.sums.partition_point(|sum| *sum <= place)
-    }
-}
-
-impl Sampler {
-    /// Samples by the inverse number of those of their class, so that all classes come as often.
-    ///
-    /// # Errors
-    /// As [`class_weights`].
-    pub fn balanced(labels: &[u32], classes: u32, seed: u64) -> Result<Self, DataError> {
-        let of_class = class_weights(labels, classes)?;
-        let weights = Weights::new(labels.iter().map(|label| of_class[*label as usize]))?;
-        Ok(Sampler::Weighted { weights, seed })
-    }
-
-    /// The numbers of the samples of an epoch, counted from 0, of a dataset of `len`.
-    ///
-    /// # Errors
-    /// [`DataError::Mismatch`] where there are not as many weights as samples, [`DataError::HostMemory`].
-    pub fn order(&self, len: usize, epoch: u64) -> Result<Vec<usize>, DataError> {
-        match self {
-            Sampler::Sequential => Ok((0..len).collect()),
-            Sampler::Shuffled { seed } => Ok(shuffled(len, *seed, epoch)),
-            Sampler::Weighted { weights, seed } => {
-                if weights.sums.len() != len {
-                    return Err(DataError::Mismatch(format!(
-                        "{} but {}: each sample needs one",
-                        plural(len, "sample"),
-                        plural(weights.sums.len(), "weight")
-                    )));
-                }
-                let mut random = Key { seed: *seed, epoch, sample: 0 }.random("weighted order");
-                let mut order = room(len)?;
-                order.extend((0..len).map(|_| weights.draw(&mut random)));
-                Ok(order)
-            }
-        }
-    }
-
-    /// Bytes of host memory that it takes.
-    pub fn host_bytes(&self) -> u64 {
-        match self {
-            Sampler::Sequential | Sampler::Shuffled { .. } => 0,
-            Sampler::Weighted { weights, .. } => (weights.sums.capacity() * size_of::<f64>()) as u64,
-        }
     }
 }

@@ -38,7 +38,9 @@ pub(super) fn plan(loader: &DataLoader<'_>, batch: usize) -> Result<LoaderMemory
         // The order of the samples, too.
         Source::Dataset(dataset) => {
             let order = (dataset.len() as u64).saturating_mul(size_of::<usize>() as u64);
-            (dataset.host_bytes().saturating_add(order), dataset.scratch_bytes().saturating_add(2 * (read + fed)))
+            let weights = loader.sampler.as_ref().map_or(0, |sampler| sampler.host_bytes());
+            let held = dataset.host_bytes().saturating_add(order).saturating_add(weights);
+            (held, dataset.scratch_bytes().saturating_add(2 * (read + fed)))
         }
         Source::Stream(stream) => {
             let buffered = (stream.shuffle_buffer() as u64).saturating_mul(read);

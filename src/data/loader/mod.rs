@@ -16,12 +16,15 @@ pub use memory::LoaderMemory;
 pub use order::{Batches, Epoch, Order, shuffled};
 pub use stream::{Stream, StreamState};
 
+use super::augment::Augmentation;
 use super::dataset::Dataset;
 use super::features::Features;
 use super::sample::Sample;
+use super::sampler::WeightedSampler;
 use super::tensors::TensorDataset;
 use super::transform::{BatchTransform, Key, Transform};
 use crate::error::DataError;
+use crate::tensor::plural;
 
 /// What happens where a sample cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +78,7 @@ pub struct DataLoader<'a> {
     prefetch: Option<usize>,
     transforms: Vec<Arc<dyn Transform + 'a>>,
     batch_transforms: Vec<Arc<dyn BatchTransform + 'a>>,
+    sampler: Option<Arc<WeightedSampler>>,
     on_error: OnError,
     host_budget_bytes: Option<u64>,
     skipped: Arc<Mutex<BTreeMap<usize, String>>>,
@@ -149,6 +153,7 @@ impl<'a> DataLoader<'a> {
             prefetch: None,
             transforms: Vec::new(),
             batch_transforms: Vec::new(),
+            sampler: None,
             on_error: OnError::Stop,
             host_budget_bytes: None,
             skipped: Arc::default(),
@@ -180,6 +185,26 @@ impl<'a> DataLoader<'a> {
     #[must_use]
     pub fn batch_transform(mut self, transform: impl BatchTransform + 'a) -> Self {
         self.batch_transforms.push(Arc::new(transform));
+        self
+    }
+
+    /// Augments what is trained on, after the transforms that there are.
+    ///
+    /// # Errors
+    /// As [`Augmentation::transforms`] of these samples, and as [`features`](Self::features).
+    pub fn augment(mut self, augmentation: &Augmentation) -> Result<Self, DataError> {
+        let (samples, batches) = augmentation.transforms(&self.features()?)?;
+        self.transforms.extend(samples.into_iter().map(Arc::from));
+        self.batch_transforms.extend(batches.into_iter().map(Arc::from));
+        Ok(self)
+    }
+
+    /// Trains on samples that are drawn by weight, instead of on each once, where the order is a random one. The dataset must have as many
+    /// as there are weights. A sample that comes several times in an epoch is transformed in other ways each time: its
+    /// [key](Key::sample) has its place in the epoch.
+    #[must_use]
+    pub fn sampler(mut self, sampler: WeightedSampler) -> Self {
+        self.sampler = Some(Arc::new(sampler));
         self
     }
 
@@ -285,11 +310,30 @@ impl<'a> DataLoader<'a> {
         let feed = match &self.source {
             Source::Dataset(dataset) => {
                 let batches = Batches::new(dataset.len(), options.batch, options.order, options.drop_last)?;
-                Feed::Indices { epoch: batches.epoch(options.epoch) }
+                let epoch = match (self.drawn(&options), options.order) {
+                    (Some(sampler), Order::Shuffled { seed }) if sampler.count() == dataset.len() => {
+                        batches.cut(sampler.order(seed, options.epoch)?)
+                    }
+                    (Some(sampler), _) => {
+                        return Err(DataError::Mismatch(format!(
+                            "{} but {} to draw by: each sample needs one",
+                            plural(dataset.len(), "sample"),
+                            plural(sampler.count(), "weight")
+                        )));
+                    }
+                    (None, _) => batches.epoch(options.epoch),
+                };
+                Feed::Indices { epoch, repeated: self.drawn(&options).map(|_| options.batch) }
             }
             Source::Stream(stream) => Feed::Stream(stream.reader(self, &options)?),
         };
         Ok(EpochBatches::begin(self, scope, &options, feed, &memory))
+    }
+
+    /// What draws the samples of an epoch, where something does.
+    fn drawn(&self, options: &EpochOptions) -> Option<&WeightedSampler> {
+        let is_random = options.training && matches!(options.order, Order::Shuffled { .. });
+        self.sampler.as_deref().filter(|_| is_random)
     }
 
     /// Fills a batch: what a worker does.
@@ -297,8 +341,8 @@ impl<'a> DataLoader<'a> {
         let key = |sample: u64, epoch: u64| Key { seed: filling.seed, epoch, sample };
         let number = task.number;
         match (task.samples, &self.source) {
-            (epoch::Samples::Indices(indices), Source::Dataset(dataset)) => {
-                self.fill_from(&**dataset, filling, &indices, batch)?;
+            (epoch::Samples::Indices { indices, first }, Source::Dataset(dataset)) => {
+                self.fill_from(&**dataset, filling, &indices, first, batch)?;
             }
             (epoch::Samples::Read(samples), _) => {
                 batch.clear();
@@ -308,7 +352,7 @@ impl<'a> DataLoader<'a> {
                     pushed.map_err(|error| error.of_sample(&format!("sample {number} of the stream")))?;
                 }
             }
-            (epoch::Samples::Indices(_), Source::Stream(_)) => unreachable!("bug: indices of a stream"),
+            (epoch::Samples::Indices { .. }, Source::Stream(_)) => unreachable!("bug: indices of a stream"),
         }
         if filling.training && !batch.is_empty() {
             for transform in &self.batch_transforms {
@@ -328,6 +372,7 @@ impl<'a> DataLoader<'a> {
         dataset: &dyn Dataset,
         filling: &Filling,
         indices: &[usize],
+        first: Option<usize>,
         batch: &mut super::Batch,
     ) -> Result<(), DataError> {
         // At once where nothing is in the way.
@@ -339,13 +384,13 @@ impl<'a> DataLoader<'a> {
             }
         }
         batch.clear();
-        for &index in indices {
+        for (place, &index) in indices.iter().enumerate() {
             let mut error = None;
             // What stands in does not depend on which thread found what.
             let candidates = if filling.training { MOST_UNREADABLE.min(dataset.len()) } else { 1 };
             let found = (0..candidates).find_map(|ahead| {
                 let candidate = (index + ahead) % dataset.len();
-                match self.push(dataset, filling, candidate, batch) {
+                match self.push(dataset, filling, candidate, first.map_or(candidate, |first| first + place), batch) {
                     Ok(()) => Some(Ok(())),
                     Err(failed) if self.skips(candidate, &dataset.origin(candidate), &failed) => {
                         error = Some(failed);
@@ -371,9 +416,10 @@ impl<'a> DataLoader<'a> {
         dataset: &dyn Dataset,
         filling: &Filling,
         index: usize,
+        key: usize,
         batch: &mut super::Batch,
     ) -> Result<(), DataError> {
-        let key = Key { seed: filling.seed, epoch: filling.epoch, sample: index as u64 };
+        let key = Key { seed: filling.seed, epoch: filling.epoch, sample: key as u64 };
         let sample = self.transformed(filling, dataset.get(index)?, key);
         let pushed = sample.and_then(|sample| batch.push(index, &sample));
         pushed.map_err(|error| error.of_sample(&dataset.origin(index)))
