@@ -38,10 +38,10 @@ pub(super) fn shuffle<T>(random: &mut ChaCha8Rng, values: &mut [T]) {
     }
 }
 
-/// From the beta distribution with both parameters `alpha`, by two gamma draws. Beyond these limits, which hold for what is no number
-/// too, it is as good as one half, or 0 or 1.
+/// From the beta distribution with both parameters `alpha`, by two gamma draws. Beyond these limits it is as good
+/// as one half, or 0 or 1.
 pub(super) fn beta(random: &mut ChaCha8Rng, alpha: f64) -> f64 {
-    let alpha = alpha.max(1e-9).min(1e9);
+    let alpha = if alpha.is_nan() { 1.0 } else { alpha.clamp(1e-9, 1e9) };
     // As logarithms, since with a small alpha both draws can be too small for a float.
     let (first, second) = (log_gamma(random, alpha), log_gamma(random, alpha));
     1.0 / (1.0 + libm::exp(second - first))

@@ -1,4 +1,4 @@
-//! Samples that are drawn by weights.
+//! Samples drawn by weight.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -8,17 +8,20 @@ use super::transform::Key;
 use crate::error::DataError;
 use crate::tensor::room;
 
-/// Draws as many samples as a dataset has, each from all by its weight, so that some come several times and some not at all: PyTorch's
-/// `WeightedRandomSampler` with replacement.
+/// Draws as many samples as a dataset has, each from all by its weight, so that some come several times in an epoch and some not at all:
+/// PyTorch's `WeightedRandomSampler` with replacement. Seed and epoch decide which.
 ///
 /// ```
-/// use tightfit::data::WeightedSampler;
+/// use tightfit::data::{DataLoader, EpochOptions, Targets, TensorDataset, Values, WeightedSampler};
 ///
 /// // Nine samples of one class, one of another: both are seen as often.
-/// let sampler = WeightedSampler::balanced(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 2)?;
-/// let order = sampler.order(7, 0)?;
-/// assert_eq!((order.len(), &order), (10, &sampler.order(7, 0)?));
-/// assert_ne!(order, sampler.order(7, 1)?);
+/// let labels = vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+/// let sampler = WeightedSampler::balanced(&labels, 2)?;
+/// assert_ne!(sampler.order(7, 0)?, sampler.order(7, 1)?);
+///
+/// let data = TensorDataset::new(Values::F32(vec![0.5; 10]), [1], Targets::labels(labels, 2))?;
+/// let loader = DataLoader::new(data).sampler(sampler);
+/// # let _ = (loader, EpochOptions::new(4));
 /// # Ok::<(), tightfit::error::DataError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -51,15 +54,6 @@ impl WeightedSampler {
         Err(DataError::Mismatch("no sample has a weight above 0: none could be drawn".to_owned()))
     }
 
-    /// One sample, by its weight.
-    fn draw(&self, random: &mut ChaCha8Rng) -> usize {
-        let sum = self.sums.last().copied().unwrap_or_default();
-        let place = random::unit(random) * sum;
-        // The first whose sum is above; rounded up to the whole sum, the last with a weight.
-        let place = if place < sum { place } else { sum.next_down() };
-        self.sums.partition_point(|sum| *sum <= place)
-    }
-
     /// Samples by the inverse number of those of their class, so that all classes come as often.
     ///
     /// # Errors
@@ -69,29 +63,33 @@ impl WeightedSampler {
         WeightedSampler::new(labels.iter().map(|label| of_class[*label as usize]))
     }
 
-    /// Number of samples that have weights.
-    pub fn len(&self) -> usize {
-        self.sums.len()
-    }
-
-    /// Never true: one sample has a weight.
-    pub fn is_empty(&self) -> bool {
-        self.sums.is_empty()
-    }
-
-    /// The numbers of the samples of an epoch, counted from 0.
+    /// The numbers of the samples of an epoch, counted from 0, in the order in which they are drawn.
     ///
     /// # Errors
     /// [`DataError::HostMemory`].
     pub fn order(&self, seed: u64, epoch: u64) -> Result<Vec<usize>, DataError> {
         let mut random = Key { seed, epoch, sample: 0 }.random("weighted order");
-        let mut order = room(self.len())?;
-        order.extend((0..self.len()).map(|_| self.draw(&mut random)));
+        let mut order = room(self.sums.len())?;
+        order.extend((0..self.sums.len()).map(|_| self.draw(&mut random)));
         Ok(order)
     }
 
+    /// How many samples there are weights for.
+    pub(super) fn count(&self) -> usize {
+        self.sums.len()
+    }
+
     /// Bytes of host memory that it takes.
-    pub fn host_bytes(&self) -> u64 {
+    pub(super) fn host_bytes(&self) -> u64 {
         (self.sums.capacity() * size_of::<f64>()) as u64
+    }
+
+    /// One sample, by its weight.
+    fn draw(&self, random: &mut ChaCha8Rng) -> usize {
+        let sum = self.sums.last().copied().unwrap_or_default();
+        let place = random::unit(random) * sum;
+        // The first whose sum is above; rounded up to the whole sum, the last with a weight.
+        let place = if place < sum { place } else { sum.next_down() };
+        self.sums.partition_point(|sum| *sum <= place)
     }
 }

@@ -17,7 +17,8 @@ pub struct Key {
     pub seed: u64,
     /// The epoch, counted from 0.
     pub epoch: u64,
-    /// The sample's number in its dataset; for a batch, the number of the batch in its epoch.
+    /// The sample's number in its dataset, or its place in the epoch where a [sampler](super::WeightedSampler) draws some several times; for a
+    /// batch, the number of the batch in its epoch.
     pub sample: u64,
 }
 

@@ -9,6 +9,7 @@ mod architecture;
 mod arithmetic;
 mod attention;
 mod augment;
+mod augment_settings;
 mod batch_norm;
 mod budgets;
 mod checkpoints;

@@ -1,7 +1,9 @@
 //! Splits, subsets, weights of classes and samplers: nothing twice, nothing left out, all from the seed.
 
 use tightfit::data::split::{self, Split};
-use tightfit::data::{Batch, DataLoader, Dataset, EpochOptions, Sample, Subset, Targets, TensorDataset, Values, WeightedSampler};
+use tightfit::data::{
+    Batch, DataLoader, Dataset, EpochOptions, Key, Sample, Subset, Targets, TensorDataset, Values, WeightedSampler,
+};
 use tightfit::error::DataError;
 
 /// Each sample once, over all parts.
@@ -170,7 +172,7 @@ fn samplers_draw_by_weight_from_seed_and_epoch() {
     let labels: Vec<u32> = (0..4000).map(|i| u32::from(i % 20 == 0)).collect();
     let sampler = WeightedSampler::balanced(&labels, 2).unwrap();
     let order = sampler.order(9, 2).unwrap();
-    assert_eq!(order, sampler.order(9, 2).unwrap());
+    assert_eq!((order.len(), &order), (4000, &sampler.order(9, 2).unwrap()));
     assert_ne!(order, sampler.order(9, 3).unwrap());
     assert_ne!(order, sampler.order(10, 2).unwrap());
     let rare = order.iter().filter(|sample| labels[**sample] == 1).count();
@@ -185,7 +187,6 @@ fn samplers_draw_by_weight_from_seed_and_epoch() {
     let mut counts = [0; 5];
     (0..2000).for_each(|epoch| sampler.order(0, epoch).unwrap().iter().for_each(|&sample| counts[sample] += 1));
     assert!(counts[0] + counts[2] + counts[4] == 0 && (2350..2650).contains(&counts[1]), "{counts:?}");
-
 }
 
 #[test]
@@ -194,10 +195,41 @@ fn weights_that_make_no_sense_are_refused() {
         let message = WeightedSampler::new(weights.clone()).unwrap_err().to_string();
         assert!(message.contains("weight"), "{weights:?}: {message}");
     }
-    let data = TensorDataset::unlabeled(Values::F32(vec![0.0, 1.0]), [1]).unwrap();
-    let loader = DataLoader::new(&data).sampler(WeightedSampler::new([1.0]).unwrap());
-    std::thread::scope(|scope| {
-        let message = loader.epoch(scope, EpochOptions::new(1).shuffled(0)).err().unwrap().to_string();
-        assert!(message.contains("2 samples but 1 weight:"), "{message}");
+}
+
+#[test]
+fn loaders_train_on_samples_that_are_drawn() {
+    let labels: Vec<u32> = (0..40).map(|i| u32::from(i == 3)).collect();
+    let data = TensorDataset::new(Values::F32(vec![0.0; 40]), [1], Targets::labels(labels.clone(), 2)).unwrap();
+    let sampler = WeightedSampler::balanced(&labels, 2).unwrap();
+    // What is drawn into the sample is what its key says.
+    let marked = |sample: Sample, key: Key| Ok(sample.with("input", [key.sample as f32]));
+    let read = |batch: usize, workers: usize, options: fn(EpochOptions) -> EpochOptions| {
+        let loader = DataLoader::new(&data).transform(marked).sampler(sampler.clone()).workers(workers);
+        std::thread::scope(|scope| {
+            let mut batches = loader.epoch(scope, options(EpochOptions::new(batch)))?;
+            let mut seen = Vec::new();
+            while let Some(batch) = batches.next()? {
+                seen.extend(batch.indices().iter().copied().zip(batch.values("input")));
+            }
+            Ok::<_, DataError>(seen)
+        })
+        .unwrap()
+    };
+    let drawn = read(7, 0, |options| options.shuffled(5).epoch(1));
+    assert_eq!(drawn.iter().map(|(index, _)| *index).collect::<Vec<_>>(), sampler.order(5, 1).unwrap());
+    assert!(drawn.iter().filter(|(index, _)| *index == 3).count() > 10);
+    let places: Vec<f32> = drawn.iter().map(|(_, key)| *key).collect();
+    assert_eq!(places, (0..40).map(|place| place as f32).collect::<Vec<_>>());
+    assert_eq!(read(16, 2, |options| options.shuffled(5).epoch(1)), drawn);
+    // An evaluation has each sample once.
+    let evaluated = read(16, 2, |options| options);
+    assert_eq!(evaluated.iter().map(|(index, _)| *index).collect::<Vec<_>>(), (0..40).collect::<Vec<_>>());
+
+    let loader = DataLoader::new(&data).sampler(WeightedSampler::new([1.0; 3]).unwrap());
+    let message = std::thread::scope(|scope| match loader.epoch(scope, EpochOptions::new(4).shuffled(1)) {
+        Ok(_) => panic!("an epoch"),
+        Err(error) => error.to_string(),
     });
+    assert!(message.contains("40 samples but 3 weights"), "{message}");
 }

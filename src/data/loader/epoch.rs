@@ -13,7 +13,11 @@ use crate::error::DataError;
 
 /// Where the samples of batches come from.
 pub(super) enum Feed<'s, 'a> {
-    Indices { epoch: Epoch },
+    Indices {
+        epoch: Epoch,
+        /// The size of batches, where samples come several times, so that places in the epoch tell them apart.
+        repeated: Option<usize>,
+    },
     Stream(Reader<'s, 'a>),
 }
 
@@ -35,7 +39,11 @@ pub(super) struct Task {
 }
 
 pub(super) enum Samples {
-    Indices(Vec<usize>),
+    Indices {
+        indices: Vec<usize>,
+        /// The place of the first in the epoch, where places tell samples apart.
+        first: Option<usize>,
+    },
     /// Each with its number and the pass over the stream.
     Read(Vec<(u64, u64, Sample)>),
 }
@@ -90,7 +98,7 @@ impl<'s, 'a> EpochBatches<'s, 'a> {
         memory: &LoaderMemory,
     ) -> Self {
         let count = match &feed {
-            Feed::Indices { epoch } => epoch.iter().len(),
+            Feed::Indices { epoch, .. } => epoch.iter().len(),
             Feed::Stream(reader) => reader.batches(),
         };
         let seed = match options.order {
@@ -183,9 +191,10 @@ impl Feed<'_, '_> {
     /// What batch `number` is made of, which is the one after that of the last call.
     fn take(&mut self, number: usize) -> Result<Task, DataError> {
         Ok(match self {
-            Feed::Indices { epoch } => {
+            Feed::Indices { epoch, repeated } => {
                 let indices = epoch.batch(number).expect("bug: past the end of the epoch").to_vec();
-                Task { number, samples: Samples::Indices(indices), state: None }
+                let first = repeated.map(|batch| number * batch);
+                Task { number, samples: Samples::Indices { indices, first }, state: None }
             }
             Feed::Stream(reader) => {
                 let samples = Samples::Read(reader.batch()?);

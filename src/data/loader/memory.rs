@@ -39,7 +39,8 @@ pub(super) fn plan(loader: &DataLoader<'_>, batch: usize) -> Result<LoaderMemory
         Source::Dataset(dataset) => {
             let order = (dataset.len() as u64).saturating_mul(size_of::<usize>() as u64);
             let weights = loader.sampler.as_ref().map_or(0, |sampler| sampler.host_bytes());
-            (dataset.host_bytes().saturating_add(order).saturating_add(weights), dataset.scratch_bytes().saturating_add(2 * (read + fed)))
+            let held = dataset.host_bytes().saturating_add(order).saturating_add(weights);
+            (held, dataset.scratch_bytes().saturating_add(2 * (read + fed)))
         }
         Source::Stream(stream) => {
             let buffered = (stream.shuffle_buffer() as u64).saturating_mul(read);

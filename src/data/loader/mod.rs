@@ -16,6 +16,7 @@ pub use memory::LoaderMemory;
 pub use order::{Batches, Epoch, Order, shuffled};
 pub use stream::{Stream, StreamState};
 
+use super::augment::Augmentation;
 use super::dataset::Dataset;
 use super::features::Features;
 use super::sample::Sample;
@@ -187,7 +188,20 @@ impl<'a> DataLoader<'a> {
         self
     }
 
-    /// Draws the samples that are trained on by weights, in place of each once.
+    /// Augments what is trained on, after the transforms that there are.
+    ///
+    /// # Errors
+    /// As [`Augmentation::transforms`] of these samples, and as [`features`](Self::features).
+    pub fn augment(mut self, augmentation: &Augmentation) -> Result<Self, DataError> {
+        let (samples, batches) = augmentation.transforms(&self.features()?)?;
+        self.transforms.extend(samples.into_iter().map(Arc::from));
+        self.batch_transforms.extend(batches.into_iter().map(Arc::from));
+        Ok(self)
+    }
+
+    /// Trains on samples that are drawn by weight, instead of on each once, where the order is a random one. The dataset must have as many
+    /// as there are weights. A sample that comes several times in an epoch is transformed in other ways each time: its
+    /// [key](Key::sample) has its place in the epoch.
     #[must_use]
     pub fn sampler(mut self, sampler: WeightedSampler) -> Self {
         self.sampler = Some(Arc::new(sampler));
@@ -296,18 +310,30 @@ impl<'a> DataLoader<'a> {
         let feed = match &self.source {
             Source::Dataset(dataset) => {
                 let batches = Batches::new(dataset.len(), options.batch, options.order, options.drop_last)?;
-                let epoch = match (&self.sampler, options.order) {
-                    (Some(sampler), Order::Shuffled { seed }) if options.training => {
-                        check_weights(sampler, &**dataset)?;
-                        batches.batches_of(sampler.order(seed, options.epoch)?)
+                let epoch = match (self.drawn(&options), options.order) {
+                    (Some(sampler), Order::Shuffled { seed }) if sampler.count() == dataset.len() => {
+                        batches.cut(sampler.order(seed, options.epoch)?)
                     }
-                    _ => batches.epoch(options.epoch),
+                    (Some(sampler), _) => {
+                        return Err(DataError::Mismatch(format!(
+                            "{} but {} to draw by: each sample needs one",
+                            plural(dataset.len(), "sample"),
+                            plural(sampler.count(), "weight")
+                        )));
+                    }
+                    (None, _) => batches.epoch(options.epoch),
                 };
-                Feed::Indices { epoch }
+                Feed::Indices { epoch, repeated: self.drawn(&options).map(|_| options.batch) }
             }
             Source::Stream(stream) => Feed::Stream(stream.reader(self, &options)?),
         };
         Ok(EpochBatches::begin(self, scope, &options, feed, &memory))
+    }
+
+    /// What draws the samples of an epoch, where something does.
+    fn drawn(&self, options: &EpochOptions) -> Option<&WeightedSampler> {
+        let is_random = options.training && matches!(options.order, Order::Shuffled { .. });
+        self.sampler.as_deref().filter(|_| is_random)
     }
 
     /// Fills a batch: what a worker does.
@@ -315,8 +341,8 @@ impl<'a> DataLoader<'a> {
         let key = |sample: u64, epoch: u64| Key { seed: filling.seed, epoch, sample };
         let number = task.number;
         match (task.samples, &self.source) {
-            (epoch::Samples::Indices(indices), Source::Dataset(dataset)) => {
-                self.fill_from(&**dataset, filling, &indices, batch)?;
+            (epoch::Samples::Indices { indices, first }, Source::Dataset(dataset)) => {
+                self.fill_from(&**dataset, filling, &indices, first, batch)?;
             }
             (epoch::Samples::Read(samples), _) => {
                 batch.clear();
@@ -326,7 +352,7 @@ impl<'a> DataLoader<'a> {
                     pushed.map_err(|error| error.of_sample(&format!("sample {number} of the stream")))?;
                 }
             }
-            (epoch::Samples::Indices(_), Source::Stream(_)) => unreachable!("bug: indices of a stream"),
+            (epoch::Samples::Indices { .. }, Source::Stream(_)) => unreachable!("bug: indices of a stream"),
         }
         if filling.training && !batch.is_empty() {
             for transform in &self.batch_transforms {
@@ -346,6 +372,7 @@ impl<'a> DataLoader<'a> {
         dataset: &dyn Dataset,
         filling: &Filling,
         indices: &[usize],
+        first: Option<usize>,
         batch: &mut super::Batch,
     ) -> Result<(), DataError> {
         // At once where nothing is in the way.
@@ -357,13 +384,13 @@ impl<'a> DataLoader<'a> {
             }
         }
         batch.clear();
-        for &index in indices {
+        for (place, &index) in indices.iter().enumerate() {
             let mut error = None;
             // What stands in does not depend on which thread found what.
             let candidates = if filling.training { MOST_UNREADABLE.min(dataset.len()) } else { 1 };
             let found = (0..candidates).find_map(|ahead| {
                 let candidate = (index + ahead) % dataset.len();
-                match self.push(dataset, filling, candidate, batch) {
+                match self.push(dataset, filling, candidate, first.map_or(candidate, |first| first + place), batch) {
                     Ok(()) => Some(Ok(())),
                     Err(failed) if self.skips(candidate, &dataset.origin(candidate), &failed) => {
                         error = Some(failed);
@@ -389,9 +416,10 @@ impl<'a> DataLoader<'a> {
         dataset: &dyn Dataset,
         filling: &Filling,
         index: usize,
+        key: usize,
         batch: &mut super::Batch,
     ) -> Result<(), DataError> {
-        let key = Key { seed: filling.seed, epoch: filling.epoch, sample: index as u64 };
+        let key = Key { seed: filling.seed, epoch: filling.epoch, sample: key as u64 };
         let sample = self.transformed(filling, dataset.get(index)?, key);
         let pushed = sample.and_then(|sample| batch.push(index, &sample));
         pushed.map_err(|error| error.of_sample(&dataset.origin(index)))
@@ -409,14 +437,6 @@ impl<'a> DataLoader<'a> {
         }
         true
     }
-}
-
-fn check_weights(sampler: &WeightedSampler, dataset: &dyn Dataset) -> Result<(), DataError> {
-    if sampler.len() == dataset.len() {
-        return Ok(());
-    }
-    let (samples, weights) = (plural(dataset.len(), "sample"), plural(sampler.len(), "weight"));
-    Err(DataError::Mismatch(format!("{samples} but {weights}: each sample needs one")))
 }
 
 /// Samples one after the other that may be unreadable before a run ends.

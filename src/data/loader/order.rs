@@ -1,8 +1,9 @@
 //! In which order samples are fed: batches of indices, shuffled anew each epoch from a seed.
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 
+use crate::data::random;
 use crate::error::DataError;
 
 /// The order of the samples within an epoch.
@@ -74,14 +75,14 @@ impl Batches {
 
     /// The batches of one epoch, counted from 0.
     pub fn epoch(&self, epoch: u64) -> Epoch {
-        self.batches_of(match self.order {
+        self.cut(match self.order {
             Order::Sequential => (0..self.len).collect(),
             Order::Shuffled { seed } => shuffled(self.len, seed, epoch),
         })
     }
 
-    /// The batches of an epoch that takes samples in this order.
-    pub(super) fn batches_of(&self, mut order: Vec<usize>) -> Epoch {
+    /// An epoch of these samples, as many as the dataset has.
+    pub(super) fn cut(&self, mut order: Vec<usize>) -> Epoch {
         order.truncate(self.used());
         Epoch { order, batch_size: self.batch_size }
     }
@@ -139,17 +140,6 @@ pub fn shuffled(len: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut random = ChaCha8Rng::from_seed(key);
 
     let mut order: Vec<usize> = (0..len).collect();
-    for i in (1..len).rev() {
-        let choices = i as u64 + 1;
-        // The largest multiple of `choices` that a u64 holds, less 1.
-        let last = u64::MAX - (u64::MAX % choices + 1) % choices;
-        let j = loop {
-            let x = random.next_u64();
-            if x <= last {
-                break (x % choices) as usize;
-            }
-        };
-        order.swap(i, j);
-    }
+    random::shuffle(&mut random, &mut order);
     order
 }
