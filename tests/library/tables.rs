@@ -292,3 +292,13 @@ fn rows_are_read_by_many_threads() {
         }
     });
 }
+
+#[cfg(feature = "parquet")]
+#[test]
+fn damaged_parquet_files_are_refused_or_read() {
+    let files = Files::new();
+    let bytes = std::fs::read(golden("houses.parquet")).expect("there");
+    let path = files.0.path().join("table.parquet");
+    let count = refused(&path, &bytes, 300, |path| Table::open(path, &target("price")));
+    assert!((100..=300).contains(&count), "{count}");
+}
