@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use tightfit::data::{Batch, Batches, INPUT, Order, TARGET, Targets, TensorDataset, Values, mnist};
+use tightfit::data::{Batch, Batches, Dataset, INPUT, Order, TARGET, Targets, TensorDataset, Values, mnist};
 use tightfit::nn::{Model, Sequential};
 use tightfit::train::{Config, Optimizer, Trainer};
 
@@ -71,7 +71,7 @@ fn attack(
     }
     let gradient = attacker.gradients(data, indices)?.input.ok_or("the samples are numbers")?;
     let mut batch = Batch::default();
-    data.gather(indices, &mut batch)?;
+    data.read(indices, &mut batch)?;
     let moved = |(x, g): (&f32, &f32)| (x + EPSILON * g.signum()).clamp(0.0, 1.0);
     let moved = batch.values(INPUT).iter().zip(&gradient.values).map(moved).collect();
     Ok(TensorDataset::new(Values::F32(moved), [1, 28, 28], Targets::labels(batch.ints(TARGET), 10))?)

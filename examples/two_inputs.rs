@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", trainer.plan());
     let mut early = StopEarly::new(EarlyStopping { patience: 5, restore_best: true, ..EarlyStopping::default() });
     let callbacks: Vec<&mut dyn tightfit::train::Callback> = vec![&mut early];
-    let report =
-        trainer.fit(&train, FitOptions { validation: Some(&test), callbacks, ..FitOptions::epochs(epochs) })?;
+    let report = trainer
+        .fit(&train, FitOptions { validation: Some((&test).into()), callbacks, ..FitOptions::epochs(epochs) })?;
     println!("{} epochs{}", report.epochs, report.stopped.map(|why| format!(": {why}")).unwrap_or_default());
     println!("test: {}", trainer.evaluate(&test)?);
     let outputs = trainer.predict_all(&test.take(1)?)?;

@@ -163,9 +163,15 @@ impl TensorDesc {
         self.shape.numel()
     }
 
-    /// Bytes of the contiguous data.
+    /// Bytes of the contiguous data, in whole words where these are bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.numel() as u64 * self.dtype.size_bytes()
+        let bytes = self.numel() as u64 * self.dtype.size_bytes();
+        if self.dtype == DType::U8 { bytes.next_multiple_of(4) } else { bytes }
+    }
+
+    /// Words of the contiguous data, in the types of one word or of four in a word.
+    pub(crate) fn words(&self) -> usize {
+        if self.dtype == DType::U8 { self.numel().div_ceil(4) } else { self.numel() }
     }
 }
 

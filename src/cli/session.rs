@@ -296,7 +296,7 @@ fn fit(
     let options = FitOptions {
         max_steps: file.steps(),
         stop: Some(Arc::clone(stop)),
-        validation: file.validates().then_some(test),
+        validation: file.validates().then(|| test.into()),
         callbacks,
         checkpoints,
         ..FitOptions::epochs(file.epochs())

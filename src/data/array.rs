@@ -88,15 +88,6 @@ impl Values {
         }
     }
 
-    /// Appends some of them again.
-    pub(super) fn repeat(&mut self, range: Range<usize>) {
-        match self {
-            Values::F32(values) => values.extend_from_within(range),
-            Values::U8(values) => values.extend_from_within(range),
-            Values::U32(values) => values.extend_from_within(range),
-        }
-    }
-
     /// A copy of some of them.
     pub(super) fn part(&self, range: Range<usize>) -> Result<Values, DataError> {
         Ok(match self {
@@ -141,6 +132,11 @@ impl Array {
     /// The numbers.
     pub fn values(&self) -> &Values {
         &self.values
+    }
+
+    /// The same, to be changed in place: how many there are stays.
+    pub(super) fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
     }
 
     /// The numbers alone.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::array::Values;
+use super::features::Features;
 use super::sample::Sample;
 use crate::error::{DataError, HostMemory};
 use crate::tensor::{DType, Shape, TensorDesc};
@@ -56,6 +57,15 @@ impl Batch {
     /// Which samples of the dataset they are.
     pub fn indices(&self) -> &[usize] {
         &self.indices
+    }
+
+    /// What its samples have. How many classes there are is not known.
+    pub(crate) fn features(&self) -> Features {
+        let descs = self
+            .entries
+            .iter()
+            .map(|entry| (entry.name.clone(), TensorDesc { shape: entry.shape.clone(), dtype: entry.values.dtype() }));
+        Features::from_entries(descs.collect())
     }
 
     /// The numbers of an entry, if there is one of this name.
@@ -137,6 +147,60 @@ impl Batch {
         Ok(())
     }
 
+    /// Changes an entry: `change` is given the numbers of all samples and the shape of one sample's, and returns what there is then, of the
+    /// same type or another. Nothing happens where there is no entry of this name.
+    ///
+    /// ```
+    /// use tightfit::data::{Batch, Sample, Values};
+    ///
+    /// let mut batch = Batch::default();
+    /// batch.push(0, &Sample::new([1.0, 2.0]))?;
+    /// batch.change("input", |values, shape| match values {
+    ///     Values::F32(values) => Ok((Values::F32(values.into_iter().map(|value| -value).collect()), shape)),
+    ///     values => Ok((values, shape)),
+    /// })?;
+    /// assert_eq!(batch.values("input"), [-1.0, -2.0]);
+    /// # Ok::<(), tightfit::error::DataError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `change` returns, and [`DataError::Mismatch`] where there are then not as many numbers as samples of this shape have. The
+    /// batch is then empty.
+    pub fn change(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(Values, Shape) -> Result<(Values, Shape), DataError>,
+    ) -> Result<(), DataError> {
+        let Some(at) = self.entries.iter().position(|entry| entry.name == name) else { return Ok(()) };
+        let Entry { shape, values, .. } = &mut self.entries[at];
+        let before = (std::mem::replace(values, Values::empty(values.dtype())), std::mem::take(shape));
+        let changed = change(before.0, before.1).and_then(|(values, shape)| {
+            if self.indices.len().checked_mul(shape.numel()) == Some(values.len()) {
+                return Ok((values, shape));
+            }
+            Err(DataError::Mismatch(format!(
+                "{} numbers as `{name}` of {} samples are not of the shape {shape} each",
+                values.len(),
+                self.indices.len()
+            )))
+        });
+        match changed {
+            Ok((values, shape)) => (self.entries[at].values, self.entries[at].shape) = (values, shape),
+            Err(error) => {
+                *self = Batch::default();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says by which numbers its samples are known: as many as there are.
+    pub(super) fn renumber(&mut self, indices: &[usize]) {
+        debug_assert_eq!(self.indices.len(), indices.len(), "bug: a number for each sample");
+        self.indices.clear();
+        self.indices.extend_from_slice(indices);
+    }
+
     /// Empties it. Its memory stays, for the next samples.
     pub fn clear(&mut self) {
         self.indices.clear();
@@ -189,21 +253,6 @@ impl Batch {
             Some(Entry { shape, values: Values::F32(values), .. }) => of_sample(values, shape, sample),
             _ => &[],
         }
-    }
-
-    /// Fills it up to `samples` samples with the first one again, which do not count as samples: `len` stays.
-    pub(crate) fn fill_up(&mut self, samples: usize) -> Result<(), HostMemory> {
-        let missing = samples.saturating_sub(self.len());
-        for Entry { shape, values, .. } in &mut self.entries {
-            values.reserve(missing.saturating_mul(shape.numel()))?;
-            (0..missing).for_each(|_| values.repeat(0..shape.numel()));
-        }
-        Ok(())
-    }
-
-    /// Bytes of host memory that its numbers take.
-    pub(crate) fn host_bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.values.bytes().len() as u64).sum()
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {

@@ -79,7 +79,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::data::Batch;
+    use crate::data::{Batch, Dataset as _};
 
     fn record(label: u8, pixel: u8) -> Vec<u8> {
         let mut record = vec![pixel; RECORD_BYTES];
@@ -100,7 +100,7 @@ mod tests {
         let (train, test) = open(folder.path()).expect("reads");
         assert_eq!((train.len(), test.len(), train.classes()), (3, 1, Some(10)));
         let mut batch = Batch::default();
-        train.gather(&[2, 0], &mut batch).expect("in range");
+        train.read(&[2, 0], &mut batch).expect("in range");
         assert_eq!((batch.values("input")[0], batch.values("input")[IMAGE_BYTES]), (0.2, 1.0));
         assert_eq!(batch.ints("target"), [0, 3]);
     }

@@ -37,6 +37,14 @@ pub enum TargetKind {
 }
 
 impl TargetKind {
+    /// Shape of one sample's; `[0]` where there are none.
+    pub fn shape(&self) -> Shape {
+        match self {
+            TargetKind::Labels { shape, .. } | TargetKind::Values { shape } => shape.clone(),
+            TargetKind::None => [0].into(),
+        }
+    }
+
     /// Number of classes, where they are labels.
     pub fn classes(&self) -> Option<u32> {
         match self {
@@ -49,8 +57,11 @@ impl TargetKind {
 impl Features {
     /// Samples with one input.
     pub fn new(input: DType, shape: impl Into<Shape>) -> Self {
-        let features = Features { entries: Vec::new(), classes: None, class_names: Vec::new(), ignored: None };
-        features.with(INPUT, input, shape)
+        Features::from_entries(Vec::new()).with(INPUT, input, shape)
+    }
+
+    pub(super) fn from_entries(entries: Vec<(String, TensorDesc)>) -> Self {
+        Features { entries, classes: None, class_names: Vec::new(), ignored: None }
     }
 
     /// Those of a sample. How many classes there are does not follow from one.
@@ -62,7 +73,7 @@ impl Features {
             let desc = TensorDesc { shape: array.shape().clone(), dtype: array.dtype() };
             (name.to_owned(), desc)
         });
-        let features = Features { entries: descs.collect(), classes: None, class_names: Vec::new(), ignored: None };
+        let features = Features::from_entries(descs.collect());
         match features.get(INPUT) {
             Some(_) => Ok(features),
             None => Err(DataError::Mismatch(format!("a sample has no `{INPUT}`: make it with Sample::new"))),

@@ -11,11 +11,15 @@
 //! | [`table`] | tables: CSV, and Parquet with the feature `parquet` |
 //! | [`text`] | text, character by character, and files of tokens |
 //! | [`loader`] | shuffled batches from a seed |
+//! | [`augment`] | images changed at random |
+//! | [`split`] | parts for training, validation and test; weights of classes |
+//! | `sheet` | a picture of some samples; with the feature `images` |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
 
 mod array;
+pub mod augment;
 mod batch;
 pub mod cifar;
 mod dataset;
@@ -26,27 +30,39 @@ pub mod idx;
 pub mod loader;
 pub mod mnist;
 pub mod npy;
+mod random;
 mod sample;
+mod sampler;
 mod sequence;
 pub mod series;
+#[cfg(feature = "images")]
+pub mod sheet;
+pub mod split;
+mod subset;
 pub mod table;
 mod targets;
 mod tensors;
 pub mod text;
+mod transform;
 
 pub use array::{Array, Values};
 pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 pub use dataset::Dataset;
 pub use features::{Features, TargetKind};
-pub use loader::{Batches, Epoch, Order};
+pub use loader::{
+    Batches, DataLoader, Epoch, EpochBatches, EpochOptions, LoaderMemory, OnError, Order, Stream, StreamState,
+};
 pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
+pub use sampler::{Sampler, Weights};
+pub use subset::Subset;
 pub use table::{Table, TableOptions, TablePreprocessing};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;
 pub(crate) use tensors::moved_channels;
+pub use transform::{BatchTransform, Key, Transform};
 
 use std::path::Path;
 

@@ -110,6 +110,16 @@ impl TensorDataset {
         self.with_input(SAMPLE_WEIGHT, Values::F32(weights), [])
     }
 
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true: [`TensorDataset::new`] refuses an empty dataset.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Shape of one sample.
     pub fn sample_shape(&self) -> &Shape {
         &self.entries[0].shape

@@ -70,7 +70,7 @@ impl CpuExecutor {
         let scratch_words = plan.programs.iter().zip(&graphs).flat_map(|(program, graph)| {
             program.commands.iter().filter_map(|command| match *command {
                 Command::Dispatch { node, in_place: Some(input), .. } => {
-                    Some(graph.value(graph.node(node).inputs[input]).desc.numel())
+                    Some(graph.value(graph.node(node).inputs[input]).desc.words())
                 }
                 _ => None,
             })
@@ -100,12 +100,12 @@ impl CpuExecutor {
     /// The arena words of a place, without its padding.
     fn words(&self, place: Allocation, desc: &TensorDesc) -> &[u32] {
         let start = (place.offset_bytes / WORD_BYTES) as usize;
-        &self.arenas[place.arena as usize][start..start + desc.numel()]
+        &self.arenas[place.arena as usize][start..start + desc.words()]
     }
 
     fn words_mut(&mut self, place: Allocation, desc: &TensorDesc) -> &mut [u32] {
         let start = (place.offset_bytes / WORD_BYTES) as usize;
-        &mut self.arenas[place.arena as usize][start..start + desc.numel()]
+        &mut self.arenas[place.arena as usize][start..start + desc.words()]
     }
 
     fn value_words(&self, program: usize, id: ValueId) -> &[u32] {
@@ -136,7 +136,7 @@ impl CpuExecutor {
                 let range = |id: ValueId, places: &BTreeMap<ValueId, Allocation>| -> Range {
                     let place = places[&graph.storage_root(id)];
                     let start = (place.offset_bytes / WORD_BYTES) as usize;
-                    (place.arena as usize, start, graph.value(id).desc.numel())
+                    (place.arena as usize, start, graph.value(id).desc.words())
                 };
                 let inputs = node.inputs.iter().map(|&id| range(id, &places)).collect();
                 let outputs = node.outputs.iter().map(|&id| range(id, &self.places)).collect();
@@ -155,7 +155,7 @@ impl CpuExecutor {
 
     /// Copies a value between the host tier and the device.
     fn copy(&mut self, value: ValueId, from: Allocation, to: Allocation, program: usize) {
-        let words = self.graphs[program].value(value).desc.numel();
+        let words = self.graphs[program].value(value).desc.words();
         let [source, target] = [from, to].map(|place| (place.offset_bytes / WORD_BYTES) as usize);
         let arenas = self.arenas.get_disjoint_mut([from.arena, to.arena].map(|arena| arena as usize));
         let [source_words, target_words] = arenas.expect("bug: a value that moves within an arena");
@@ -382,9 +382,9 @@ fn dispatch(arenas: &mut [Vec<u32>], scratch: &mut [u32], graph: &Graph, id: Nod
         if mutates.contains(&i) {
             return Input::Mutated;
         }
-        let words = if in_place == Some(i) { &scratch[..desc(id).numel()] } else { shared[&range(i)] };
+        let words = if in_place == Some(i) { &scratch[..desc(id).words()] } else { shared[&range(i)] };
         match desc(id).dtype {
-            DType::U32 => Input::Int(words),
+            DType::U32 | DType::U8 => Input::Int(words),
             DType::F32 | DType::F16 => Input::Real(bytemuck::cast_slice(words)),
         }
     });
@@ -395,7 +395,7 @@ fn dispatch(arenas: &mut [Vec<u32>], scratch: &mut [u32], graph: &Graph, id: Nod
 
 fn output<'a>(desc: &TensorDesc, words: &'a mut [u32]) -> Output<'a, f32> {
     match desc.dtype {
-        DType::U32 => Output::Int(words),
+        DType::U32 | DType::U8 => Output::Int(words),
         DType::F32 | DType::F16 => Output::Real(bytemuck::cast_slice_mut(words)),
     }
 }

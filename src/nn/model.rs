@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Sequential;
 use super::init::Init;
+use super::normalization::Normalization;
 use super::scope::Building;
 use super::tensor::{Net, Tensor};
 use crate::error::GraphError;
@@ -111,6 +112,7 @@ pub enum Mode {
 pub struct Model {
     name: String,
     input: Input,
+    normalization: Option<Normalization>,
     drops: bool,
     forward: Forward,
 }
@@ -172,7 +174,8 @@ impl Model {
         input: impl Into<Input>,
         forward: impl for<'a> Fn(Tensor<'a>) -> Tensor<'a> + Send + Sync + 'static,
     ) -> Self {
-        Model { name: name.into(), input: input.into(), drops: true, forward: Forward::Function(Arc::new(forward)) }
+        let forward = Forward::Function(Arc::new(forward));
+        Model { name: name.into(), input: input.into(), normalization: None, drops: true, forward }
     }
 
     /// The model's name.
@@ -195,6 +198,28 @@ impl Model {
     pub fn with_input(mut self, shape: impl Into<Shape>) -> Self {
         self.input.shape = shape.into();
         self
+    }
+
+    /// The same model of bytes, such as pixels, which it makes numbers of on the device: they travel as a quarter of the bytes.
+    /// Parameters and their names stay.
+    ///
+    /// ```
+    /// use tightfit::models;
+    /// use tightfit::nn::Normalization;
+    ///
+    /// // As torchvision's weights of ImageNet want it.
+    /// let model = models::resnet50(10, models::Stem::ImageNet).normalized(Normalization::imagenet());
+    /// # let _ = model;
+    /// ```
+    #[must_use]
+    pub fn normalized(mut self, normalization: Normalization) -> Self {
+        self.normalization = Some(normalization);
+        self
+    }
+
+    /// How bytes become numbers; `None` where the model takes numbers.
+    pub fn normalization(&self) -> Option<&Normalization> {
+        self.normalization.as_ref()
     }
 
     /// The same model of numbers in place of tokens.
@@ -314,6 +339,19 @@ impl Model {
         self.assemble(samples, batch, mode).map_err(|error| self.with_advice(error, samples, batch, mode))
     }
 
+    /// The samples as the first layer takes them.
+    fn add_input(&self, graph: &mut Graph, samples: usize) -> Result<ValueId, GraphError> {
+        let desc = self.input.batched(samples);
+        let Some(normalization) = &self.normalization else { return Ok(graph.input("input", desc)) };
+        if desc.dtype != DType::F32 {
+            let reason = "the model takes tokens, which cannot be normalized".to_owned();
+            return Err(GraphError::Layer { layer: "input".to_owned(), reason });
+        }
+        let bytes = graph.input("input", TensorDesc { dtype: DType::U8, ..desc });
+        graph.set_scope("input");
+        graph.apply(normalization.op(), &[bytes])
+    }
+
     /// [`Model::build_layers`]; an error says nothing of other inputs.
     pub(super) fn assemble(
         &self,
@@ -336,7 +374,7 @@ impl Model {
             return Err(GraphError::TooLarge { layer, what, shape, limit: MAX_ELEMENTS });
         }
         let mut building = Building::new(batch, mode, self.drops);
-        let input = building.graph.input("input", self.input.batched(samples));
+        let input = self.add_input(&mut building.graph, samples)?;
         let (mut building, output) = match &self.forward {
             Forward::Layers(sequential) => {
                 let mut output = input;
@@ -396,7 +434,7 @@ pub(crate) struct LayerInfo {
 impl From<Sequential> for Model {
     fn from(layers: Sequential) -> Self {
         let (name, input) = (layers.name().to_owned(), layers.input().clone());
-        Model { name, input, drops: true, forward: Forward::Layers(Arc::new(layers)) }
+        Model { name, input, normalization: None, drops: true, forward: Forward::Layers(Arc::new(layers)) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ops::Op;
-use crate::tensor::TensorDesc;
+use crate::tensor::{DType, TensorDesc};
 
 /// How an input is filled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +43,7 @@ impl Case {
     /// A case in which every real input is N(0, 1) and gets a gradient.
     pub fn new(name: impl Into<String>, op: impl Op, inputs: impl IntoIterator<Item = TensorDesc>) -> Self {
         let inputs: Vec<_> = inputs.into_iter().map(|desc| (desc, Fill::Normal)).collect();
-        let wanted = inputs.iter().map(|(desc, _)| desc.dtype != crate::tensor::DType::U32).collect();
+        let wanted = inputs.iter().map(|(desc, _)| !matches!(desc.dtype, DType::U32 | DType::U8)).collect();
         Case { name: name.into(), op: Arc::new(op), inputs, wanted, reduction: 1, finite_differences: true }
     }
 

@@ -2,54 +2,39 @@
 
 use super::loss::Loss;
 use super::metrics::{Format, Scores, Target};
-use crate::data::{Targets, TensorDataset, shown_label};
+use crate::data::{Batch, TargetKind, shown_label};
 use crate::error::DataError;
-use crate::tensor::{Shape, plural};
+use crate::tensor::{DType, Shape, plural};
 
-/// A target, in a dataset.
-#[derive(Debug)]
-pub(super) struct TargetOf<'a> {
-    data: &'a TensorDataset,
-    name: &'a str,
-}
-
-impl<'a> TargetOf<'a> {
-    pub(super) fn new(data: &'a TensorDataset, name: &'a str) -> Self {
-        TargetOf { data, name }
-    }
-
-    /// That of one sample; none where the data has no such.
-    pub(super) fn of(&self, sample: usize) -> Target<'a> {
-        let part = |shape: &Shape| sample * shape.numel()..(sample + 1) * shape.numel();
-        if let Some((labels, shape)) = self.data.integers(self.name) {
-            return Target::Labels(labels.get(part(shape)).unwrap_or_default());
-        }
-        let values = self.data.values(self.name).and_then(|(values, shape)| values.get(part(shape)));
-        Target::Values(values.unwrap_or_default())
+/// What the sample at a place of a batch has as a target; nothing where the batch has no such.
+pub(super) fn target_of<'a>(batch: &'a Batch, name: &str, place: usize) -> Target<'a> {
+    match batch.feature(name) {
+        Some((DType::U32, _)) => Target::Labels(batch.integers(name, place)),
+        _ => Target::Values(batch.floats(name, place)),
     }
 }
 
 impl Loss {
     /// Whether targets fit predictions of this shape, without the batch axis.
-    pub(super) fn check_targets(&self, output: &Shape, targets: &Targets) -> Result<(), DataError> {
+    pub(super) fn check_targets(&self, output: &Shape, targets: &TargetKind) -> Result<(), DataError> {
         let mismatch = |text: String| Err(DataError::Mismatch(text));
         let (expected, logits) = self.sample_shapes(output);
         match targets {
-            Targets::None => mismatch(format!("the data has no targets, which the loss {self} needs")),
+            TargetKind::None => mismatch(format!("the data has no targets, which the loss {self} needs")),
             // What they are is in the formula's hands.
-            Targets::Labels { .. } if matches!(self, Loss::Custom(_)) => Ok(()),
-            Targets::Values { .. } if self.takes_labels() => {
+            TargetKind::Labels { .. } if matches!(self, Loss::Custom(_)) => Ok(()),
+            TargetKind::Values { .. } if self.takes_labels() => {
                 mismatch(format!("{self} needs labels, but the data has target values"))
             }
-            Targets::Labels { .. } if !self.takes_labels() => {
+            TargetKind::Labels { .. } if !self.takes_labels() => {
                 mismatch(format!("the loss {self} needs target values, but the data has labels"))
             }
-            targets if *targets.shape() != expected => mismatch(format!(
+            targets if targets.shape() != expected => mismatch(format!(
                 "the data's targets have shape {}, but for the model's output {output} the loss {self} needs {expected}",
                 targets.shape()
             )),
             // Where a label that does not count is among the classes, it is each label's own check that tells.
-            Targets::Labels { classes, .. }
+            TargetKind::Labels { classes: Some(classes), .. }
                 if (*classes as usize) > logits && self.ignored().is_none_or(|label| label >= *classes) =>
             {
                 mismatch(format!(
@@ -60,8 +45,8 @@ impl Loss {
                     plural(logits, "output")
                 ))
             }
-            Targets::Labels { ignored: Some(label), classes, .. }
-                if label >= classes && self.ignored() != Some(*label) =>
+            TargetKind::Labels { ignored: Some(label), classes, .. }
+                if classes.is_none_or(|classes| *label >= classes) && self.ignored() != Some(*label) =>
             {
                 let label = shown_label(*label);
                 mismatch(format!("the data's label {label} is no class: set ignore_index = {label} in the loss"))
@@ -70,23 +55,19 @@ impl Loss {
         }
     }
 
-    /// How metrics read predictions of this shape, without the batch axis, that a model makes which was trained with this loss.
+    /// How metrics read predictions of this shape, without the batch axis, that a model makes which was trained with this loss on
+    /// labels of so many classes, or on numbers.
     ///
     /// ```
-    /// use tightfit::data::Targets;
     /// use tightfit::train::{Loss, MetricKind, Target};
     ///
     /// let (labels, logits) = ([1, 0], [0.1, 0.9, 0.2, 0.8]);
-    /// let format = Loss::cross_entropy().format(&[2].into(), &Targets::labels(labels.to_vec(), 2));
+    /// let format = Loss::cross_entropy().format(&[2].into(), Some(2));
     /// let mut accuracy = MetricKind::accuracy().build();
     /// format.samples(&logits, Target::Labels(&labels)).for_each(|sample| accuracy.add(&sample));
     /// assert_eq!(accuracy.value().scalar(), Some(0.5));
     /// ```
-    pub fn format(&self, output: &Shape, targets: &Targets) -> Format {
-        let classes = match targets {
-            Targets::Labels { classes, .. } => Some(*classes),
-            Targets::Values { .. } | Targets::None => None,
-        };
+    pub fn format(&self, output: &Shape, classes: Option<u32>) -> Format {
         let terms = self.terms();
         let takes_probabilities = terms.iter().any(|(_, loss)| !loss.to_logits().is_empty());
         let is_multilabel = |loss: &Loss| {

@@ -4,7 +4,9 @@
 use super::loss::{Formula, Loss};
 use super::objective::{Head, Objective};
 use super::settings::Config;
-use crate::data::{INPUT, SAMPLE_WEIGHT, TARGET, TensorDataset, moved_channels, shown_label};
+use crate::data::{
+    Batch, DataLoader, Features, INPUT, SAMPLE_WEIGHT, TARGET, TensorDataset, Values, moved_channels, shown_label,
+};
 use crate::error::{DataError, TrainError, nearest};
 use crate::graph::{Graph, Role};
 use crate::nn::{Mode, Model, RUN};
@@ -121,35 +123,58 @@ impl Fed {
         self.inputs.iter().chain(self.targets.iter().map(|(_, target, _)| target)).any(|entry| entry.name == name)
     }
 
-    /// Whether the model can take these samples.
-    pub(super) fn check_samples(
+    /// The same without losses: what predictions take.
+    pub(super) fn of_inputs(&self) -> Self {
+        Fed { inputs: self.inputs.clone(), targets: Vec::new(), weights: None }
+    }
+
+    /// Whether the model can take samples that have this, and the loss their targets.
+    pub(super) fn check(&self, features: &Features) -> Result<(), DataError> {
+        self.inputs.iter().try_for_each(|entry| entry.check(features))?;
+        self.weights.iter().try_for_each(|weights| weights.check(features))?;
+        for (head, target, output) in &self.targets {
+            if head.target == TARGET && !matches!(head.loss, Loss::Custom(_)) {
+                head.loss.check_targets(output, &features.target())?;
+            } else {
+                target.check(features)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all samples can be taken, as far as that shows before they are read. Whether each batch is to be looked at, too.
+    pub(super) fn check_all(&self, data: &DataLoader<'_>) -> Result<bool, DataError> {
+        self.check(&data.features()?)?;
+        let Some(tensors) = data.tensors() else { return Ok(true) };
+        self.check_tensors(tensors, &(0..tensors.len()))?;
+        Ok(false)
+    }
+
+    /// Whether indices and labels of these samples are some that the model and the loss know.
+    fn check_tensors(
         &self,
         data: &TensorDataset,
         samples: &(impl Iterator<Item = usize> + Clone),
     ) -> Result<(), DataError> {
-        self.inputs.iter().try_for_each(|entry| {
-            entry.check(data)?;
-            entry.check_integers(data, samples.clone())
+        self.integers().try_for_each(|entry| {
+            let Some((values, shape)) = data.integers(&entry.name) else { return Ok(()) };
+            entry.check_integers(values, shape, samples.clone().map(|sample| (sample, sample)))
         })
     }
 
-    /// Whether the model can take these samples, and the loss their targets.
-    pub(super) fn check(
-        &self,
-        data: &TensorDataset,
-        samples: &(impl Iterator<Item = usize> + Clone),
-    ) -> Result<(), DataError> {
-        self.check_samples(data, samples)?;
-        self.weights.iter().try_for_each(|weights| weights.check(data))?;
-        for (head, target, output) in &self.targets {
-            if head.target == TARGET && !matches!(head.loss, Loss::Custom(_)) {
-                head.loss.check_targets(output, data.targets())?;
-            } else {
-                target.check(data)?;
-            }
-            target.check_integers(data, samples.clone())?;
-        }
-        Ok(())
+    /// As [`check_tensors`](Self::check_tensors), of a batch.
+    pub(super) fn check_batch(&self, batch: &Batch) -> Result<(), DataError> {
+        self.integers().try_for_each(|entry| {
+            let (Some(Values::U32(values)), Some((_, shape))) = (batch.get(&entry.name), batch.feature(&entry.name))
+            else {
+                return Ok(());
+            };
+            entry.check_integers(values, shape, batch.indices().iter().copied().enumerate())
+        })
+    }
+
+    fn integers(&self) -> impl Iterator<Item = &Entry> {
+        self.inputs.iter().chain(self.targets.iter().map(|(_, target, _)| target))
     }
 }
 
@@ -158,9 +183,13 @@ impl Fed {
 ///
 /// # Errors
 /// Where the model does not fit together, or the data does not fit it or its loss.
-pub fn check_data(model: impl Into<Model>, config: &Config, data: &TensorDataset) -> Result<(), TrainError> {
-    let fed = Fed::new(&model.into(), &Objective::new(config)?)?;
-    Ok(fed.check(data, &(0..data.len()))?)
+pub fn check_data<'a>(
+    model: impl Into<Model>,
+    config: &Config,
+    data: impl Into<DataLoader<'a>>,
+) -> Result<(), TrainError> {
+    Fed::new(&model.into(), &Objective::new(config)?)?.check_all(&data.into())?;
+    Ok(())
 }
 
 /// What all ops that read an input can take.
@@ -181,11 +210,12 @@ fn integers_of(graph: &Graph, name: &str) -> Option<Range> {
 
 impl Entry {
     /// Whether the data have it, in this shape and type.
-    fn check(&self, data: &TensorDataset) -> Result<(), DataError> {
+    fn check(&self, features: &Features) -> Result<(), DataError> {
         let Entry { name, dtype, shape: expected, .. } = self;
-        let Some((found, shape)) = data.input(name) else {
+        let Some((found, shape)) = features.get(name) else {
             let text = format!("the model takes an input `{name}`, which the data lacks");
-            let advice = match nearest(name, data.input_names()).first() {
+            let names = features.entries().map(|(name, _)| name).filter(|name| *name != TARGET);
+            let advice = match nearest(name, names).first() {
                 Some(near) => format!("the data has `{near}`, which may be meant"),
                 None => "add it with TensorDataset::with_input".to_owned(),
             };
@@ -194,9 +224,12 @@ impl Entry {
         if shape != expected {
             return Err(DataError::Mismatch(other_shape(name, expected, shape)));
         }
-        if found != *dtype {
+        // Bytes become numbers on the way to a model that takes numbers.
+        let is_taken = found == *dtype || (found, *dtype) == (DType::U8, DType::F32);
+        if !is_taken {
             let [takes, has] = [*dtype, found].map(|dtype| match dtype {
                 DType::U32 => "tokens (u32)",
+                DType::U8 => "bytes (u8)",
                 DType::F32 | DType::F16 => "numbers (f32)",
             });
             return Err(DataError::Mismatch(format!("the model takes {takes} as `{name}`, the data has {has}")));
@@ -204,12 +237,18 @@ impl Entry {
         Ok(())
     }
 
-    fn check_integers(&self, data: &TensorDataset, samples: impl Iterator<Item = usize>) -> Result<(), DataError> {
-        let (Some(range), Some((values, shape))) = (&self.integers, data.integers(&self.name)) else { return Ok(()) };
+    /// Whether these samples hold what it may: each is a place among the values, and a number in the dataset.
+    fn check_integers(
+        &self,
+        values: &[u32],
+        shape: &Shape,
+        samples: impl Iterator<Item = (usize, usize)>,
+    ) -> Result<(), DataError> {
+        let Some(range) = &self.integers else { return Ok(()) };
         let numel = shape.numel();
-        for sample in samples {
-            // An index past the end is refused when the batch is gathered.
-            let values = values.get(sample * numel..(sample + 1) * numel).unwrap_or_default();
+        for (place_in_values, sample) in samples {
+            // An index past the end is refused when the batch is read.
+            let values = values.get(place_in_values * numel..(place_in_values + 1) * numel).unwrap_or_default();
             if let Some(at) = values.iter().position(|&value| !range.holds(value)) {
                 let (name, value, place) = (&self.name, shown_label(values[at]), place(shape, at));
                 return Err(DataError::Mismatch(format!(
@@ -247,14 +286,15 @@ pub(super) fn place(shape: &Shape, element: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Targets, Values};
+    use crate::data::{Dataset as _, Targets};
     use crate::nn::{Embedding, Gru, Input, Lstm, Sequential};
     use crate::ops::embedding::gather::Gather;
 
     fn check(model: impl Into<Model>, loss: &Loss, data: &TensorDataset) -> Result<(), String> {
         let objective = Objective::new(&Config::default().loss(loss.clone())).expect("possible");
         let fed = Fed::new(&model.into(), &objective).expect("fits together");
-        fed.check(data, &(0..data.len())).map_err(|error| error.to_string())
+        let checked = fed.check(&data.features().expect("known"));
+        checked.and_then(|()| fed.check_tensors(data, &(0..data.len()))).map_err(|error| error.to_string())
     }
 
     fn tokens(shape: &[usize], tokens: &[u32]) -> TensorDataset {

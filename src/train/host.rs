@@ -14,7 +14,7 @@ pub(super) enum Value {
 impl Value {
     fn zeros(desc: &TensorDesc) -> Self {
         match desc.dtype {
-            DType::U32 => Value::Int(vec![0; desc.numel()]),
+            DType::U32 | DType::U8 => Value::Int(vec![0; desc.words()]),
             DType::F32 | DType::F16 => Value::Real(vec![0.0; desc.numel()]),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::loss::Loss;
 use super::settings::Config;
-use crate::data::{SAMPLE_WEIGHT, TARGET, TensorDataset};
+use crate::data::{Batch, SAMPLE_WEIGHT, TARGET};
 use crate::error::{GraphError, TrainError};
 use crate::graph::Graph;
 use crate::nn::Built;
@@ -29,7 +29,7 @@ use crate::tensor::{TensorDesc, ValueId, format_number};
 pub struct Head {
     /// The output, as [`Tensor::output`](crate::nn::Tensor::output) names it.
     pub output: String,
-    /// Its target, as the dataset names it: [`TensorDataset::with_input`].
+    /// Its target, as the dataset names it: [`TensorDataset::with_input`](crate::data::TensorDataset::with_input).
     pub target: String,
     /// What the loss is multiplied by before all are added.
     pub weight: f32,
@@ -130,34 +130,33 @@ impl Objective {
         Ok(Added { loss, share, correct })
     }
 
-    /// What losses take besides predictions and targets in a step on the samples at `indices`, which fill this share of a batch, by
-    /// name.
-    pub(super) fn inputs(&self, data: &TensorDataset, indices: &[usize], filled: f32) -> Vec<(String, Vec<f32>)> {
+    /// What losses take besides predictions and targets in a step on this batch, which fills this share of a whole one, by name.
+    pub(super) fn inputs(&self, batch: &Batch, filled: f32) -> Vec<(String, Vec<f32>)> {
         let mut term = 0;
         let mut inputs = Vec::new();
         for head in &self.heads {
-            let labels = || labels_of(data, &head.target, indices.iter().copied());
+            let labels = || labels_of(batch, &head.target, 0..batch.len());
             inputs.extend(head.loss.inputs(labels, term, filled));
             term += head.loss.terms().len();
         }
         inputs
     }
 
-    /// How many positions of these samples count towards accuracy.
-    pub(super) fn counted(&self, data: &TensorDataset, indices: &[usize]) -> usize {
+    /// How many positions of a batch count towards accuracy.
+    pub(super) fn counted(&self, batch: &Batch) -> usize {
         let loss = &self.heads[0].loss;
         // What is right by a formula of one's own is not known.
         if !loss.takes_labels() {
             return 0;
         }
         let ignored = loss.ignored();
-        let counts = indices.iter().copied().filter(|&i| self.weight(data, i) != 0.0);
-        labels_of(data, TARGET, counts).filter(|label| Some(*label) != ignored).count()
+        let counts = (0..batch.len()).filter(|&place| self.weight(batch, place) != 0.0);
+        labels_of(batch, TARGET, counts).filter(|label| Some(*label) != ignored).count()
     }
 
-    /// The weight of a sample.
-    pub(super) fn weight(&self, data: &TensorDataset, sample: usize) -> f32 {
-        let weights = || data.values(SAMPLE_WEIGHT)?.0.get(sample).copied();
+    /// The weight of the sample at a place of a batch.
+    pub(super) fn weight(&self, batch: &Batch, place: usize) -> f32 {
+        let weights = || batch.floats(SAMPLE_WEIGHT, place).first().copied();
         if self.sample_weights { weights().unwrap_or(1.0) } else { 1.0 }
     }
 }
@@ -179,12 +178,11 @@ fn target(graph: &mut Graph, head: &Head, desc: &TensorDesc) -> Result<ValueId, 
     }
 }
 
-/// The labels of some samples; none where targets are numbers.
+/// The labels of the samples at some places of a batch; none where targets are numbers.
 fn labels_of<'a>(
-    data: &'a TensorDataset,
-    target: &str,
-    indices: impl Iterator<Item = usize> + 'a,
+    batch: &'a Batch,
+    target: &'a str,
+    places: impl Iterator<Item = usize> + 'a,
 ) -> impl Iterator<Item = u32> + 'a {
-    let (labels, numel) = data.integers(target).map_or((&[][..], 0), |(labels, shape)| (labels, shape.numel()));
-    indices.flat_map(move |i| labels.get(i * numel..(i + 1) * numel).unwrap_or_default()).copied()
+    places.flat_map(move |place| batch.integers(target, place)).copied()
 }

@@ -1,7 +1,7 @@
 //! Where the time of a step goes.
 
 use super::trainer::Trainer;
-use crate::data::TensorDataset;
+use crate::data::Dataset;
 use crate::error::TrainError;
 use crate::exec::{Clock, NodeTime};
 
@@ -12,7 +12,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::step`].
-    pub fn profile_step(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<Vec<NodeTime>, TrainError> {
+    pub fn profile_step(&mut self, data: &dyn Dataset, indices: &[usize]) -> Result<Vec<NodeTime>, TrainError> {
         let mut times = Vec::new();
         self.step_with(data, indices, &mut |executor, program, read| {
             times.extend(executor.profile(program, read)?);

@@ -8,7 +8,7 @@ use super::callbacks::Callback;
 use super::checkpoints::Checkpoints;
 use super::history::History;
 use super::metrics::MetricValue;
-use crate::data::TensorDataset;
+use crate::data::DataLoader;
 use crate::error::{TrainError, unknown};
 use crate::tensor::plural;
 
@@ -175,7 +175,7 @@ pub struct FitOptions<'a> {
     /// Stops at the end of the step during which it becomes true.
     pub stop: Option<Arc<AtomicBool>>,
     /// What is evaluated after each epoch.
-    pub validation: Option<&'a TensorDataset>,
+    pub validation: Option<DataLoader<'a>>,
     /// What sees every event, in this order.
     pub callbacks: Vec<&'a mut dyn Callback>,
     /// When checkpoints are written.

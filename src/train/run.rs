@@ -5,12 +5,16 @@ use serde::{Deserialize, Serialize};
 use super::history::History;
 use super::monitor::Best;
 use super::trainer::StepOutcome;
+use crate::data::StreamState;
 
 /// How far a fit has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
-    /// Samples that it trains on.
+    /// Samples that it trains on; 0 of a stream.
     pub(super) samples: usize,
+    /// Where a stream is.
+    #[serde(default)]
+    pub(super) stream: Option<StreamState>,
     /// Epochs that were begun before it: they decide the order of samples.
     pub(super) first_epoch: u64,
     /// Epochs that are done, with all that follows their last step.
@@ -51,6 +55,7 @@ impl Run {
     pub(super) fn new(samples: usize, first_epoch: u64) -> Self {
         Run {
             samples,
+            stream: None,
             first_epoch,
             epochs: 0,
             batches: 0,

@@ -4,7 +4,7 @@ use super::fed::Fed;
 use super::loss::{Loss, LossMean};
 use super::metrics::{Format, Metric, MetricKind, MetricValue, Sample, Target};
 use super::objective::Head;
-use crate::data::Targets;
+use crate::data::TargetKind;
 use crate::error::{GraphError, TrainError};
 use crate::tensor::Shape;
 
@@ -28,7 +28,7 @@ impl<'a> Tally<'a> {
     pub(super) fn new(
         fed: &'a Fed,
         format: Format,
-        targets: &Targets,
+        targets: &TargetKind,
         metrics: &[MetricKind],
     ) -> Result<Self, TrainError> {
         let head = |(head, output): (&'a Head, &Shape)| -> Result<_, GraphError> {
@@ -41,7 +41,7 @@ impl<'a> Tally<'a> {
         let accuracy = MetricKind::accuracy();
         let classifies = heads.first().is_some_and(|tally| tally.head.loss.classifies());
         let accuracy = (classifies && accuracy.check(&format).is_ok()).then(|| accuracy.build());
-        metrics.iter().try_for_each(|metric| metric.check_targets(&format, targets.shape()))?;
+        metrics.iter().try_for_each(|metric| metric.check_targets(&format, &targets.shape()))?;
         let metrics = metrics.iter().map(MetricKind::build).collect();
         Ok(Tally { heads, format, accuracy, metrics, samples: 0 })
     }

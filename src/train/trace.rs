@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
 use super::trainer::Trainer;
-use crate::data::TensorDataset;
+use crate::data::Dataset;
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::files;
 use crate::graph::Role;
@@ -51,7 +51,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::profile_step`].
-    pub fn trace(&mut self, data: &TensorDataset) -> Result<StepTimes, TrainError> {
+    pub fn trace(&mut self, data: &dyn Dataset) -> Result<StepTimes, TrainError> {
         let batch = self.config.batch;
         if data.len() < batch {
             let (samples, text) = (data.len(), "a trace takes the samples of a batch");

@@ -7,6 +7,7 @@ mod gradients;
 mod planning;
 mod reconfigure;
 mod recover;
+mod staging;
 mod step;
 
 use std::fmt;
@@ -18,6 +19,7 @@ pub use gradients::Gradients;
 use planning::Planning;
 pub(super) use recover::Snapshot;
 pub use recover::{Recovery, Replan};
+use staging::Staging;
 pub use step::StepOutcome;
 
 use super::advice::warnings;
@@ -93,8 +95,9 @@ pub struct Trainer {
     pub(super) pending: Option<Pending>,
     /// Plans that were replaced by others.
     replanned: u64,
-    /// The micro-batch at hand.
+    /// That of the last step that read its samples itself, and what of a batch the last micro-batch was given in another form.
     batch: Batch,
+    staging: Staging,
     /// What the last prediction that goes on left.
     predicted_state: Vec<(String, Vec<u8>)>,
     /// Whether the device has no memory of its own.
@@ -250,6 +253,7 @@ impl Trainer {
             stop_reason: None,
             pending: None,
             batch: Batch::default(),
+            staging: Staging::default(),
             predicted_state: Vec::new(),
             unified_memory: false,
             machine: None,

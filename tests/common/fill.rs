@@ -54,6 +54,7 @@ pub fn inputs<T: Scalar>(op: &str, case: &Case) -> Vec<Buf<T>> {
             (DType::U32, Fill::Labels(classes)) => {
                 Buf::Int((0..desc.numel()).map(|_| rng.random_range(0..classes)).collect())
             }
+            (DType::U8, _) => Buf::Int((0..desc.numel().div_ceil(4)).map(|_| rng.random()).collect()),
             (DType::U32, Fill::Constant(value)) => Buf::Int(vec![value as u32; desc.numel()]),
             (DType::U32, _) => Buf::Int((0..desc.numel()).map(|_| rng.random()).collect()),
             _ => Buf::from_f32(&reals(*fill, desc.numel(), &mut rng)),

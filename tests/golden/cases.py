@@ -343,6 +343,16 @@ for shape in ((1,), (7,), (257,)):
 # to_float, one_hot: integers have no gradient.
 for name, shape, below in (("1", (1,), 10), ("7", (7,), 10), ("2x3x5", (2, 3, 5), 1 << 24)):
     add("to_float", name, {"input": shape}, fill={"input": ("labels", below)}, grad_outputs=())
+# normalize: so do bytes.
+for name, shape, scale, offset in (
+    ("1", (1,), (0.25,), (0.5,)),
+    ("2x1x5x3", (2, 1, 5, 3), (0.017,), (-2.1,)),
+    ("3x2x5", (3, 2, 5), (0.017, 0.018), (-2.1, 0.25)),
+    ("2x3x5x7", (2, 3, 5, 7), (0.017, 0.018, -0.5), (-2.1, 0.25, 1.0)),
+    ("2x4x17", (2, 4, 17), (0.017, 0.018, -0.5, 2.0), (-2.1, 0.25, 1.0, -7.0)),
+    ("3x6x11_alike", (3, 6, 11), (-0.125,), (3.0,)),
+):
+    add("normalize", name, {"input": shape}, {"scale": scale, "offset": offset}, fill={"input": ("labels", 256)}, grad_outputs=())
 for shape, classes in (((1,), 1), ((7,), 10), ((2, 3), 5), ((67,), 257)):
     add("one_hot", f"{dims(shape)}_of_{classes}", {"indices": shape}, {"classes": classes}, fill={"indices": ("labels", classes)}, grad_outputs=())
 

@@ -134,6 +134,13 @@ def scale(input, factor):
     return factor * input
 
 
+def normalize(input, scale, offset):
+    """The settings are f32."""
+    scale, offset = (torch.tensor(values).double() for values in (scale, offset))
+    channels = (len(scale),) + (1,) * (input.dim() - 2) if len(scale) > 1 else ()
+    return scale.reshape(channels) * input.double() + offset.reshape(channels)
+
+
 def of_samples(sample_weight, losses):
     """The weights as factors of losses [N, ...]: each belongs to as many of the N."""
     rows = sample_weight.repeat_interleave(len(losses) // len(sample_weight))
@@ -338,6 +345,7 @@ OPS = {
     "select": select,
     "add_scalar": add_scalar,
     "scale": scale,
+    "normalize": normalize,
     "to_float": torch.Tensor.double,
     "one_hot": one_hot,
     "expand": expand,

@@ -75,10 +75,10 @@ fn archives_have_parts_stored_or_compressed() {
             }
         }
         let features = train.features().expect("known");
-        assert_eq!((features.classes(), features.get("input").map(|(_, shape)| shape.to_vec())), (
-            Some(3),
-            Some(vec![3, 4])
-        ));
+        assert_eq!(
+            (features.classes(), features.get("input").map(|(_, shape)| shape.to_vec())),
+            (Some(3), Some(vec![3, 4]))
+        );
         assert!(test.origin(1).ends_with(&format!("{name}: x_test[1]")));
         assert_eq!(train.host_bytes() > 0, name.contains("compressed"));
     }
@@ -137,10 +137,10 @@ fn channels_move_to_the_front() {
     let options = ArrayOptions { channels_last: true, ..ArrayOptions::default() };
     let data = ArrayDataset::open(&x, &options).expect("opens");
     let image = data.get(0).expect("reads").take("input").expect("there");
-    assert_eq!((&image.shape()[..], image.values()), (
-        &[3, 2, 2][..],
-        &Values::U8(vec![0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11])
-    ));
+    assert_eq!(
+        (&image.shape()[..], image.values()),
+        (&[3, 2, 2][..], &Values::U8(vec![0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11]))
+    );
     let x = files.put("x.npy", npy("|u1", "(3, 2, 2)", &numbers));
     let options = ArrayOptions { channels_last: true, add_channel: true, ..ArrayOptions::default() };
     let data = ArrayDataset::open(&x, &options).expect("opens");

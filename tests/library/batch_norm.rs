@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tightfit::data::{Targets, TensorDataset, Values};
+use tightfit::data::{Batch, Dataset, Targets, TensorDataset, Values};
 use tightfit::error::TrainError;
 use tightfit::nn::{BatchNorm, Sequential, Statistics};
 use tightfit::train::{Config, DeviceSelector, Loss, Optimizer, Trainer};
@@ -118,7 +118,9 @@ fn running_statistics_follow_the_batches_and_evaluation_uses_them() {
 fn a_loss_that_is_not_finite_leaves_running_statistics_as_they_were() {
     let (good, mut samples) = data(2 * BATCH);
     samples[BATCH * CHANNELS * PLACES + 1] = f32::NAN;
-    let targets = good.targets().clone();
+    let mut batch = Batch::default();
+    good.read(&(0..2 * BATCH).collect::<Vec<_>>(), &mut batch).expect("in range");
+    let targets = Targets::Values { values: batch.values("target"), shape: [CHANNELS, PLACES].into() };
     let data = TensorDataset::new(Values::F32(samples), [CHANNELS, PLACES], targets).expect("dataset");
     for device in devices() {
         let mut trainer = Trainer::new(model(), config(), &device).expect("trainer");

@@ -380,7 +380,7 @@ fn metrics_of_ones_own_are_watched() {
         let (mut early, path) = (StopEarly::new(settings), folder.path().join(name));
         let checkpoints = Checkpoints::new(&path).best(Monitor::new("val_inside"));
         let options = FitOptions {
-            validation: Some(&data),
+            validation: Some((&data).into()),
             callbacks: vec![&mut early],
             checkpoints: Some(checkpoints),
             ..FitOptions::epochs(4)

@@ -147,7 +147,10 @@ fn what_is_wrong_with_a_series_is_said() {
     let series = open("t,a\n1,5\n2,NA\n3,6\n", &filled).expect("opens");
     assert_eq!(floats(&series.get(0).expect("reads"), "input"), [5.0, 5.0]);
     assert!(message(open("t,a\n1,\n2,1\n3,6\n", &filled)).contains("line 2"));
-    assert!(message(open(&steps(50), &SeriesOptions { host_budget_bytes: 100, ..raw(1, 1) })).contains("the 100 B that it may"));
+    assert!(
+        message(open(&steps(50), &SeriesOptions { host_budget_bytes: 100, ..raw(1, 1) }))
+            .contains("the 100 B that it may")
+    );
     assert!(message(open(&steps(5), &raw(0, 1))).contains("at least 1"));
     assert!(message(open(&steps(5), &raw(1, 0))).contains("horizon"));
     assert!(message(open(&steps(5), &raw(usize::MAX, usize::MAX))).contains("too few"));
@@ -177,7 +180,10 @@ fn texts_are_pieces_of_characters() {
         let parts = data.split(0.0, 0.4).expect("long enough");
         let test = parts.test.expect("asked for");
         assert_eq!((parts.train.characters(), test.characters()), (0..6, 6..10));
-        assert_eq!(test.vocabulary().decode(&ints(&test.get(0).expect("reads"), "input")), characters[6..9].iter().collect::<String>());
+        assert_eq!(
+            test.vocabulary().decode(&ints(&test.get(0).expect("reads"), "input")),
+            characters[6..9].iter().collect::<String>()
+        );
     }
 }
 
@@ -218,7 +224,11 @@ fn vocabularies_are_found_kept_and_limited() {
     let json = serde_json::to_string(&vocabulary).expect("JSON");
     assert_eq!(serde_json::from_str::<Vocabulary>(&json).expect("JSON"), vocabulary);
     assert_eq!(json, r#"{"characters":"ab","unknown":2}"#);
-    for wrong in [r#"{"characters":"aa","unknown":null}"#, r#"{"characters":"","unknown":0}"#, r#"{"characters":"a","unknown":9}"#] {
+    for wrong in [
+        r#"{"characters":"aa","unknown":null}"#,
+        r#"{"characters":"","unknown":0}"#,
+        r#"{"characters":"a","unknown":9}"#,
+    ] {
         assert!(serde_json::from_str::<Vocabulary>(wrong).is_err(), "{wrong}");
     }
     let other = files.put("o.txt", "abé");

@@ -1,6 +1,7 @@
 //! Link 1: PyTorch's values against the CPU twins, in f64 and f32.
 
 use libtest_mimic::Failed;
+use tightfit::tensor::DType;
 use tightfit::testing::{Case, Entry};
 
 use crate::Report;
@@ -83,7 +84,12 @@ fn compare_all<T: Scalar>(
     values: &golden::Entry,
     tolerance: Tolerance,
 ) {
-    let inputs: Vec<Buf<T>> = values.inputs.iter().map(golden::Tensor::input).collect();
+    let dtype = |input: &tightfit::tensor::ValueId| mini.graph.value(*input).desc.dtype;
+    let inputs = values.inputs.iter().zip(&mini.inputs).map(|(tensor, input)| match tensor.input() {
+        Buf::Int(bytes) if dtype(input) == DType::U8 => Buf::Int(in_words(&bytes)),
+        input => input,
+    });
+    let inputs: Vec<Buf<T>> = inputs.collect();
     let grad_outputs: Vec<_> = values.grad_outputs.iter().map(|g| g.as_ref().map(golden::Tensor::input)).collect();
     let result = mini.run(&inputs, &grad_outputs, false);
     let mut compare = |what: &str, i: usize, id: Option<tightfit::tensor::ValueId>, expected: &golden::Tensor| {
@@ -105,6 +111,11 @@ fn compare_all<T: Scalar>(
             compare("grad_input", i, mini.grad_inputs[i], expected);
         }
     }
+}
+
+/// Bytes, four in a word.
+fn in_words(bytes: &[u32]) -> Vec<u32> {
+    bytes.chunks(4).map(|four| four.iter().rev().fold(0, |word, byte| word << 8 | byte)).collect()
 }
 
 /// A golden file that no op reads would check nothing.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use tightfit::data::{Batch, Batches, INPUT, Order, TARGET, Targets, TensorDataset, Values, mnist};
+use tightfit::data::{Batch, Batches, Dataset, INPUT, Order, TARGET, Targets, TensorDataset, Values, mnist};
 use tightfit::models::{self, Block, Stem};
 use tightfit::nn::{Linear, Lstm, Model, Sequential};
 use tightfit::train::Loss;
@@ -46,9 +46,9 @@ impl Workload {
 
     pub(super) fn model(self) -> Model {
         match self {
-            Workload::W1 => models::mnist_mlp(),
-            Workload::W2 => models::mnist_cnn(),
-            Workload::W3 => models::mnist_lstm(),
+            Workload::W1 => models::mnist_mlp(10),
+            Workload::W2 => models::mnist_cnn(10),
+            Workload::W3 => models::mnist_lstm(10),
             Workload::W3b => lstms(128, 64, 256, 64),
             Workload::W4 => models::resnet18(10, Stem::Cifar),
             Workload::W5 => {
@@ -131,7 +131,7 @@ fn images(model: &Model, samples: usize, dir: &Path) -> Result<TensorDataset, Fa
     let order = Batches::new(train.len(), train.len(), Order::Shuffled { seed: SEED }, false)?.epoch(0);
     let indices: Vec<usize> = order.iter().flatten().copied().cycle().take(samples).collect();
     let mut batch = Batch::default();
-    train.gather(&indices, &mut batch)?;
+    train.read(&indices, &mut batch)?;
     let targets = Targets::labels(batch.ints(TARGET), mnist::CLASSES);
     Ok(TensorDataset::new(Values::F32(batch.values(INPUT)), model.input_shape().clone(), targets)?)
 }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(data.len(), 32);
         assert_eq!(data, Workload::W3b.data(&model, 2, None).expect("fits"));
         let mut batch = Batch::default();
-        data.gather(&(0..32).collect::<Vec<_>>(), &mut batch).expect("in range");
+        data.read(&(0..32).collect::<Vec<_>>(), &mut batch).expect("in range");
         let values = batch.values(INPUT);
         let mean =
             |power: i32| values.iter().map(|value| f64::from(*value).powi(power)).sum::<f64>() / values.len() as f64;

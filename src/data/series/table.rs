@@ -167,13 +167,16 @@ impl TimeSeries {
         }
         let delimiter = options.delimiter.map(|delimiter| u8::try_from(delimiter).unwrap_or(0));
         if delimiter.is_some_and(|delimiter| !delimiter.is_ascii() || b"\"\r\n\0".contains(&delimiter)) {
-            return Err(DataError::Mismatch("a delimiter must be one character of ASCII, no quote and no line end".to_owned()));
+            return Err(DataError::Mismatch(
+                "a delimiter must be one character of ASCII, no quote and no line end".to_owned(),
+            ));
         }
         let file = CsvRows::open(path, delimiter, options.header)?;
         let has = |name: &String| file.names().contains(name);
         let (columns, targets) = match learned {
             Some(learned) => {
-                let names = |scales: &[(String, Scale)]| scales.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+                let names =
+                    |scales: &[(String, Scale)]| scales.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
                 let targets = names(&learned.targets);
                 // All targets, or none.
                 (names(&learned.columns), if targets.iter().any(has) { targets } else { Vec::new() })
@@ -229,7 +232,10 @@ impl TimeSeries {
 
     /// The same series, of other rows.
     fn part(&self, rows: Range<usize>) -> Result<Self, DataError> {
-        let count = self.windows.count("rows", rows.len()).map_err(|error| error.of_sample(&self.path().display().to_string()))?;
+        let count = self
+            .windows
+            .count("rows", rows.len())
+            .map_err(|error| error.of_sample(&self.path().display().to_string()))?;
         Ok(TimeSeries { rows, count, ..self.clone() })
     }
 
@@ -368,7 +374,11 @@ fn check_time(before: &str, now: &str) -> Result<(), String> {
         }
     };
     if decreases {
-        return Err(format!("`{}` is before `{}`, that of the row above: sort the rows by time", shown(now), shown(before)));
+        return Err(format!(
+            "`{}` is before `{}`, that of the row above: sort the rows by time",
+            shown(now),
+            shown(before)
+        ));
     }
     Ok(())
 }

@@ -66,7 +66,10 @@ impl ParquetRows {
         let all = metadata.file_metadata().schema();
         let fields: Vec<_> = all.get_fields().iter().filter(|field| is_plain(field)).cloned().collect();
         if fields.is_empty() || fields.len() > MOST_COLUMNS {
-            return Err(corrupt(path, format!("has {} columns of plain values, expected 1 to {MOST_COLUMNS}", fields.len())));
+            return Err(corrupt(
+                path,
+                format!("has {} columns of plain values, expected 1 to {MOST_COLUMNS}", fields.len()),
+            ));
         }
         let names = fields.iter().map(|field| field.name().to_owned()).collect();
         let schema = guarded(path, || Type::group_type_builder(all.name()).with_fields(fields).build())?;
@@ -102,7 +105,10 @@ impl ParquetRows {
         let group = Arc::new(guarded(self.file.path(), || self.decoded(at))?);
         let rows = (self.starts[at + 1] - self.starts[at]) as usize;
         if group.ends.len() != rows * self.names.len() {
-            return Err(corrupt(self.file.path(), format!("has other than {rows} rows in row group {at}: fetch it again")));
+            return Err(corrupt(
+                self.file.path(),
+                format!("has other than {rows} rows in row group {at}: fetch it again"),
+            ));
         }
         let bytes = |cache: &[(usize, Arc<Group>)]| cache.iter().map(|(_, group)| group.bytes()).sum::<usize>();
         while !cache.is_empty() && bytes(&cache) + group.bytes() > CACHE_BYTES {
@@ -121,7 +127,9 @@ impl ParquetRows {
                 let end = u32::try_from(group.text.len()).ok().filter(|end| *end as usize <= CACHE_BYTES);
                 let end = end.ok_or_else(|| {
                     let most = format_bytes(CACHE_BYTES as u64);
-                    ParquetError::General(format!("a row group takes more than {most} as text, smaller ones are needed"))
+                    ParquetError::General(format!(
+                        "a row group takes more than {most} as text, smaller ones are needed"
+                    ))
                 })?;
                 group.ends.push(end);
             }
@@ -180,7 +188,8 @@ impl Rows for ParquetRows {
 }
 
 fn is_plain(field: &Type) -> bool {
-    field.is_primitive() && field.get_basic_info().has_repetition()
+    field.is_primitive()
+        && field.get_basic_info().has_repetition()
         && field.get_basic_info().repetition() != ::parquet::basic::Repetition::REPEATED
 }
 
@@ -201,7 +210,10 @@ fn push_cell(text: &mut String, name: &str, field: &Field) -> Result<(), Parquet
         Field::Byte(value) => write!(text, "{value}"),
         Field::Short(value) => write!(text, "{value}"),
         Field::Int(value) | Field::Date(value) | Field::TimeMillis(value) => write!(text, "{value}"),
-        Field::Long(value) | Field::TimeMicros(value) | Field::TimestampMillis(value) | Field::TimestampMicros(value) => {
+        Field::Long(value)
+        | Field::TimeMicros(value)
+        | Field::TimestampMillis(value)
+        | Field::TimestampMicros(value) => {
             write!(text, "{value}")
         }
         Field::UByte(value) => write!(text, "{value}"),

@@ -264,12 +264,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// As [`TokenFile::open`].
-    pub fn open_wide(
-        path: impl AsRef<Path>,
-        bytes: usize,
-        vocabulary: u32,
-        pieces: Pieces,
-    ) -> Result<Self, DataError> {
+    pub fn open_wide(path: impl AsRef<Path>, bytes: usize, vocabulary: u32, pieces: Pieces) -> Result<Self, DataError> {
         let path = path.as_ref();
         if ![2, 4].contains(&bytes) || vocabulary == 0 {
             return Err(DataError::Mismatch(format!(

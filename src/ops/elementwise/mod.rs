@@ -28,6 +28,7 @@ ops! {
     mish,
     mul,
     mul_channels,
+    normalize,
     pow,
     prelu,
     relu,

@@ -1,14 +1,17 @@
 //! Forward alone: predictions, and how good they are.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::thread;
 
 use super::Trainer;
-use super::step::{inputs, run_words};
-use crate::data::TensorDataset;
+use super::step::{Given, run_words};
+use crate::data::{Batch, DataLoader, EpochOptions};
 use crate::error::{DataError, TrainError};
 use crate::graph::Role;
 use crate::tensor::{Shape, room};
-use crate::train::evaluate::TargetOf;
+use crate::train::evaluate::target_of;
+use crate::train::fed::Fed;
 use crate::train::metrics::{Metric, Sample, Target};
 use crate::train::report::Evaluation;
 use crate::train::source::OUTPUT;
@@ -35,12 +38,15 @@ enum Carried {
 /// What the model makes of one sample: its last output first, then those that have names.
 type Outputs<'a> = [&'a [f32]];
 
+/// What is done with that, and with the sample at a place of its batch.
+type Visit<'a> = dyn FnMut(&Outputs<'_>, &Batch, usize) + 'a;
+
 impl Trainer {
     /// Loss, accuracy and [metrics](crate::train::Config::metrics) on `data`, without training.
     ///
     /// # Errors
     /// Where the data does not fit the model or a metric, or the device fails.
-    pub fn evaluate(&mut self, data: &TensorDataset) -> Result<Evaluation, TrainError> {
+    pub fn evaluate<'d>(&mut self, data: impl Into<DataLoader<'d>>) -> Result<Evaluation, TrainError> {
         Ok(self.evaluate_while(data, |_| true)?.expect("bug: it was not stopped"))
     }
 
@@ -48,12 +54,12 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub fn evaluate_with(
+    pub fn evaluate_with<'d>(
         &mut self,
-        data: &TensorDataset,
+        data: impl Into<DataLoader<'d>>,
         metrics: &mut [&mut dyn Metric],
     ) -> Result<Evaluation, TrainError> {
-        let evaluation = self.evaluate_on(data, metrics, &mut |_| true)?;
+        let evaluation = self.evaluate_on(&data.into(), metrics, &mut |_| true)?;
         Ok(evaluation.expect("bug: it was not stopped"))
     }
 
@@ -62,7 +68,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub fn evaluate_averaged(&mut self, data: &TensorDataset) -> Result<Evaluation, TrainError> {
+    pub fn evaluate_averaged<'d>(&mut self, data: impl Into<DataLoader<'d>>) -> Result<Evaluation, TrainError> {
         self.with_averages(|trainer| trainer.evaluate(data))
     }
 
@@ -88,42 +94,42 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub fn evaluate_while(
+    pub fn evaluate_while<'d>(
         &mut self,
-        data: &TensorDataset,
+        data: impl Into<DataLoader<'d>>,
         mut go_on: impl FnMut(usize) -> bool,
     ) -> Result<Option<Evaluation>, TrainError> {
-        self.evaluate_on(data, &mut [], &mut go_on)
+        self.evaluate_on(&data.into(), &mut [], &mut go_on)
     }
 
     fn evaluate_on(
         &mut self,
-        data: &TensorDataset,
+        data: &DataLoader<'_>,
         own: &mut [&mut dyn Metric],
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Option<Evaluation>, TrainError> {
-        self.fed.check(data, &(0..data.len()))?;
         let (fed, objective) = (self.fed.clone(), self.objective.clone());
         let (_, output) = fed.heads().next().expect("bug: there is no loss");
-        let format = objective.heads[0].loss.format(output, data.targets());
-        let mut tally = Tally::new(&fed, format.clone(), data.targets(), &self.config.metrics)?;
-        let targets: Vec<_> = objective.heads.iter().map(|head| TargetOf::new(data, &head.target)).collect();
+        let kind = data.source_features()?.target();
+        let format = objective.heads[0].loss.format(output, kind.classes());
+        let mut tally = Tally::new(&fed, format.clone(), &kind, &self.config.metrics)?;
         let names = self.output_names();
         let places = objective.heads.iter().map(|head| {
             let name = if head.output.is_empty() { OUTPUT } else { &head.output };
-            names.iter().position(|output| output == name).expect("bug: an output that the plan lacks")
+            let place = names.iter().position(|output| output == name).expect("bug: an output that the plan lacks");
+            (place, &*head.target)
         });
         let places: Vec<_> = places.collect();
-        let mut visit = |outputs: &Outputs<'_>, at: usize| {
-            let of_head = places.iter().zip(&targets).map(|(&place, target)| (outputs[place], target.of(at)));
+        let mut visit = |outputs: &Outputs<'_>, batch: &Batch, at: usize| {
+            let of_head = places.iter().map(|&(place, target)| (outputs[place], target_of(batch, target, at)));
             let sample: Vec<(&[f32], Target<'_>)> = of_head.collect();
-            let weight = f64::from(objective.weight(data, at));
+            let weight = f64::from(objective.weight(batch, at));
             tally.add(&sample, weight);
             for metric in own.iter_mut() {
                 metric.add(&Sample { weight, ..Sample::new(sample[0].0, sample[0].1, &format) });
             }
         };
-        let all = self.predictions(data, Carried::Fresh, &mut visit, go_on)?;
+        let all = self.predictions(data, &fed, Carried::Fresh, &mut visit, go_on)?;
         let (loss, accuracy, samples) = (tally.loss(), tally.accuracy(), tally.samples());
         Ok(all.then(|| Evaluation { loss, accuracy, samples, metrics: tally.metrics() }))
     }
@@ -132,7 +138,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Where the data does not fit the model or the device fails.
-    pub fn predict(&mut self, data: &TensorDataset) -> Result<Prediction, TrainError> {
+    pub fn predict<'d>(&mut self, data: impl Into<DataLoader<'d>>) -> Result<Prediction, TrainError> {
         let mut outputs = self.predict_on(data, Carried::Fresh)?;
         Ok(outputs.remove(OUTPUT).expect("bug: a model without an output"))
     }
@@ -143,7 +149,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`predict`](Self::predict).
-    pub fn predict_next(&mut self, data: &TensorDataset) -> Result<Prediction, TrainError> {
+    pub fn predict_next<'d>(&mut self, data: impl Into<DataLoader<'d>>) -> Result<Prediction, TrainError> {
         let mut outputs = self.predict_on(data, Carried::GoesOn)?;
         Ok(outputs.remove(OUTPUT).expect("bug: a model without an output"))
     }
@@ -152,31 +158,42 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`predict`](Self::predict).
-    pub fn predict_all(&mut self, data: &TensorDataset) -> Result<BTreeMap<String, Prediction>, TrainError> {
+    pub fn predict_all<'d>(
+        &mut self,
+        data: impl Into<DataLoader<'d>>,
+    ) -> Result<BTreeMap<String, Prediction>, TrainError> {
         self.predict_on(data, Carried::Fresh)
     }
 
-    fn predict_on(
+    fn predict_on<'d>(
         &mut self,
-        data: &TensorDataset,
+        data: impl Into<DataLoader<'d>>,
         carried: Carried,
     ) -> Result<BTreeMap<String, Prediction>, TrainError> {
-        self.fed.check_samples(data, &(0..data.len()))?;
+        let (data, fed) = (data.into(), self.fed.of_inputs());
         let program = self.evaluate_program();
         let graph = self.planned.graphs[program].clone();
         let mut predictions = Vec::new();
         for output in graph.values().iter().filter(|value| value.role == Role::Output) {
             let mut shape = output.desc.shape.to_vec();
-            shape[0] = data.len();
+            shape[0] = data.len().unwrap_or(0);
             let values = room(shape.iter().product()).map_err(DataError::from)?;
             predictions.push(Prediction { shape: shape.into(), values });
         }
-        let mut visit = |outputs: &Outputs<'_>, _: usize| {
+        let mut samples = 0;
+        let mut visit = |outputs: &Outputs<'_>, _: &Batch, _: usize| {
+            samples += 1;
             for (prediction, output) in predictions.iter_mut().zip(outputs) {
                 prediction.values.extend_from_slice(output);
             }
         };
-        self.predictions(data, carried, &mut visit, &mut |_| true)?;
+        self.predictions(&data, &fed, carried, &mut visit, &mut |_| true)?;
+        for prediction in &mut predictions {
+            // Those that cannot be read are left out, and nobody knows before how many a stream has.
+            let mut shape = prediction.shape.to_vec();
+            shape[0] = samples;
+            prediction.shape = shape.into();
+        }
         Ok(self.output_names().into_iter().zip(predictions).collect())
     }
 
@@ -192,20 +209,19 @@ impl Trainer {
         outputs.map(|value| value.name.strip_prefix("output.").unwrap_or(OUTPUT).to_owned()).collect()
     }
 
-    /// Runs the evaluate program over `data`; the last micro-batch is filled up with zeros. What training carries from batch to batch
-    /// is as it was afterwards. Whether all samples were visited: `go_on` is asked after each micro-batch, with the number of those
-    /// that were.
+    /// Runs the evaluate program over `data`, where samples stand in that do not count in a last micro-batch that is not full. What training
+    /// carries from batch to batch is as it was afterwards. Whether all samples were visited: `go_on` is asked after each micro-batch, with
+    /// the number of those that were.
     fn predictions(
         &mut self,
-        data: &TensorDataset,
+        data: &DataLoader<'_>,
+        fed: &Fed,
         from: Carried,
-        visit: &mut dyn FnMut(&Outputs<'_>, usize),
+        visit: &mut Visit<'_>,
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<bool, TrainError> {
-        let program = self.evaluate_program();
-        let size = self.planned.plan.programs[program].samples;
-        let mut indices: Vec<usize> = room(data.len()).map_err(DataError::from)?;
-        indices.extend(0..data.len());
+        let is_checked_here = fed.check_all(data)?;
+        let size = self.planned.plan.programs[self.evaluate_program()].samples;
         let carried = self.carried()?;
         let kept = std::mem::take(&mut self.predicted_state);
         self.reset_state()?;
@@ -215,43 +231,51 @@ impl Trainer {
             }
         }
         // Sample i of a batch goes on from sample i of the one before, however a batch is cut.
-        let batch = if carried.is_empty() { data.len() } else { self.config.batch };
-        let micro_batches = indices.chunks(batch).flat_map(|batch| batch.chunks(size).enumerate());
+        let batch = if carried.is_empty() { size } else { self.config.batch };
         let mut done = 0;
-        let mut numbers: Vec<Vec<f32>> = Vec::new();
-        let mut evaluate = |(i, micro_batch): (usize, &[usize])| -> Result<bool, TrainError> {
-            data.gather(micro_batch, &mut self.batch)?;
-            self.batch.pad(micro_batch.len(), size);
-            let run = run_words(self.config.seed, self.steps, i * size);
-            let inputs = inputs(&self.planned, program, &self.batch, &run, &[], &[]);
-            self.executor.run(program, &inputs)?;
-            let outputs = self.executor.outputs(program)?;
-            numbers.resize_with(outputs.len(), Vec::new);
-            for (numbers, output) in numbers.iter_mut().zip(outputs) {
-                numbers.clear();
-                numbers
-                    .try_reserve(output.len() / size_of::<f32>())
-                    .map_err(|_| DataError::from(short(output.len())))?;
-                numbers.extend(output.chunks_exact(size_of::<f32>()).map(bytemuck::pod_read_unaligned::<f32>));
+        let result = thread::scope(|scope| {
+            let mut batches = data.epoch(scope, EpochOptions::new(batch))?;
+            while let Some(batch) = batches.next()? {
+                if is_checked_here {
+                    fed.check_batch(&batch)?;
+                }
+                for start in (0..batch.len()).step_by(size) {
+                    self.predict_part(&batch, start..start + size, visit)?;
+                    done += size.min(batch.len() - start);
+                    if !go_on(done) && data.len() != Some(done) {
+                        return Ok(false);
+                    }
+                }
+                batches.recycle(batch);
             }
-            for (place, &sample) in micro_batch.iter().enumerate() {
-                let part = |numbers: &'_ Vec<f32>| numbers.len() / size * place..numbers.len() / size * (place + 1);
-                let outputs: Vec<&[f32]> = numbers.iter().map(|numbers| &numbers[part(numbers)]).collect();
-                visit(&outputs, sample);
-            }
-            done += micro_batch.len();
-            Ok(go_on(done) || done == data.len())
-        };
-        // Until one fails, or is the last that was wanted.
-        let result = micro_batches.map(&mut evaluate).find(|result| !matches!(result, Ok(true)));
+            Ok(true)
+        });
         self.predicted_state = if from == Carried::GoesOn { self.carried()? } else { kept };
         for (name, data) in carried {
             self.executor.write(&name, &data)?;
         }
-        result.unwrap_or(Ok(true))
+        result
     }
-}
 
-fn short(size_bytes: usize) -> crate::error::HostMemory {
-    crate::error::HostMemory { size_bytes: size_bytes as u64 }
+    /// Runs the evaluate program on some samples of a batch.
+    fn predict_part(&mut self, batch: &Batch, samples: Range<usize>, visit: &mut Visit<'_>) -> Result<(), TrainError> {
+        let (program, size, count) = (self.evaluate_program(), samples.len(), batch.len());
+        let first = samples.start;
+        self.staging.fill(&self.planned.graphs[program], batch, &samples).map_err(DataError::from)?;
+        let run = run_words(self.config.seed, self.steps, first);
+        let given = Given { batch, staging: &self.staging, samples, run: &run, uniform: &[], weights: &[] };
+        self.executor.run(program, &given.inputs(&self.planned, program))?;
+        let mut numbers = Vec::new();
+        for output in self.executor.outputs(program)? {
+            let mut values = room(output.len() / size_of::<f32>()).map_err(DataError::from)?;
+            values.extend(output.chunks_exact(size_of::<f32>()).map(bytemuck::pod_read_unaligned::<f32>));
+            numbers.push(values);
+        }
+        for place in 0..size.min(count - first) {
+            let part = |numbers: &'_ Vec<f32>| numbers.len() / size * place..numbers.len() / size * (place + 1);
+            let outputs: Vec<&[f32]> = numbers.iter().map(|numbers| &numbers[part(numbers)]).collect();
+            visit(&outputs, batch, first + place);
+        }
+        Ok(())
+    }
 }

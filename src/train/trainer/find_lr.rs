@@ -1,7 +1,9 @@
 //! Which learning rate to begin with.
 
+use std::thread;
+
 use super::Trainer;
-use crate::data::{Batches, Order, TensorDataset};
+use crate::data::{DataLoader, EpochOptions};
 use crate::error::TrainError;
 use crate::tensor::plural;
 
@@ -56,7 +58,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::fit`], and where the range is none.
-    pub fn find_lr(&mut self, data: &TensorDataset, range: LrRange) -> Result<LrCurve, TrainError> {
+    pub fn find_lr<'d>(&mut self, data: impl Into<DataLoader<'d>>, range: LrRange) -> Result<LrCurve, TrainError> {
         self.find_lr_while(data, range, |_, _| true)
     }
 
@@ -65,9 +67,9 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`find_lr`](Self::find_lr).
-    pub fn find_lr_while(
+    pub fn find_lr_while<'d>(
         &mut self,
-        data: &TensorDataset,
+        data: impl Into<DataLoader<'d>>,
         range: LrRange,
         mut go_on: impl FnMut(f64, f64) -> bool,
     ) -> Result<LrCurve, TrainError> {
@@ -82,7 +84,7 @@ impl Trainer {
         let state = self.state(None);
         self.take_snapshot(state.clone(), std::collections::BTreeMap::new())?;
         self.lr_scale = 1.0;
-        let found = self.rise(data, range, &mut go_on);
+        let found = self.rise(&data.into(), range, &mut go_on);
         let snapshot = self.snapshot.take().expect("bug: it was taken");
         for (name, bytes) in &snapshot.tensors {
             self.executor.write(name, bytes)?;
@@ -96,38 +98,50 @@ impl Trainer {
 
     fn rise(
         &mut self,
-        data: &TensorDataset,
+        data: &DataLoader<'_>,
         range: LrRange,
         go_on: &mut dyn FnMut(f64, f64) -> bool,
     ) -> Result<Risen, TrainError> {
-        let batches = Batches::new(data.len(), self.config.batch, Order::Shuffled { seed: self.config.seed }, true)?;
         let (mut points, mut losses, mut smooth, mut best) = (Vec::new(), Vec::new(), 0.0, f64::INFINITY);
         let growth = (range.max_lr / range.min_lr).ln() / (range.steps - 1) as f64;
         let mut step = 0;
+        let mut stream = None;
         for epoch in 0.. {
-            for indices in &batches.epoch(epoch) {
-                if step == range.steps {
-                    return Ok((points, losses));
+            let options =
+                EpochOptions { drop_last: true, stream: stream.take(), ..EpochOptions::new(self.config.batch) };
+            let options = options.shuffled(self.config.seed).epoch(epoch);
+            let is_over = thread::scope(|scope| {
+                let mut batches = data.epoch(scope, options)?;
+                while let Some(batch) = batches.next()? {
+                    if step == range.steps {
+                        return Ok(true);
+                    }
+                    let lr = range.min_lr * (growth * step as f64).exp();
+                    self.set_lr(lr)?;
+                    let loss = match self.step_batch(&batch) {
+                        Ok(outcome) => f64::from(outcome.loss),
+                        Err(TrainError::NonFinite { .. }) => return Ok(true),
+                        Err(error) => return Err(error),
+                    };
+                    batches.recycle(batch);
+                    step += 1;
+                    smooth = SMOOTHING * smooth + (1.0 - SMOOTHING) * loss;
+                    let unbiased = smooth / (1.0 - SMOOTHING.powf(step as f64));
+                    if unbiased > DIVERGES * best {
+                        return Ok(true);
+                    }
+                    best = best.min(unbiased);
+                    points.push((lr, unbiased));
+                    losses.push(loss);
+                    if !go_on(lr, unbiased) {
+                        return Ok(true);
+                    }
                 }
-                let lr = range.min_lr * (growth * step as f64).exp();
-                self.set_lr(lr)?;
-                let loss = match self.step(data, indices) {
-                    Ok(outcome) => f64::from(outcome.loss),
-                    Err(TrainError::NonFinite { .. }) => return Ok((points, losses)),
-                    Err(error) => return Err(error),
-                };
-                step += 1;
-                smooth = SMOOTHING * smooth + (1.0 - SMOOTHING) * loss;
-                let unbiased = smooth / (1.0 - SMOOTHING.powf(step as f64));
-                if unbiased > DIVERGES * best {
-                    return Ok((points, losses));
-                }
-                best = best.min(unbiased);
-                points.push((lr, unbiased));
-                losses.push(loss);
-                if !go_on(lr, unbiased) {
-                    return Ok((points, losses));
-                }
+                stream = batches.state().cloned();
+                Ok(false)
+            })?;
+            if is_over {
+                break;
             }
         }
         Ok((points, losses))

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use web_time::Instant;
 
 use super::Trainer;
 use super::recover::is_recoverable;
-use crate::data::{Batches, Epoch, Order, TensorDataset};
+use crate::data::{Batch, DataLoader, EpochBatches, EpochOptions, Order, StreamState};
 use crate::error::TrainError;
 use crate::train::callbacks::{Callback, CallbackState};
 use crate::train::checkpoint::Pending;
@@ -35,15 +36,26 @@ enum Write {
 }
 
 /// What a fit does with its data.
-struct Fit<'a, 'o> {
-    data: &'a TensorDataset,
-    batches: Batches,
+struct Fit<'a, 'd, 'o> {
+    data: &'a DataLoader<'d>,
+    /// Batches of an epoch, and their order.
+    steps_per_epoch: u64,
+    order: Order,
+    /// Whether each batch is looked at before it is trained on.
+    is_checked: bool,
+    batch_size: usize,
     options: &'a mut FitOptions<'o>,
     run: Run,
     times: Vec<f64>,
     interrupted: bool,
     /// Plans that callbacks know to be replaced.
     replanned: u64,
+}
+
+/// A batch, and where a stream is after it.
+struct Read {
+    batch: Batch,
+    stream: Option<StreamState>,
 }
 
 impl Trainer {
@@ -60,24 +72,28 @@ impl Trainer {
     /// # Errors
     /// Where the data does not fit the model, the loss stops being finite, the device fails, or a callback ends the fit.
     /// Parameters are then those of the last step whose loss was finite.
-    pub fn fit(&mut self, data: &TensorDataset, mut options: FitOptions<'_>) -> Result<FitReport, TrainError> {
+    pub fn fit<'d>(
+        &mut self,
+        data: impl Into<DataLoader<'d>>,
+        mut options: FitOptions<'_>,
+    ) -> Result<FitReport, TrainError> {
+        let data = data.into();
         self.check_purpose(Purpose::Training)?;
-        self.fed.check(data, &(0..data.len()))?;
-        if let Some(validation) = options.validation {
-            self.fed.check(validation, &(0..validation.len()))?;
+        let is_checked = self.fed.check_all(&data)?;
+        if let Some(validation) = &options.validation {
+            self.fed.check_all(validation)?;
         }
         // What is carried from batch to batch goes on in the order of the data.
         let order = if self.carries() { Order::Sequential } else { Order::Shuffled { seed: self.config.seed } };
-        let batches = Batches::new(data.len(), self.config.batch, order, self.config.drop_last)?;
-        let last = data.len() % self.config.batch;
+        let steps_per_epoch = data.batches_per_epoch(self.config.batch, self.config.drop_last)? as u64;
+        let last = data.len().map_or(0, |len| len % self.config.batch);
         if last > 0 && !self.config.drop_last {
             self.check_short(last)?;
         }
-        let mut run = self.begin(data.len(), &mut options)?;
+        let mut run = self.begin(data.len().unwrap_or(0), &mut options)?;
         // That of an earlier fit is no place to go back to.
         self.snapshot_is_old();
-        let steps_of_all = (batches.per_epoch() as u64).saturating_mul(options.epochs);
-        let steps_per_epoch = batches.per_epoch() as u64;
+        let steps_of_all = steps_per_epoch.saturating_mul(options.epochs);
         self.schedule = self.config.schedule.as_ref().map(|schedule| schedule.resolve(steps_per_epoch));
         self.schedule.as_ref().map_or(Ok(()), Schedule::check)?;
         let all_steps = options.max_steps.map_or(steps_of_all, |most| most.min(steps_of_all));
@@ -90,8 +106,11 @@ impl Trainer {
             callback.on_fit_begin(self)?;
         }
         let mut fit = Fit {
-            data,
-            batches,
+            data: &data,
+            steps_per_epoch,
+            order,
+            is_checked,
+            batch_size: self.config.batch,
             options: &mut options,
             run,
             times: Vec::new(),
@@ -131,7 +150,7 @@ impl Trainer {
     }
 
     /// Goes back to the last snapshot, on what the device has left.
-    fn go_on(&mut self, fit: &mut Fit<'_, '_>, error: TrainError) -> Result<(), TrainError> {
+    fn go_on(&mut self, fit: &mut Fit<'_, '_, '_>, error: TrainError) -> Result<(), TrainError> {
         let replan = match self.recover(error) {
             Ok(replan) => replan,
             Err(error) => {
@@ -151,7 +170,7 @@ impl Trainer {
     }
 
     /// Writes what is left of a training that cannot go on: its last snapshot.
-    fn rescue(&mut self, fit: &mut Fit<'_, '_>) {
+    fn rescue(&mut self, fit: &mut Fit<'_, '_, '_>) {
         let (Some(snapshot), Some(checkpoints)) = (self.snapshot.take(), &mut fit.options.checkpoints) else { return };
         let result = checkpoints.write(snapshot.state.steps, |path| self.write_snapshot(path, &snapshot));
         match result {
@@ -160,7 +179,7 @@ impl Trainer {
         }
     }
 
-    fn fit_on(&mut self, fit: &mut Fit<'_, '_>) -> Result<(), TrainError> {
+    fn fit_on(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<(), TrainError> {
         while fit.run.finished.is_none() && fit.run.epochs < fit.options.epochs {
             if fit.run.batches == 0 {
                 if self.is_to_end(fit) {
@@ -176,8 +195,7 @@ impl Trainer {
             if self.is_backed_up() && self.snapshot.is_none() {
                 self.snapshot_fit(fit)?;
             }
-            let epoch = fit.batches.epoch(self.epochs - 1);
-            if !self.steps_of_epoch(fit, &epoch)? {
+            if !self.steps_of_epoch(fit)? {
                 break;
             }
             self.end_epoch(fit)?;
@@ -190,7 +208,7 @@ impl Trainer {
     }
 
     /// Whether no other step is wanted.
-    fn is_to_end(&self, fit: &mut Fit<'_, '_>) -> bool {
+    fn is_to_end(&self, fit: &mut Fit<'_, '_, '_>) -> bool {
         if self.stop_reason.is_some() || fit.options.max_steps.is_some_and(|most| fit.run.steps >= most) {
             return true;
         }
@@ -199,24 +217,48 @@ impl Trainer {
     }
 
     /// The steps of an epoch from where it is; false where no other is wanted before its end.
-    fn steps_of_epoch(&mut self, fit: &mut Fit<'_, '_>, epoch: &Epoch) -> Result<bool, TrainError> {
-        let order: Vec<&[usize]> = epoch.iter().collect();
+    fn steps_of_epoch(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<bool, TrainError> {
+        let options = EpochOptions {
+            batch: self.config.batch,
+            order: fit.order,
+            epoch: self.epochs - 1,
+            first_batch: fit.run.batches as usize,
+            drop_last: self.config.drop_last,
+            training: true,
+            stream: fit.run.stream.clone(),
+        };
+        let data = fit.data;
+        thread::scope(|scope| {
+            let batches = data.epoch(scope, options)?;
+            self.steps_on(fit, batches)
+        })
+    }
+
+    fn steps_on(&mut self, fit: &mut Fit<'_, '_, '_>, mut batches: EpochBatches<'_, '_>) -> Result<bool, TrainError> {
         let mut uploaded = false;
-        while let Some(&indices) = order.get(fit.run.batches as usize) {
+        let mut next = None;
+        while fit.run.batches < fit.steps_per_epoch {
             if self.is_to_end(fit) {
                 return Ok(false);
             }
             let start = Instant::now();
             let lr = self.lr_after(0);
-            self.submit(fit.data, indices, uploaded, &mut |executor, program, read| executor.launch(program, read))?;
-            // The next batch goes up while this one is computed.
+            let Some(Read { batch, stream }) =
+                next.take().map_or_else(|| self.read(fit, &mut batches), |next| Ok(Some(next)))?
+            else {
+                return Ok(true);
+            };
+            self.submit(&batch, uploaded, &mut |executor, program, read| executor.launch(program, read))?;
+            // The next batch is read and goes up while this one is computed.
             let is_last = fit.options.max_steps.is_some_and(|most| fit.run.steps + 1 >= most);
-            let next = order.get(fit.run.batches as usize + 1).filter(|_| !is_last);
             let next_lr = self.lr_after(1);
-            if let Some(next) = next {
-                self.upload_next(fit.data, next)?;
+            let ahead = if is_last { Ok(None) } else { self.read(fit, &mut batches) };
+            if let Ok(Some(ahead)) = &ahead {
+                self.upload_next(&ahead.batch)?;
             }
-            let outcome = self.finish(fit.data, indices)?;
+            let outcome = self.finish(&batch)?;
+            next = ahead?;
+            batches.recycle(batch);
             let step_ms = start.elapsed().as_secs_f64() * 1e3;
             // Their median is not worth losing a training that memory has become short for.
             if fit.times.len() < MOST_TIMES && fit.times.try_reserve(1).is_ok() {
@@ -224,10 +266,11 @@ impl Trainer {
             }
             self.failures = 0;
             fit.run.add(&outcome, outcome.samples as f64 / self.config.batch as f64);
+            fit.run.stream = stream;
             let report = StepReport {
                 step: fit.run.steps,
                 epoch: fit.run.epochs + 1,
-                steps_per_epoch: order.len() as u64,
+                steps_per_epoch: fit.steps_per_epoch,
                 total_steps: self.schedule_steps.unwrap_or_default(),
                 loss: outcome.loss,
                 accuracy: outcome.accuracy(),
@@ -257,8 +300,17 @@ impl Trainer {
         Ok(true)
     }
 
-    fn end_epoch(&mut self, fit: &mut Fit<'_, '_>) -> Result<(), TrainError> {
-        let validation = match fit.options.validation {
+    /// The next batch; none at the end of the epoch.
+    fn read(&self, fit: &Fit<'_, '_, '_>, batches: &mut EpochBatches<'_, '_>) -> Result<Option<Read>, TrainError> {
+        let Some(batch) = batches.next()? else { return Ok(None) };
+        if fit.is_checked {
+            self.fed.check_batch(&batch)?;
+        }
+        Ok(Some(Read { batch, stream: batches.state().cloned() }))
+    }
+
+    fn end_epoch(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<(), TrainError> {
+        let validation = match &fit.options.validation {
             Some(validation) => Some(self.evaluate_averaged(validation)?),
             None => None,
         };
@@ -297,14 +349,14 @@ impl Trainer {
     }
 
     /// Tells callbacks of a plan that one of them made necessary; whether there is one.
-    fn tell_of_plan(&mut self, fit: &mut Fit<'_, '_>) -> Result<bool, TrainError> {
+    fn tell_of_plan(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<bool, TrainError> {
         if self.replanned == fit.replanned {
             return Ok(false);
         }
         fit.replanned = self.replanned;
         // Those of the plan at hand are what is told.
         fit.times.clear();
-        let (before, now) = (fit.batches.batch_size(), self.config.batch);
+        let (before, now) = (fit.batch_size, self.config.batch);
         if before != now {
             let text = format!(
                 "a callback made batches of {now} samples of {before} in the middle of a fit: do so between fits"
@@ -322,14 +374,14 @@ impl Trainer {
         self.backend.is_some()
     }
 
-    fn snapshot_fit(&mut self, fit: &mut Fit<'_, '_>) -> Result<(), TrainError> {
+    fn snapshot_fit(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<(), TrainError> {
         let state = self.state(Some(&fit.run));
         let callbacks = states_of(fit.options)?;
         self.take_snapshot(state, callbacks)
     }
 
     /// Whether it was written. Where one cannot be in the middle, there may be room for the next.
-    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_>, which: Write) -> Result<bool, TrainError> {
+    fn write_checkpoint(&mut self, fit: &mut Fit<'_, '_, '_>, which: Write) -> Result<bool, TrainError> {
         let Some(mut checkpoints) = fit.options.checkpoints.take() else { return Ok(false) };
         let result = states_of(fit.options).and_then(|callbacks| {
             let state = self.state(Some(&fit.run));
@@ -350,7 +402,7 @@ impl Trainer {
         }
     }
 
-    fn report(&mut self, fit: &mut Fit<'_, '_>) -> Result<FitReport, TrainError> {
+    fn report(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<FitReport, TrainError> {
         let mut report = FitReport {
             steps: fit.run.steps,
             epochs: fit.run.epochs,

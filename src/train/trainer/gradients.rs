@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Trainer;
 use super::evaluation::Prediction;
 use crate::autodiff::LOSS;
-use crate::data::TensorDataset;
+use crate::data::{Batch, Dataset};
 use crate::error::TrainError;
 use crate::graph::Role;
 use crate::tensor::TensorDesc;
@@ -46,20 +46,24 @@ impl Trainer {
     ///
     /// # Errors
     /// Where the data does not fit the model, the loss is not finite, or the device fails.
-    pub fn gradients(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<Gradients, TrainError> {
+    pub fn gradients(&mut self, data: &dyn Dataset, indices: &[usize]) -> Result<Gradients, TrainError> {
         self.check_purpose(Purpose::Gradients)?;
-        self.check_batch(indices)?;
-        self.fed.check(data, &indices.iter().copied())?;
+        self.check_batch(indices.len())?;
+        self.with_batch(data, indices, Trainer::gradients_of)
+    }
+
+    fn gradients_of(&mut self, batch: &Batch) -> Result<Gradients, TrainError> {
+        self.fed.check_batch(batch)?;
         let mut of_input: Option<Prediction> = None;
         let graphs = self.planned.graphs.clone();
-        self.submit(data, indices, false, &mut |executor, program, read| {
+        self.submit(batch, false, &mut |executor, program, read| {
             executor.launch(program, read)?;
             let Some(output) = graphs[program].values().iter().find(|value| value.role == Role::Output) else {
                 return Ok(());
             };
             let bytes = executor.outputs(program)?.swap_remove(0);
             let mut shape = output.desc.shape.to_vec();
-            shape[0] = indices.len();
+            shape[0] = batch.len();
             let gradient = of_input.get_or_insert_with(|| Prediction { shape: shape.into(), values: Vec::new() });
             gradient.values.extend(bytes.chunks_exact(size_of::<f32>()).map(bytemuck::pod_read_unaligned::<f32>));
             Ok(())
@@ -68,7 +72,7 @@ impl Trainer {
         if let Some(gradient) = &mut of_input {
             gradient.values.truncate(gradient.shape.numel());
         }
-        let loss = self.finish(data, indices)?.loss;
+        let loss = self.finish(batch)?.loss;
         self.steps -= 1;
         self.schedule_step -= 1;
         let mut parameters = BTreeMap::new();

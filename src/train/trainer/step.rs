@@ -1,10 +1,13 @@
 //! One step: a batch goes up, its micro-batches run, and the loss comes back.
 
+use std::ops::Range;
+
 use bytemuck::bytes_of;
 
 use super::Trainer;
+use super::staging::Staging;
 use crate::autodiff::{GRAD_NORM, LOSS, hyper_name};
-use crate::data::{Batch, SAMPLE_WEIGHT, TensorDataset};
+use crate::data::{Batch, Dataset, SAMPLE_WEIGHT};
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::Executor;
 use crate::graph::Phase;
@@ -66,38 +69,72 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::fit`].
-    pub fn step(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
+    pub fn step(&mut self, data: &dyn Dataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
         self.step_with(data, indices, &mut |executor, program, read| executor.launch(program, read))
+    }
+
+    /// As [`step`](Self::step), on samples that were read before, such as by a [`DataLoader`](crate::data::DataLoader).
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn step_batch(&mut self, batch: &Batch) -> Result<StepOutcome, TrainError> {
+        self.step_batch_with(batch, &mut |executor, program, read| executor.launch(program, read))
     }
 
     /// A step whose programs are run by `launch`, as [`Executor::launch`] does.
     pub(in crate::train) fn step_with(
         &mut self,
-        data: &TensorDataset,
+        data: &dyn Dataset,
         indices: &[usize],
         launch: &mut Launch<'_>,
     ) -> Result<StepOutcome, TrainError> {
-        self.check_batch(indices)?;
+        self.check_step(indices.len())?;
+        self.with_batch(data, indices, |trainer, batch| trainer.step_batch_with(batch, launch))
+    }
+
+    /// Reads the samples at `indices` for what the trainer does with them.
+    pub(super) fn with_batch<T>(
+        &mut self,
+        data: &dyn Dataset,
+        indices: &[usize],
+        function: impl FnOnce(&mut Self, &Batch) -> Result<T, TrainError>,
+    ) -> Result<T, TrainError> {
+        self.fed.check(&data.features()?)?;
+        let mut batch = std::mem::take(&mut self.batch);
+        let read = data.read(indices, &mut batch).map_err(TrainError::from);
+        let result = read.and_then(|()| function(self, &batch));
+        self.batch = batch;
+        result
+    }
+
+    fn step_batch_with(&mut self, batch: &Batch, launch: &mut Launch<'_>) -> Result<StepOutcome, TrainError> {
+        self.check_step(batch.len())?;
+        self.fed.check(&batch.features())?;
+        self.fed.check_batch(batch)?;
+        self.submit(batch, false, launch)?;
+        self.finish(batch)
+    }
+
+    /// Whether a step on so many samples can be made.
+    fn check_step(&mut self, samples: usize) -> Result<(), TrainError> {
+        self.check_batch(samples)?;
         self.check_purpose(Purpose::Training)?;
-        if let (Some(schedule), None) = (&self.schedule, self.schedule_steps) {
-            schedule.check_closed()?;
+        match (&self.schedule, self.schedule_steps) {
+            (Some(schedule), None) => schedule.check_closed(),
+            _ => Ok(()),
         }
-        self.fed.check(data, &indices.iter().copied())?;
-        self.submit(data, indices, false, launch)?;
-        self.finish(data, indices)
     }
 
     /// Whether so many samples are a batch.
-    pub(super) fn check_batch(&mut self, indices: &[usize]) -> Result<(), TrainError> {
-        let is_short = !self.config.drop_last && !indices.is_empty() && indices.len() < self.config.batch;
-        if indices.len() != self.config.batch && !is_short {
+    pub(super) fn check_batch(&mut self, found: usize) -> Result<(), TrainError> {
+        let is_short = !self.config.drop_last && (1..self.config.batch).contains(&found);
+        if found != self.config.batch && !is_short {
             let batch = self.config.batch;
             let more = if self.config.drop_last { "" } else { " or fewer" };
-            let found = indices.len();
             return Err(TrainError::Setting(format!("a step takes the {batch} samples of a batch{more}, got {found}")));
         }
         if is_short {
-            self.check_short(indices.len())?;
+            self.check_short(found)?;
         }
         Ok(())
     }
@@ -136,50 +173,48 @@ impl Trainer {
     }
 
     /// Uploads the first micro-batch of the step after the one at hand.
-    pub(super) fn upload_next(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<(), TrainError> {
-        let uniform = self.uniform_inputs(data, indices, self.steps + 2, self.lr_after(1));
-        self.upload(data, indices, &uniform, self.steps + 2, 0)
+    pub(super) fn upload_next(&mut self, batch: &Batch) -> Result<(), TrainError> {
+        let uniform = self.uniform_inputs(batch, self.steps + 2, self.lr_after(1));
+        self.upload(batch, &uniform, self.steps + 2, 0)
     }
 
-    /// Uploads micro-batch number `part` of the step on these samples, with what all parts are given alike.
+    /// Uploads micro-batch number `part` of the step on this batch, with what all parts are given alike.
     fn upload(
         &mut self,
-        data: &TensorDataset,
-        indices: &[usize],
+        batch: &Batch,
         uniform: &[(String, Vec<f32>)],
         step: u64,
         part: usize,
     ) -> Result<(), TrainError> {
-        let sizes = &self.planned.plan.micro_batches;
-        let first = sizes[..part].iter().sum();
-        let samples = filled_up(indices, first, sizes[part]);
-        data.gather(&samples, &mut self.batch)?;
-        let weights = weights(&self.objective, self.config.batch, data, indices, first, &samples);
         let program = self.planned.plan.schedule[part];
-        let run = run_words(self.config.seed, step, first);
-        let inputs = inputs(&self.planned, program, &self.batch, &run, uniform, &weights);
+        let samples = self.samples_of(part);
+        self.staging.fill(&self.planned.graphs[program], batch, &samples).map_err(DataError::from)?;
+        let weights = weights(&self.objective, self.config.batch, batch, &samples);
+        let run = run_words(self.config.seed, step, samples.start);
+        let given = Given { batch, staging: &self.staging, samples, run: &run, uniform, weights: &weights };
+        let inputs = given.inputs(&self.planned, program);
         Ok(self.executor.upload(program, &inputs)?)
     }
 
+    /// The places in a batch of the samples of micro-batch number `part`.
+    fn samples_of(&self, part: usize) -> Range<usize> {
+        let sizes = &self.planned.plan.micro_batches;
+        let first = sizes[..part].iter().sum();
+        first..first + sizes[part]
+    }
+
     /// Starts a step; [`finish`](Self::finish) waits for it. `uploaded` says that the first micro-batch was.
-    pub(super) fn submit(
-        &mut self,
-        data: &TensorDataset,
-        indices: &[usize],
-        uploaded: bool,
-        launch: &mut Launch<'_>,
-    ) -> Result<(), TrainError> {
+    pub(super) fn submit(&mut self, batch: &Batch, uploaded: bool, launch: &mut Launch<'_>) -> Result<(), TrainError> {
         // A schedule of one's own may make anything.
         non_negative(&format!("the learning rate of step {}", self.steps + 1), self.lr_after(0))?;
-        let read = self.read_of_step(self.objective.counted(data, indices));
+        let read = self.read_of_step(self.objective.counted(batch));
         let parts = self.planned.plan.schedule.len();
         let step = self.steps + 1;
         let missing = usize::from(uploaded)..parts;
-        let uniform =
-            if missing.is_empty() { Vec::new() } else { self.uniform_inputs(data, indices, step, self.lr_after(0)) };
+        let uniform = if missing.is_empty() { Vec::new() } else { self.uniform_inputs(batch, step, self.lr_after(0)) };
         for part in 0..parts {
             if missing.contains(&part) {
-                self.upload(data, indices, &uniform, step, part)?;
+                self.upload(batch, &uniform, step, part)?;
             }
             let read = if part + 1 == parts { &read[..] } else { &[] };
             launch(&mut *self.executor, self.planned.plan.schedule[part], read)?;
@@ -194,9 +229,9 @@ impl Trainer {
     }
 
     /// Waits for a step that was started.
-    pub(super) fn finish(&mut self, data: &TensorDataset, indices: &[usize]) -> Result<StepOutcome, TrainError> {
+    pub(super) fn finish(&mut self, batch: &Batch) -> Result<StepOutcome, TrainError> {
         let scalars = self.executor.collect()?;
-        let counted = self.objective.counted(data, indices);
+        let counted = self.objective.counted(batch);
         let read = self.read_of_step(counted);
         let scalar = |name: &str| {
             let bytes = read.iter().position(|read| *read == name).and_then(|i| scalars.get(i))?;
@@ -204,33 +239,32 @@ impl Trainer {
         };
         let loss = scalar(LOSS).expect("bug: every step reads its loss");
         if !loss.is_finite() {
-            return Err(self.diagnose(data, indices, loss));
+            return Err(self.diagnose(batch, loss));
         }
         self.steps += 1;
         self.schedule_step += 1;
         let correct = scalar(CORRECT).map(|correct| (f64::from(correct), counted as f64));
-        Ok(StepOutcome { loss, correct, grad_norm: scalar(GRAD_NORM), samples: indices.len() })
+        Ok(StepOutcome { loss, correct, grad_norm: scalar(GRAD_NORM), samples: batch.len() })
     }
 
-    fn diagnose(&mut self, data: &TensorDataset, indices: &[usize], loss: f32) -> TrainError {
+    fn diagnose(&mut self, batch: &Batch, loss: f32) -> TrainError {
         let step = self.steps + 1;
-        let uniform = self.uniform_inputs(data, indices, step, self.lr_after(0));
-        let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, &self.fed, |i, program| {
-            let start: usize = self.planned.plan.micro_batches[..i].iter().sum();
-            let samples = filled_up(indices, start, self.planned.plan.micro_batches[i]);
-            data.gather(&samples, &mut self.batch)?;
-            let weights = weights(&self.objective, self.config.batch, data, indices, start, &samples);
-            let run = run_words(self.config.seed, step, start);
-            let inputs = inputs(&self.planned, program, &self.batch, &run, &uniform, &weights);
-            inputs
-                .into_iter()
-                .map(|(name, data)| Ok((name.to_owned(), copied(data).map_err(DataError::from)?)))
-                .collect()
+        let uniform = self.uniform_inputs(batch, step, self.lr_after(0));
+        let parts: Vec<_> = (0..self.planned.plan.schedule.len()).map(|part| self.samples_of(part)).collect();
+        let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, &self.fed, |part, program| {
+            let samples = parts[part].clone();
+            self.staging.fill(&self.planned.graphs[program], batch, &samples).map_err(DataError::from)?;
+            let weights = weights(&self.objective, self.config.batch, batch, &samples);
+            let run = run_words(self.config.seed, step, samples.start);
+            let given =
+                Given { batch, staging: &self.staging, samples, run: &run, uniform: &uniform, weights: &weights };
+            let inputs = given.inputs(&self.planned, program).into_iter();
+            inputs.map(|(name, data)| Ok((name.to_owned(), copied(data).map_err(DataError::from)?))).collect()
         });
         match place {
             // Within the batch, it is the place in the data that helps.
             Ok(Location::Data { found, input, sample, at }) => {
-                let sample = indices.get(sample).copied().unwrap_or(sample);
+                let sample = batch.indices().get(sample).copied().unwrap_or(sample);
                 Location::Data { found, input, sample, at }.error(step, step - 1, loss)
             }
             Ok(place) => place.error(step, step - 1, loss),
@@ -242,58 +276,52 @@ impl Trainer {
         }
     }
 
-    /// What all micro-batches of the step on these samples are given alike.
-    fn uniform_inputs(&self, data: &TensorDataset, indices: &[usize], step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
+    /// What all micro-batches of the step on this batch are given alike.
+    fn uniform_inputs(&self, batch: &Batch, step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
         let Rules { rules, lr_factors, first_steps, .. } = &self.rules;
         let rules = rules.iter().zip(lr_factors).zip(first_steps).enumerate();
         let hypers = rules.map(|(group, ((rule, factor), first_step))| {
             (hyper_name(group), rule.hyper(step - first_step, lr * factor).to_vec())
         });
-        hypers.chain(self.objective.inputs(data, indices, indices.len() as f32 / self.config.batch as f32)).collect()
+        hypers.chain(self.objective.inputs(batch, batch.len() as f32 / self.config.batch as f32)).collect()
     }
 }
 
-/// The samples at these places of a batch; where it is short, its first one stands in, which then has no weight.
-fn filled_up(indices: &[usize], first: usize, count: usize) -> Vec<usize> {
-    (first..first + count).map(|place| indices.get(place).copied().unwrap_or(indices[0])).collect()
-}
-
-/// The weights of a micro-batch that begins at a place of a batch; none where all count alike.
-fn weights(
-    objective: &Objective,
-    batch: usize,
-    data: &TensorDataset,
-    indices: &[usize],
-    first: usize,
-    samples: &[usize],
-) -> Vec<f32> {
+/// The weights of the samples at these places of a batch, 0 past its end; none where all count alike.
+fn weights(objective: &Objective, size: usize, batch: &Batch, samples: &Range<usize>) -> Vec<f32> {
     if !objective.weighted {
         return Vec::new();
     }
     // The mean is taken over a whole batch.
-    let more = batch as f32 / indices.len() as f32;
-    let weight = |(i, &sample): (usize, &usize)| {
-        if first + i < indices.len() { objective.weight(data, sample) * more } else { 0.0 }
-    };
-    samples.iter().enumerate().map(weight).collect()
+    let more = size as f32 / batch.len() as f32;
+    let weight = |place| if place < batch.len() { objective.weight(batch, place) * more } else { 0.0 };
+    samples.clone().map(weight).collect()
 }
 
-/// The inputs of a program's graph, by name: from the batch, or from what does not depend on samples.
-pub(super) fn inputs<'a>(
-    planned: &'a Planned,
-    program: usize,
-    batch: &'a Batch,
-    run: &'a [u32; 4],
-    uniform: &'a [(String, Vec<f32>)],
-    weights: &'a [f32],
-) -> Vec<(&'a str, &'a [u8])> {
-    let named = |name: &'a str| {
-        let other = uniform.iter().find(|(other, _)| other == name).map(|(_, values)| bytemuck::cast_slice(values));
-        let other = other.or_else(|| (name == RUN).then(|| bytes_of(run)));
-        let other = other.or_else(|| (name == SAMPLE_WEIGHT).then(|| bytemuck::cast_slice(weights)));
-        (name, other.or_else(|| batch.bytes(name)).unwrap_or_else(|| panic!("bug: nothing to upload as `{name}`")))
-    };
-    input_names(&planned.graphs[program]).map(named).collect()
+/// What a micro-batch is given.
+pub(super) struct Given<'a> {
+    pub(super) batch: &'a Batch,
+    pub(super) staging: &'a Staging,
+    /// Its samples, as places in the batch.
+    pub(super) samples: Range<usize>,
+    pub(super) run: &'a [u32; 4],
+    pub(super) uniform: &'a [(String, Vec<f32>)],
+    pub(super) weights: &'a [f32],
+}
+
+impl<'a> Given<'a> {
+    /// The inputs of a program's graph, by name: from the batch, or from what does not depend on samples.
+    pub(super) fn inputs(&self, planned: &'a Planned, program: usize) -> Vec<(&'a str, &'a [u8])> {
+        let named = |name: &'a str| {
+            let uniform = self.uniform.iter().find(|(other, _)| other == name);
+            let other = uniform.map(|(_, values)| bytemuck::cast_slice(values));
+            let other = other.or_else(|| (name == RUN).then(|| bytes_of(self.run)));
+            let other = other.or_else(|| (name == SAMPLE_WEIGHT).then(|| bytemuck::cast_slice(self.weights)));
+            let bytes = other.or_else(|| self.staging.bytes(self.batch, name, &self.samples));
+            (name, bytes.unwrap_or_else(|| panic!("bug: nothing to upload as `{name}`")))
+        };
+        input_names(&planned.graphs[program]).map(named).collect()
+    }
 }
 
 /// The contents of the input [`RUN`].

@@ -1,0 +1,221 @@
+//! Samples that come one after the other, such as from a generator: their number need not be known.
+
+use std::fmt;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use serde::{Deserialize, Serialize};
+
+use super::{DataLoader, EpochOptions, MOST_UNREADABLE, Order};
+use crate::data::{Features, Sample};
+use crate::error::DataError;
+
+type Samples<'a> = Box<dyn Iterator<Item = Result<Sample, DataError>> + Send + 'a>;
+type Open<'a> = Box<dyn Fn(u64) -> Samples<'a> + Send + Sync + 'a>;
+
+/// Samples from an iterator. An epoch is a number of steps; where the iterator ends, it is begun anew.
+///
+/// ```
+/// use tightfit::data::{Sample, Stream};
+///
+/// let noise = (0..).map(|i: u32| Ok(Sample::new((i % 7) as f32).with_target((i % 2) as f32)));
+/// let stream = Stream::new(move || noise.clone(), 100).shuffle(32);
+/// assert_eq!(stream.steps_per_epoch(), 100);
+/// ```
+pub struct Stream<'a> {
+    open: Open<'a>,
+    steps_per_epoch: usize,
+    shuffle: usize,
+}
+
+impl fmt::Debug for Stream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("steps_per_epoch", &self.steps_per_epoch).finish_non_exhaustive()
+    }
+}
+
+/// Where a stream is: what a checkpoint holds of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamState {
+    /// How often the iterator came to its end.
+    passes: u64,
+    /// Samples that were read of it since.
+    read: u64,
+    /// Samples that were drawn from the shuffle buffer so far.
+    drawn: u64,
+    /// Which samples of this pass are in the shuffle buffer, in its order.
+    buffered: Vec<u64>,
+}
+
+impl<'a> Stream<'a> {
+    /// The samples of the iterators that `open` makes, which are all alike: one for each pass, and one more where a run goes on in the
+    /// middle, which then reads on to where it was. An epoch takes so many batches.
+    pub fn new<I>(open: impl Fn() -> I + Send + Sync + 'a, steps_per_epoch: usize) -> Self
+    where
+        I: Iterator<Item = Result<Sample, DataError>> + Send + 'a,
+    {
+        let skip = |samples: I, start: u64| samples.skip(usize::try_from(start).unwrap_or(usize::MAX));
+        Stream::seekable(move |start| skip(open(), start), steps_per_epoch)
+    }
+
+    /// As [`new`](Self::new), for iterators that can begin at any sample, of which `open` is told the number.
+    pub fn seekable<I>(open: impl Fn(u64) -> I + Send + Sync + 'a, steps_per_epoch: usize) -> Self
+    where
+        I: Iterator<Item = Result<Sample, DataError>> + Send + 'a,
+    {
+        Stream { open: Box::new(move |start| Box::new(open(start))), steps_per_epoch, shuffle: 0 }
+    }
+
+    /// Draws each sample from a buffer of so many, which the stream then fills up again. The larger, the closer to a shuffle of all.
+    #[must_use]
+    pub fn shuffle(mut self, buffer: usize) -> Self {
+        self.shuffle = buffer;
+        self
+    }
+
+    /// Batches of an epoch.
+    pub fn steps_per_epoch(&self) -> usize {
+        self.steps_per_epoch
+    }
+
+    /// Samples in the shuffle buffer.
+    pub fn shuffle_buffer(&self) -> usize {
+        self.shuffle
+    }
+
+    /// What every sample has: what the first one does.
+    pub(super) fn features(&self) -> Result<Features, DataError> {
+        Features::of(&(self.open)(0).next().unwrap_or_else(|| Err(no_samples()))?)
+    }
+
+    pub(super) fn reader<'s>(
+        &'s self,
+        loader: &'s DataLoader<'a>,
+        options: &EpochOptions,
+    ) -> Result<Reader<'s, 'a>, DataError> {
+        if options.batch == 0 || self.steps_per_epoch == 0 {
+            let (batch, steps) = (options.batch, self.steps_per_epoch);
+            return Err(DataError::Mismatch(format!(
+                "a stream cannot be cut into {steps} batches of {batch} samples for each epoch: both must be at least 1"
+            )));
+        }
+        let state = options.stream.clone().unwrap_or_default();
+        let seed = match options.order {
+            Order::Shuffled { seed } => Some(seed),
+            Order::Sequential => None,
+        };
+        let mut reader =
+            Reader { stream: self, loader, seed, batch: options.batch, samples: None, buffer: Vec::new(), state };
+        reader.restore()?;
+        Ok(reader)
+    }
+}
+
+fn no_samples() -> DataError {
+    DataError::Mismatch("the stream has no samples: its iterator ended at once".to_owned())
+}
+
+/// Reads a stream.
+pub(super) struct Reader<'s, 'a> {
+    stream: &'s Stream<'a>,
+    loader: &'s DataLoader<'a>,
+    /// Of the shuffle, where there is one.
+    seed: Option<u64>,
+    batch: usize,
+    samples: Option<Samples<'a>>,
+    buffer: Vec<(u64, Sample)>,
+    state: StreamState,
+}
+
+impl Reader<'_, '_> {
+    pub(super) fn batches(&self) -> usize {
+        self.stream.steps_per_epoch
+    }
+
+    pub(super) fn state(&self) -> StreamState {
+        StreamState { buffered: self.buffer.iter().map(|(number, _)| *number).collect(), ..self.state.clone() }
+    }
+
+    /// Reads again what was in the buffer.
+    fn restore(&mut self) -> Result<(), DataError> {
+        let wanted = std::mem::take(&mut self.state.buffered);
+        let start = wanted.iter().copied().min().unwrap_or(self.state.read);
+        let mut samples = (self.stream.open)(start);
+        let mut found = Vec::new();
+        for number in start..self.state.read {
+            let Some(sample) = samples.next() else {
+                let text = format!(
+                    "the stream ends after {number} samples, and the checkpoint was taken after {}: give it the same stream",
+                    self.state.read
+                );
+                return Err(DataError::Mismatch(text));
+            };
+            if wanted.contains(&number) {
+                found.push((number, sample?));
+            }
+        }
+        for number in wanted {
+            let at = found.iter().position(|(found, _)| *found == number);
+            let text = "the checkpoint's shuffle buffer is not of this stream: give it the same stream";
+            self.buffer.push(found.swap_remove(at.ok_or_else(|| DataError::Mismatch(text.to_owned()))?));
+        }
+        self.samples = Some(samples);
+        Ok(())
+    }
+
+    /// The samples of the next batch, each with its number in its pass, and the pass.
+    pub(super) fn batch(&mut self) -> Result<Vec<(u64, u64, Sample)>, DataError> {
+        (0..self.batch).map(|_| self.draw()).collect()
+    }
+
+    fn draw(&mut self) -> Result<(u64, u64, Sample), DataError> {
+        let size = if self.seed.is_some() { self.stream.shuffle.max(1) } else { 1 };
+        while self.buffer.len() < size {
+            match self.read()? {
+                Some(sample) => self.buffer.push(sample),
+                None if !self.buffer.is_empty() => break,
+                // The buffer is of one pass: it is emptied before the next one begins.
+                None if self.state.read == 0 => return Err(no_samples()),
+                None => {
+                    self.state = StreamState { passes: self.state.passes + 1, read: 0, ..self.state.clone() };
+                    self.samples = Some((self.stream.open)(0));
+                }
+            }
+        }
+        let at = self.seed.map_or(0, |seed| place(seed, self.state.drawn, self.buffer.len()));
+        self.state.drawn += 1;
+        let (number, sample) = self.buffer.swap_remove(at);
+        Ok((number, self.state.passes, sample))
+    }
+
+    fn read(&mut self) -> Result<Option<(u64, Sample)>, DataError> {
+        for unreadable in 0.. {
+            let Some(sample) = self.samples.as_mut().and_then(Iterator::next) else { break };
+            let number = self.state.read;
+            self.state.read += 1;
+            match sample {
+                Ok(sample) => return Ok(Some((number, sample))),
+                Err(error) => {
+                    let origin = format!("sample {number} of the stream");
+                    if unreadable + 1 >= MOST_UNREADABLE || !self.loader.skips(number as usize, &origin, &error) {
+                        return Err(error.of_sample(&origin));
+                    }
+                }
+            }
+        }
+        // It is not asked again.
+        self.samples = None;
+        Ok(None)
+    }
+}
+
+/// Which of `count` samples is drawn as number `drawn`: uniform up to 2⁻⁶⁴ · count.
+fn place(seed: u64, drawn: u64, count: usize) -> usize {
+    let mut key = [0u8; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..16].copy_from_slice(&drawn.to_le_bytes());
+    key[16..].copy_from_slice(b"tightfit buffers");
+    let random = ChaCha8Rng::from_seed(key).next_u64();
+    ((u128::from(random) * count as u128) >> 64) as usize
+}
