@@ -111,8 +111,8 @@ impl SeriesPreprocessing {
 ///     ..SeriesOptions::new(10, 2)
 /// };
 /// let parts = TimeSeries::open(&path, &options)?.split(0.2, 0.0)?;
-/// let val = parts.val.unwrap();
-/// assert_eq!((parts.train.len(), val.len()), (80 - 12 + 1, 20 - 12 + 1));
+/// let val = parts.validation.unwrap();
+/// assert_eq!((parts.training.len(), val.len()), (80 - 12 + 1, 20 - 12 + 1));
 /// let sample = val.get(0)?;
 /// assert_eq!(sample.get("input").unwrap().shape()[..], [10, 2]);
 /// assert_eq!(sample.get("target").unwrap().shape()[..], [2]);
@@ -247,7 +247,7 @@ impl TimeSeries {
     pub fn split(&self, val: f64, test: f64) -> Result<Parts<TimeSeries>, DataError> {
         let ranges = parts(&self.rows, val, test)?;
         let mut learned = self.clone();
-        learned.rows = ranges.train.clone();
+        learned.rows = ranges.training.clone();
         learned.learn()?;
         ranges.map(|rows| learned.part(rows))
     }

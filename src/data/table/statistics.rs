@@ -176,11 +176,6 @@ impl Guess {
     pub(super) fn names_classes(&self) -> bool {
         self.not_a_number.is_some()
     }
-
-    /// Whether all cells are booleans, of which there are some.
-    pub(super) fn is_boolean(&self) -> bool {
-        self.all_booleans && self.not_a_number.is_some()
-    }
 }
 
 fn class_name(cell: &str, is_number: bool, is_boolean: bool) -> String {

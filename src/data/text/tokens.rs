@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::data::npy::Npy;
 use crate::data::sequence::{Parts, Windows, parts};
-use crate::data::{Array, Dataset, Features, Sample, Values, corrupt, reserve};
+use crate::data::{Dataset, Features, Sample, Values, corrupt, reserve};
 use crate::error::DataError;
 use crate::files::Positioned;
 use crate::tensor::DType;
