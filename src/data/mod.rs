@@ -5,6 +5,8 @@
 //! | [`mnist`] | MNIST and sets in its format, from a folder |
 //! | [`idx`] | the file format of MNIST |
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
+//! | [`image`] | images in folders and lists, with labels, numbers or masks |
+//! | [`TarShards`] | images in tar archives, as WebDataset writes them |
 //! | [`series`] | numeric series from CSV, of one or several columns, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
 //! | [`npy`] | arrays of NumPy: `.npy` and `.npz` |
@@ -27,6 +29,8 @@ mod dataset;
 pub mod download;
 mod features;
 pub mod idx;
+#[cfg(feature = "images")]
+pub mod image;
 pub mod loader;
 pub mod mnist;
 pub mod npy;
@@ -40,6 +44,8 @@ pub mod sheet;
 pub mod split;
 mod subset;
 pub mod table;
+#[cfg(feature = "images")]
+mod tar;
 mod targets;
 mod tensors;
 pub mod text;
@@ -50,6 +56,10 @@ pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 pub use dataset::Dataset;
 pub use features::{Features, TargetKind};
+#[cfg(feature = "images")]
+pub use image::{
+    ImageFiles, ImageFolder, ImageList, ImageOptions, ListOptions, ListTarget, MaskOptions, MaskedImages, Resize,
+};
 pub use loader::{
     Batches, DataLoader, Epoch, EpochBatches, EpochOptions, LoaderMemory, OnError, Order, Stream, StreamState,
 };
@@ -58,6 +68,8 @@ pub use sample::Sample;
 pub use sampler::{Sampler, Weights};
 pub use subset::Subset;
 pub use table::{Table, TableOptions, TablePreprocessing};
+#[cfg(feature = "images")]
+pub use tar::{TarOptions, TarShards, TarTarget};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};
 pub use tensors::TensorDataset;

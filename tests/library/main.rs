@@ -21,6 +21,7 @@ mod download;
 mod formulas;
 mod fused;
 mod fusion;
+mod images;
 mod losses;
 mod metrics;
 mod models;
