@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::parquet::errors::ParquetError;
-use ::parquet::file::reader::{ChunkReader, FileReader, Length, RowGroupReader as _, SerializedFileReader};
+use ::parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use ::parquet::record::Field;
 use ::parquet::schema::types::Type;
 use bytes::Bytes;
