@@ -8,9 +8,9 @@ use crate::error::DataError;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts<T> {
     /// The first part, to be trained on.
-    pub train: T,
+    pub training: T,
     /// The one after it, where one was asked for.
-    pub val: Option<T>,
+    pub validation: Option<T>,
     /// The last one, where one was asked for.
     pub test: Option<T>,
 }
@@ -18,8 +18,8 @@ pub struct Parts<T> {
 impl<T> Parts<T> {
     pub(super) fn map<U>(self, mut each: impl FnMut(T) -> Result<U, DataError>) -> Result<Parts<U>, DataError> {
         Ok(Parts {
-            train: each(self.train)?,
-            val: self.val.map(&mut each).transpose()?,
+            training: each(self.training)?,
+            validation: self.validation.map(&mut each).transpose()?,
             test: self.test.map(&mut each).transpose()?,
         })
     }
@@ -37,7 +37,11 @@ pub(super) fn parts(range: &Range<usize>, val: f64, test: f64) -> Result<Parts<R
     let len = range.len() as f64;
     let ends = [1.0 - val - test, 1.0 - test].map(|share| range.start + (len * share).round() as usize);
     let part = |start: usize, end: usize, share: f64| (share > 0.0).then_some(start..end);
-    Ok(Parts { train: range.start..ends[0], val: part(ends[0], ends[1], val), test: part(ends[1], range.end, test) })
+    Ok(Parts {
+        training: range.start..ends[0],
+        validation: part(ends[0], ends[1], val),
+        test: part(ends[1], range.end, test),
+    })
 }
 
 /// Windows of a sequence: how long they are, and where they begin.
@@ -125,8 +129,11 @@ mod tests {
     #[test]
     fn parts_follow_each_other() {
         let found = parts(&(10..110), 0.2, 0.1).expect("possible");
-        assert_eq!(found, Parts { train: 10..80, val: Some(80..100), test: Some(100..110) });
-        assert_eq!(parts(&(0..5), 0.0, 0.4).expect("possible"), Parts { train: 0..3, val: None, test: Some(3..5) });
+        assert_eq!(found, Parts { training: 10..80, validation: Some(80..100), test: Some(100..110) });
+        assert_eq!(
+            parts(&(0..5), 0.0, 0.4).expect("possible"),
+            Parts { training: 0..3, validation: None, test: Some(3..5) }
+        );
         for (val, test) in [(0.5, 0.5), (-0.1, 0.1), (f64::NAN, 0.0), (1.0, 0.0)] {
             assert!(parts(&(0..5), val, test).is_err(), "{val} {test}");
         }

@@ -48,6 +48,6 @@ expected = {
 }
 (FOLDER / "expected.json").write_text(json.dumps(expected) + "\n")
 try:
-    table.to_parquet(FOLDER / "houses.parquet", index=False, compression="snappy")
+    table.to_parquet(FOLDER / "houses.parquet", index=False, compression="snappy", row_group_size=7)
 except ImportError:
     print("no pyarrow: houses.parquet stays")

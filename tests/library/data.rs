@@ -382,13 +382,13 @@ fn series_reads_a_column_and_names_the_line_of_a_fault() {
         let text = message(read(&format!("year,value\n1,2\n2,{bad}\n"), "value"));
         assert!(text.contains("line 3") && text.contains(shown), "{text}");
     }
-    assert!(message(read("year,value\n1,2,3\n", "value")).contains("is not valid CSV"));
+    assert!(message(read("year,value\n1,2,3\n", "value")).contains("line 2 has 3 fields, 2 are expected"));
     assert!(message(read("year,value\n", "value")).contains("no rows"));
-    assert!(message(read("\n", "value")).contains("unknown column"));
+    assert!(message(read("\n", "value")).contains("no line with text"));
     assert!(message(read("", "value")).contains("is empty"));
     assert!(message(series::read_csv(dir.path().join("nowhere.csv"), "a")).contains("not found"));
     let binary = temp_file(dir.path(), "binary.csv", b"a\n\xff\xfe\n");
-    assert!(message(series::read_csv(binary, "a")).contains("is not valid CSV"));
+    assert!(message(series::read_csv(binary, "a")).contains("line 2 is not text in UTF-8"));
     message(series::read_csv(dir.path(), "a"));
 }
 

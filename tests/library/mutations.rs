@@ -64,7 +64,7 @@ pub(crate) fn refused<D: Dataset>(
             }
         };
         // An index of a few bytes for each of the file.
-        assert!(data.host_bytes() <= 1 << 20 | mutated.len() as u64 * 64, "{} B", data.host_bytes());
+        assert!(data.host_bytes() <= (1 << 20) + mutated.len() as u64 * 64, "{} B", data.host_bytes());
         let features = data.features().expect("a dataset that opens has features");
         let mut is_refused = false;
         for index in (0..data.len()).take(50) {

@@ -79,12 +79,12 @@ fn parts_are_apart_in_time_and_scaled_by_the_first() {
     let path = files.put("s.csv", steps(20));
     let options = SeriesOptions { time: Some("t".to_owned()), ..SeriesOptions::new(2, 1) };
     let parts = TimeSeries::open(&path, &options).expect("opens").split(0.25, 0.25).expect("long enough");
-    let (val, test) = (parts.val.expect("asked for"), parts.test.expect("asked for"));
-    assert_eq!([parts.train.rows(), val.rows(), test.rows()], [0..10, 10..15, 15..20]);
-    assert_eq!([parts.train.len(), val.len(), test.len()], [8, 3, 3]);
+    let (val, test) = (parts.validation.expect("asked for"), parts.test.expect("asked for"));
+    assert_eq!([parts.training.rows(), val.rows(), test.rows()], [0..10, 10..15, 15..20]);
+    assert_eq!([parts.training.len(), val.len(), test.len()], [8, 3, 3]);
     // Of 0 to 9: mean 4.5, variance 8.25.
     let scaled = |value: f64| ((value - 4.5) / 8.25_f64.sqrt()) as f32;
-    for (series, row) in [(&parts.train, 0), (&val, 10), (&test, 15)] {
+    for (series, row) in [(&parts.training, 0), (&val, 10), (&test, 15)] {
         let sample = series.get(0).expect("reads");
         let found = [floats(&sample, "input"), floats(&sample, "target")].concat();
         for (found, expected) in found.iter().zip([0, 0, 1, 1, 2, 2].map(|i| scaled(f64::from(row + i)))) {
@@ -100,7 +100,7 @@ fn parts_are_apart_in_time_and_scaled_by_the_first() {
     assert_eq!(learned, *test.preprocessing());
     let other = files.put("o.csv", "b,a,t\n0,0,1\n100,10,2\n200,20,3\n");
     let other = TimeSeries::open_with(&other, &learned).expect("opens");
-    assert_eq!(other.get(0).expect("reads"), parts.train.get(0).expect("reads"));
+    assert_eq!(other.get(0).expect("reads"), parts.training.get(0).expect("reads"));
     assert!(message(test.split(0.5, 0.5)).contains("nothing to train on"));
     assert!(message(test.split(0.3, 0.0)).contains("too few for a window of 2 with 1 more"));
 
@@ -147,7 +147,10 @@ fn what_is_wrong_with_a_series_is_said() {
     let series = open("t,a\n1,5\n2,NA\n3,6\n", &filled).expect("opens");
     assert_eq!(floats(&series.get(0).expect("reads"), "input"), [5.0, 5.0]);
     assert!(message(open("t,a\n1,\n2,1\n3,6\n", &filled)).contains("line 2"));
-    assert!(message(open(&steps(50), &SeriesOptions { host_budget_bytes: 100, ..raw(1, 1) })).contains("the 100 B that it may"));
+    assert!(
+        message(open(&steps(50), &SeriesOptions { host_budget_bytes: 100, ..raw(1, 1) }))
+            .contains("the 100 B that it may")
+    );
     assert!(message(open(&steps(5), &raw(0, 1))).contains("at least 1"));
     assert!(message(open(&steps(5), &raw(1, 0))).contains("horizon"));
     assert!(message(open(&steps(5), &raw(usize::MAX, usize::MAX))).contains("too few"));
@@ -176,8 +179,11 @@ fn texts_are_pieces_of_characters() {
         assert_eq!(data.host_bytes(), if text.is_ascii() { 0 } else { 10 });
         let parts = data.split(0.0, 0.4).expect("long enough");
         let test = parts.test.expect("asked for");
-        assert_eq!((parts.train.characters(), test.characters()), (0..6, 6..10));
-        assert_eq!(test.vocabulary().decode(&ints(&test.get(0).expect("reads"), "input")), characters[6..9].iter().collect::<String>());
+        assert_eq!((parts.training.characters(), test.characters()), (0..6, 6..10));
+        assert_eq!(
+            test.vocabulary().decode(&ints(&test.get(0).expect("reads"), "input")),
+            characters[6..9].iter().collect::<String>()
+        );
     }
 }
 
@@ -218,7 +224,11 @@ fn vocabularies_are_found_kept_and_limited() {
     let json = serde_json::to_string(&vocabulary).expect("JSON");
     assert_eq!(serde_json::from_str::<Vocabulary>(&json).expect("JSON"), vocabulary);
     assert_eq!(json, r#"{"characters":"ab","unknown":2}"#);
-    for wrong in [r#"{"characters":"aa","unknown":null}"#, r#"{"characters":"","unknown":0}"#, r#"{"characters":"a","unknown":9}"#] {
+    for wrong in [
+        r#"{"characters":"aa","unknown":null}"#,
+        r#"{"characters":"","unknown":0}"#,
+        r#"{"characters":"a","unknown":9}"#,
+    ] {
         assert!(serde_json::from_str::<Vocabulary>(wrong).is_err(), "{wrong}");
     }
     let other = files.put("o.txt", "abé");
@@ -260,7 +270,7 @@ fn tokens_are_read_from_their_places() {
         assert_eq!((ints(&sample, "input")[0], ints(&sample, "target")), (12, vec![13, 14, 15, 16, 17, 18]));
     }
     let parts = two.split(0.5, 0.0).expect("long enough");
-    assert_eq!(ints(&parts.val.expect("asked for").get(0).expect("reads"), "input")[0], 10);
+    assert_eq!(ints(&parts.validation.expect("asked for").get(0).expect("reads"), "input")[0], 10);
     let narrow = TokenFile::open(files.put("a.bin", raw(20, 2)), 15, Pieces::new(6)).expect("opens");
     assert!(message(narrow.get(2)).contains("token 15 at 15 is not below 15"));
     let open = |bytes: &[u8], size| TokenFile::open_wide(files.put("a.bin", bytes), size, 20, Pieces::new(6));

@@ -125,10 +125,10 @@ fn text_booleans_and_integers_are_classes() {
     assert_eq!(table.label(2).expect("there"), Some(1));
     let table = files.open(numbers, &target("n")).expect("opens");
     assert_eq!(table.features().expect("known").target(), TargetKind::Values { shape: [1].into() });
-    assert_eq!((table.label(0).expect("there"), table.get(0).expect("there").get("target").cloned()), (
-        None,
-        Some(vec![10.0].into())
-    ));
+    assert_eq!(
+        (table.label(0).expect("there"), table.get(0).expect("there").get("target").cloned()),
+        (None, Some(vec![10.0].into()))
+    );
     assert!(message(files.open("x,n\n1,1.5\n", &classes)).contains("`n` has numbers that are no integers"));
     let text = TableOptions { task: Some(Task::Regression), ..target("kind") };
     assert!(message(files.open("x,kind\n1,a\n", &text)).contains("`kind` holds text"));
@@ -291,4 +291,14 @@ fn rows_are_read_by_many_threads() {
             });
         }
     });
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn damaged_parquet_files_are_refused_or_read() {
+    let files = Files::new();
+    let bytes = std::fs::read(golden("houses.parquet")).expect("there");
+    let path = files.0.path().join("table.parquet");
+    let count = refused(&path, &bytes, 300, |path| Table::open(path, &target("price")));
+    assert!((100..=300).contains(&count), "{count}");
 }

@@ -287,7 +287,8 @@ impl Entry {
             let Values::F32(weights) = values else { return Ok(()) };
             match weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) {
                 Some(at) => {
-                    let reason = format!("has weight {} at {}: it must be a number, 0 or more", weights[at], start + at);
+                    let reason =
+                        format!("has weight {} at {}: it must be a number, 0 or more", weights[at], start + at);
                     Err(self.array.corrupt(&reason))
                 }
                 None => Ok(()),
@@ -350,7 +351,10 @@ fn found(path: &Path, archive: &Npz, part: Option<&str>) -> Result<String, DataE
     if let Some(part) = part
         && !PARTS.iter().any(|words| words.contains(&part))
     {
-        return Err(DataError::Mismatch(format!("unknown part `{}`: choose one of train, test, val", part.escape_debug())));
+        return Err(DataError::Mismatch(format!(
+            "unknown part `{}`: choose one of train, test, val",
+            part.escape_debug()
+        )));
     }
     if let Some(name) = pick(&names, &INPUTS, part) {
         return Ok(name.to_owned());

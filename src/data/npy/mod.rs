@@ -189,7 +189,11 @@ impl Npy {
                 None => u32::try_from(value).ok().filter(|value| *value <= most),
             };
             values.push(found.ok_or_else(|| {
-                let advice = if value < 0 { "a label that is to be ignored must be named, and signed inputs are read as floats" } else { "convert it" };
+                let advice = if value < 0 {
+                    "a label that is to be ignored must be named, and signed inputs are read as floats"
+                } else {
+                    "convert it"
+                };
                 self.corrupt(&format!("holds {value} at {}, which is not between 0 and {most}: {advice}", place(at)))
             })?);
         }

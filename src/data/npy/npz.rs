@@ -134,17 +134,27 @@ fn archive(file: &Positioned) -> Result<ZipArchive<BufReader<crate::files::Reade
 fn check_directory(file: &Positioned) -> Result<(), DataError> {
     const END: &[u8] = b"PK\x05\x06";
     const END_BYTES: u64 = 22;
+    const END_WIDE: &[u8] = b"PK\x06\x06";
+    const END_WIDE_BYTES: usize = 56;
+    const WIDE: u64 = 0xffff_ffff;
     let tail_bytes = file.len().min(END_BYTES + u64::from(u16::MAX));
     let tail = file.bytes_at(file.len() - tail_bytes, tail_bytes as usize)?;
     let end = tail.windows(END_BYTES as usize).rev().find(|window| window.starts_with(END));
     let end = end.ok_or_else(|| {
         corrupt(file.path(), "is not a whole zip file: it was not copied as a whole, or numpy.savez did not write it")
     })?;
-    let directory = u32::from_le_bytes([end[12], end[13], end[14], end[15]]);
-    // All ones: a zip64 record has the length. The directory is then the end of the file from its offset on, and small in any case.
-    if directory != u32::MAX && u64::from(directory) > MOST_DIRECTORY_BYTES {
-        let reason = format!("has a directory of {}, too long for an archive of arrays", format_bytes(directory.into()));
-        return Err(corrupt(file.path(), reason));
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let directory = match number(&end[12..16]) {
+        // All ones: the length stands in another record, before this one.
+        WIDE => tail
+            .windows(END_WIDE_BYTES)
+            .rev()
+            .find(|window| window.starts_with(END_WIDE))
+            .map(|end| number(&end[40..48])),
+        directory => Some(directory),
+    };
+    if directory.is_none_or(|directory| directory > MOST_DIRECTORY_BYTES) {
+        return Err(corrupt(file.path(), "has a directory that is too long for an archive of arrays: fetch it again"));
     }
     Ok(())
 }

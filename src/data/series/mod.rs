@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::table::{SeriesOptions, SeriesPreprocessing, TimeSeries};
 use self::table::not_a_number;
+pub use self::table::{SeriesOptions, SeriesPreprocessing, TimeSeries};
 pub use super::sequence::Parts;
 use super::table::{CsvRows, Rows as _};
 use super::{Targets, TensorDataset, Values, corrupt, io_error};
@@ -31,9 +31,8 @@ pub fn read_csv(path: impl AsRef<Path>, column: &str) -> Result<Vec<f32>, DataEr
     file.scan(&mut |place, record| {
         let cell = record.get(field).unwrap_or_default().trim();
         let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
-        let value = value.ok_or_else(|| {
-            corrupt(path, format!("{}: {}", file.place(place), not_a_number(column, cell)))
-        })?;
+        let value =
+            value.ok_or_else(|| corrupt(path, format!("{}: {}", file.place(place), not_a_number(column, cell))))?;
         series.try_reserve(1).map_err(|error| io_error(path, error.into()))?;
         series.push(value);
         Ok(())
@@ -108,7 +107,9 @@ impl Scale {
     fn of(series: impl Iterator<Item = f32> + Clone) -> Result<Self, DataError> {
         let (mean, deviation) = moments(series);
         if !(mean.is_finite() && deviation.is_finite()) {
-            return Err(DataError::Mismatch("a part without rows, or with numbers that are not finite, cannot be scaled".to_owned()));
+            return Err(DataError::Mismatch(
+                "a part without rows, or with numbers that are not finite, cannot be scaled".to_owned(),
+            ));
         }
         Ok(Scale { mean, deviation: if deviation > 0.0 { deviation } else { 1.0 } })
     }

@@ -111,8 +111,8 @@ impl SeriesPreprocessing {
 ///     ..SeriesOptions::new(10, 2)
 /// };
 /// let parts = TimeSeries::open(&path, &options)?.split(0.2, 0.0)?;
-/// let val = parts.val.unwrap();
-/// assert_eq!((parts.train.len(), val.len()), (80 - 12 + 1, 20 - 12 + 1));
+/// let val = parts.validation.unwrap();
+/// assert_eq!((parts.training.len(), val.len()), (80 - 12 + 1, 20 - 12 + 1));
 /// let sample = val.get(0)?;
 /// assert_eq!(sample.get("input").unwrap().shape()[..], [10, 2]);
 /// assert_eq!(sample.get("target").unwrap().shape()[..], [2]);
@@ -167,13 +167,16 @@ impl TimeSeries {
         }
         let delimiter = options.delimiter.map(|delimiter| u8::try_from(delimiter).unwrap_or(0));
         if delimiter.is_some_and(|delimiter| !delimiter.is_ascii() || b"\"\r\n\0".contains(&delimiter)) {
-            return Err(DataError::Mismatch("a delimiter must be one character of ASCII, no quote and no line end".to_owned()));
+            return Err(DataError::Mismatch(
+                "a delimiter must be one character of ASCII, no quote and no line end".to_owned(),
+            ));
         }
         let file = CsvRows::open(path, delimiter, options.header)?;
         let has = |name: &String| file.names().contains(name);
         let (columns, targets) = match learned {
             Some(learned) => {
-                let names = |scales: &[(String, Scale)]| scales.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+                let names =
+                    |scales: &[(String, Scale)]| scales.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
                 let targets = names(&learned.targets);
                 // All targets, or none.
                 (names(&learned.columns), if targets.iter().any(has) { targets } else { Vec::new() })
@@ -229,7 +232,10 @@ impl TimeSeries {
 
     /// The same series, of other rows.
     fn part(&self, rows: Range<usize>) -> Result<Self, DataError> {
-        let count = self.windows.count("rows", rows.len()).map_err(|error| error.of_sample(&self.path().display().to_string()))?;
+        let count = self
+            .windows
+            .count("rows", rows.len())
+            .map_err(|error| error.of_sample(&self.path().display().to_string()))?;
         Ok(TimeSeries { rows, count, ..self.clone() })
     }
 
@@ -241,7 +247,7 @@ impl TimeSeries {
     pub fn split(&self, val: f64, test: f64) -> Result<Parts<TimeSeries>, DataError> {
         let ranges = parts(&self.rows, val, test)?;
         let mut learned = self.clone();
-        learned.rows = ranges.train.clone();
+        learned.rows = ranges.training.clone();
         learned.learn()?;
         ranges.map(|rows| learned.part(rows))
     }
@@ -368,7 +374,11 @@ fn check_time(before: &str, now: &str) -> Result<(), String> {
         }
     };
     if decreases {
-        return Err(format!("`{}` is before `{}`, that of the row above: sort the rows by time", shown(now), shown(before)));
+        return Err(format!(
+            "`{}` is before `{}`, that of the row above: sort the rows by time",
+            shown(now),
+            shown(before)
+        ));
     }
     Ok(())
 }

@@ -67,10 +67,7 @@ impl CsvRows {
     }
 
     /// Gives each record, the header too, until `visit` wants no more.
-    fn each(
-        &self,
-        visit: &mut dyn FnMut(Place, &StringRecord) -> Result<bool, DataError>,
-    ) -> Result<(), DataError> {
+    fn each(&self, visit: &mut dyn FnMut(Place, &StringRecord) -> Result<bool, DataError>) -> Result<(), DataError> {
         let source = Limited { inner: self.file.reader(0), left: 0 };
         let mut reader = self.builder(BUFFER_BYTES).from_reader(source);
         let mut bytes = ByteRecord::new();

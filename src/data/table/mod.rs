@@ -12,10 +12,10 @@ mod statistics;
 use std::collections::HashMap;
 use std::path::Path;
 
-pub(super) use self::preprocessing::is_missing;
-pub use self::preprocessing::{Categories, Column, ColumnKind, Missing, TablePreprocessing, Task};
 pub(super) use self::csv::CsvRows;
+pub(super) use self::preprocessing::is_missing;
 pub(super) use self::preprocessing::number;
+pub use self::preprocessing::{Categories, Column, ColumnKind, Missing, TablePreprocessing, Task};
 pub(super) use self::rows::{Place, Rows};
 use self::statistics::Moments;
 use super::{Dataset, Features, INPUT, SAMPLE_WEIGHT, Sample, corrupt};
@@ -277,7 +277,8 @@ impl Dataset for Table {
     fn host_bytes(&self) -> u64 {
         let slots = self.layout.inputs.iter().chain(&self.layout.targets);
         // Each category is in the preprocessing and in a slot.
-        let categories = slots.flat_map(|slot| slot.categories.keys()).map(|name| 2 * name.len() as u64 + 96).sum::<u64>();
+        let categories =
+            slots.flat_map(|slot| slot.categories.keys()).map(|name| 2 * name.len() as u64 + 96).sum::<u64>();
         let index = 8 * self.places.capacity() as u64 + 4 * self.labels.capacity() as u64;
         index + categories + self.rows.host_bytes()
     }

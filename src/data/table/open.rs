@@ -24,8 +24,8 @@ pub(super) fn open(path: &Path, options: &TableOptions) -> Result<Table, DataErr
     let mut guesses: Vec<_> = columns.all().map(|_| Guess::new()).collect();
     let mut left = CATEGORY_BYTES;
     let mut longest = 0;
-    let class_at = (columns.targets.len() == 1 && options.task != Some(Task::Regression))
-        .then_some(columns.inputs.len());
+    let class_at =
+        (columns.targets.len() == 1 && options.task != Some(Task::Regression)).then_some(columns.inputs.len());
     rows.scan(&mut |place, record| {
         let cell = |field: usize| record.get(field).unwrap_or_default().trim();
         let wrong = |reason: String| corrupt(path, format!("{}: {reason}", rows.place(place)));
@@ -109,9 +109,8 @@ pub(super) fn open_with(path: &Path, preprocessing: &TablePreprocessing) -> Resu
     check_inputs(path, preprocessing)?;
     let rows = rows(path, preprocessing.delimiter, preprocessing.header)?;
     let field = |name: &String| rows.names().iter().position(|other| other == name);
-    let needed = |column: &Column| {
-        field(&column.name).ok_or_else(|| corrupt(path, unknown_column(&*rows, &column.name)))
-    };
+    let needed =
+        |column: &Column| field(&column.name).ok_or_else(|| corrupt(path, unknown_column(&*rows, &column.name)));
     let inputs: Vec<_> = preprocessing.inputs.iter().map(needed).collect::<Result<_, _>>()?;
     // All targets are there, or none.
     let has_targets = preprocessing.targets.iter().any(|column| field(&column.name).is_some());
@@ -257,11 +256,15 @@ fn check_inputs(path: &Path, preprocessing: &TablePreprocessing) -> Result<(), D
         (Task::Regression, targets) => !targets.iter().any(is_class),
     };
     if !is_sound {
-        return wrong("the target of a classification is one column of text, those of a regression are numbers".to_owned());
+        return wrong(
+            "the target of a classification is one column of text, those of a regression are numbers".to_owned(),
+        );
     }
     let taken = encode::index_entries(preprocessing).find(|name| [INPUT, TARGET, SAMPLE_WEIGHT].contains(name));
     if let (Some(name), Categories::Index) = (taken, preprocessing.categories) {
-        return wrong(format!("a column of categories cannot be named `{name}`, as samples have one already: rename it"));
+        return wrong(format!(
+            "a column of categories cannot be named `{name}`, as samples have one already: rename it"
+        ));
     }
     let width = preprocessing.inputs.iter().map(|column| preprocessing.width(&column.kind)).sum::<usize>();
     if width > MOST_INPUTS {

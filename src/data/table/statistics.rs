@@ -44,7 +44,9 @@ impl Moments {
         let std = if self.min == self.max { 0.0 } else { (self.squares / self.count as f64).max(0.0).sqrt() };
         if !(self.mean.is_finite() && std.is_finite()) {
             let (min, max) = (format_number(self.min), format_number(self.max));
-            return Err(format!("has numbers from {min} to {max}, too far apart for a mean and a deviation: rescale it"));
+            return Err(format!(
+                "has numbers from {min} to {max}, too far apart for a mean and a deviation: rescale it"
+            ));
         }
         Ok(ColumnKind::Number { mean: self.mean, std, min: self.min, max: self.max })
     }
@@ -173,11 +175,6 @@ impl Guess {
     /// Whether the cells name classes where nobody said what they are.
     pub(super) fn names_classes(&self) -> bool {
         self.not_a_number.is_some()
-    }
-
-    /// Whether all cells are booleans, of which there are some.
-    pub(super) fn is_boolean(&self) -> bool {
-        self.all_booleans && self.not_a_number.is_some()
     }
 }
 

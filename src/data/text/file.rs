@@ -122,7 +122,13 @@ impl TextFile {
             let table = std::array::from_fn(|byte| token(char::from(byte as u8)));
             Tokens::Ascii(file, Box::new(table))
         } else {
-            let size = if vocabulary.len() <= 1 << 8 { 1 } else if vocabulary.len() <= 1 << 16 { 2 } else { 4 };
+            let size = if vocabulary.len() <= 1 << 8 {
+                1
+            } else if vocabulary.len() <= 1 << 16 {
+                2
+            } else {
+                4
+            };
             let bytes = total.saturating_mul(size);
             if bytes > options.host_budget_bytes {
                 return Err(DataError::Mismatch(format!(
@@ -193,10 +199,7 @@ fn open(path: &Path) -> Result<Positioned, DataError> {
 }
 
 /// Gives all characters of a file, each with its byte.
-fn characters(
-    file: &Positioned,
-    visit: &mut dyn FnMut(u64, char) -> Result<(), DataError>,
-) -> Result<(), DataError> {
+fn characters(file: &Positioned, visit: &mut dyn FnMut(u64, char) -> Result<(), DataError>) -> Result<(), DataError> {
     let mut buffer = reserve(file.path(), PIECE_BYTES)?;
     let mut at = 0;
     while at < file.len() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::data::npy::Npy;
 use crate::data::sequence::{Parts, Windows, parts};
-use crate::data::{Array, Dataset, Features, Sample, Values, corrupt, reserve};
+use crate::data::{Dataset, Features, Sample, Values, corrupt, reserve};
 use crate::error::DataError;
 use crate::files::Positioned;
 use crate::tensor::DType;
@@ -264,12 +264,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// As [`TokenFile::open`].
-    pub fn open_wide(
-        path: impl AsRef<Path>,
-        bytes: usize,
-        vocabulary: u32,
-        pieces: Pieces,
-    ) -> Result<Self, DataError> {
+    pub fn open_wide(path: impl AsRef<Path>, bytes: usize, vocabulary: u32, pieces: Pieces) -> Result<Self, DataError> {
         let path = path.as_ref();
         if ![2, 4].contains(&bytes) || vocabulary == 0 {
             return Err(DataError::Mismatch(format!(
