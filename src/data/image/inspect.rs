@@ -152,9 +152,9 @@ pub fn inspect_list(
 type Looked = Result<(Header, u64), DataError>;
 
 fn look_at(path: &Path, options: &InspectOptions) -> Looked {
-    let (header, length) = decode::read_header(path, options.images.max_pixels)?;
+    let (header, length) = decode::read_header(path, &options.images)?;
     if options.decode {
-        let bytes = decode::read_file(path)?;
+        let bytes = decode::read_file(path, &options.images)?;
         decode::pixels(&bytes, &options.images).map_err(|reason| crate::data::corrupt(path, reason))?;
     }
     Ok((header, length))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tar::{Archive, EntryType};
 
-use super::{HINT, MAX_FILE_BYTES, corrupt, io_error};
+use super::{HINT, corrupt, io_error};
 use crate::data::image::is_image;
 use crate::error::DataError;
 use crate::files::Positioned;
@@ -109,10 +109,11 @@ pub(super) fn archives_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(found)
 }
 
-/// Reads all headers, and gives each sample to `sample`; returns how many members were left out.
+/// Reads all headers, and gives each sample, whose members have at most `most_bytes`, to `sample`; returns how many members were left out.
 pub(super) fn read(
     file: &Positioned,
     shard: u32,
+    most_bytes: u64,
     mut sample: impl FnMut(Found) -> Result<(), DataError>,
 ) -> Result<usize, DataError> {
     let path = file.path();
@@ -153,9 +154,9 @@ pub(super) fn read(
         if offset.checked_add(bytes).is_none_or(|end| end > file.len()) {
             return Err(corrupt(path, format!("ends in the middle of its member `{shown}`: it was not copied as a whole, fetch it again")));
         }
-        if bytes > MAX_FILE_BYTES {
+        if bytes > most_bytes {
             let bytes = format_bytes(bytes);
-            return Err(corrupt(path, format!("has a member `{shown}` of {bytes}: members of samples have less")));
+            return Err(corrupt(path, format!("has a member `{shown}` of {bytes}: members of samples have at most {}", format_bytes(most_bytes))));
         }
         let base = name.rfind('/').map_or(0, |slash| slash + 1);
         let Some(dot) = name[base..].find('.').filter(|dot| *dot > 0) else {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::image::{ImageOptions, MAX_FILE_BYTES, MaskOptions, Masks, Names, Paths, Reader, check_index};
+use super::image::{ImageOptions, MaskOptions, Masks, Names, Paths, Reader, check_index};
 use super::{Dataset, Features, Sample, corrupt, io_error};
 use crate::error::DataError;
 use crate::files::Positioned;
@@ -117,7 +117,7 @@ impl TarShards {
         for (number, shard) in shards.iter().enumerate() {
             let file = Positioned::open(shard, HINT)?;
             keys.enter(shard.clone());
-            left_out += index::read(&file, number as u32, |found| {
+            left_out += index::read(&file, number as u32, options.file_bytes(), |found| {
                 let kind = match kind {
                     Some(kind) => kind,
                     None => *kind.insert(found.kind(&tar.target, shard)?),
