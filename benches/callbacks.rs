@@ -37,7 +37,7 @@ fn fit(
     config.recovery = Recovery { snapshot_every: if has("snapshots") { 100 } else { u64::MAX }, ..config.recovery };
     config.ema_decay = has("ema").then_some(0.999);
     config.grad_norm = has("norm");
-    let mut trainer = Trainer::new(models::mnist_mlp(), config, device).expect("a trainer");
+    let mut trainer = Trainer::new(models::mnist_mlp(10), config, device).expect("a trainer");
     let epochs = steps.div_ceil((train.len() / BATCH) as u64);
     let mut early = StopEarly::new(EarlyStopping { patience: 1_000_000, restore_best: true, ..Default::default() });
     let mut plateau = LowerOnPlateau::new(ReduceOnPlateau { patience: 1_000_000, ..Default::default() });
@@ -81,7 +81,7 @@ fn main() {
     let parts = args.next().unwrap_or_else(|| PARTS.to_owned());
     let device = args.next();
     let (train, test) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
-    let shape = models::mnist_mlp().input_shape().clone();
+    let shape = models::mnist_mlp(10).input_shape().clone();
     let [train, test] = [train, test].map(|data| data.with_sample_shape(shape.clone()).expect("784 pixels"));
     let test = test.take(256).expect("some");
     // Validation is no callback, though some need it.

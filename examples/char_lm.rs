@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             .collect::<Result<_, _>>()?,
     };
     let model = match args.next().as_deref() {
-        None | Some("lstm") => models::char_lstm(LENGTH),
-        Some("gpt") => models::gpt(LENGTH),
+        None | Some("lstm") => models::char_lstm(LENGTH, models::CHARACTERS),
+        Some("gpt") => models::gpt(LENGTH, models::CHARACTERS),
         Some(other) => return Err(format!("`{other}` is neither lstm nor gpt").into()),
     };
     let steps: u64 = args.next().map_or(Ok(150), |steps| steps.parse())?;

@@ -97,7 +97,7 @@ pub(crate) fn text(name: &OsStr) -> Result<String, Failure> {
 /// What a built-in model is trained with, where it is not cross-entropy of one class a sample or pixel.
 fn loss_of(name: &str) -> Option<Loss> {
     match name {
-        "lstm_forecaster" => Some(Loss::Mse),
+        "lstm_forecaster" | "mlp" => Some(Loss::Mse),
         "char_lstm" | "gpt" => Some(Loss::cross_entropy_of_sequences()),
         _ => None,
     }

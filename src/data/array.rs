@@ -134,6 +134,11 @@ impl Array {
         &self.values
     }
 
+    /// The same, to be changed in place: how many there are stays.
+    pub(super) fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
+    }
+
     /// The numbers alone.
     pub fn into_values(self) -> Values {
         self.values

@@ -147,6 +147,60 @@ impl Batch {
         Ok(())
     }
 
+    /// Changes an entry: `change` is given the numbers of all samples and the shape of one sample's, and returns what there is then, of the
+    /// same type or another. Nothing happens where there is no entry of this name.
+    ///
+    /// ```
+    /// use tightfit::data::{Batch, Sample, Values};
+    ///
+    /// let mut batch = Batch::default();
+    /// batch.push(0, &Sample::new([1.0, 2.0]))?;
+    /// batch.change("input", |values, shape| match values {
+    ///     Values::F32(values) => Ok((Values::F32(values.into_iter().map(|value| -value).collect()), shape)),
+    ///     values => Ok((values, shape)),
+    /// })?;
+    /// assert_eq!(batch.values("input"), [-1.0, -2.0]);
+    /// # Ok::<(), tightfit::error::DataError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `change` returns, and [`DataError::Mismatch`] where there are then not as many numbers as samples of this shape have. The
+    /// batch is then empty.
+    pub fn change(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(Values, Shape) -> Result<(Values, Shape), DataError>,
+    ) -> Result<(), DataError> {
+        let Some(at) = self.entries.iter().position(|entry| entry.name == name) else { return Ok(()) };
+        let Entry { shape, values, .. } = &mut self.entries[at];
+        let before = (std::mem::replace(values, Values::empty(values.dtype())), std::mem::take(shape));
+        let changed = change(before.0, before.1).and_then(|(values, shape)| {
+            if self.indices.len().checked_mul(shape.numel()) == Some(values.len()) {
+                return Ok((values, shape));
+            }
+            Err(DataError::Mismatch(format!(
+                "{} numbers as `{name}` of {} samples are not of the shape {shape} each",
+                values.len(),
+                self.indices.len()
+            )))
+        });
+        match changed {
+            Ok((values, shape)) => (self.entries[at].values, self.entries[at].shape) = (values, shape),
+            Err(error) => {
+                *self = Batch::default();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says by which numbers its samples are known: as many as there are.
+    pub(super) fn renumber(&mut self, indices: &[usize]) {
+        debug_assert_eq!(self.indices.len(), indices.len(), "bug: a number for each sample");
+        self.indices.clear();
+        self.indices.extend_from_slice(indices);
+    }
+
     /// Empties it. Its memory stays, for the next samples.
     pub fn clear(&mut self) {
         self.indices.clear();

@@ -5,19 +5,23 @@
 //! | [`mnist`] | MNIST and sets in its format, from a folder |
 //! | [`idx`] | the file format of MNIST |
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
-//! | [`image`] | images in folders and lists, with labels, numbers or masks |
-//! | [`TarShards`] | images in tar archives, as WebDataset writes them |
+//! | `image` | images in folders and lists, with labels, numbers or masks; with the feature `images` |
+//! | `TarShards` | images in tar archives, as WebDataset writes them; with the feature `images` |
 //! | [`series`] | numeric series from CSV, of one or several columns, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
 //! | [`npy`] | arrays of NumPy: `.npy` and `.npz` |
 //! | [`table`] | tables: CSV, and Parquet with the feature `parquet` |
 //! | [`text`] | text, character by character, and files of tokens |
 //! | [`loader`] | shuffled batches from a seed |
+//! | [`augment`] | images changed at random |
+//! | [`split`] | parts for training, validation and test; weights of classes |
+//! | `sheet` | a picture of some samples; with the feature `images` |
 //!
 //! Files are untrusted: lengths are checked before memory is taken, and anything wrong is a
 //! [`DataError`] that names the file and says what to do.
 
 mod array;
+pub mod augment;
 mod batch;
 pub mod cifar;
 mod dataset;
@@ -25,14 +29,22 @@ mod dataset;
 pub mod download;
 mod features;
 pub mod idx;
+#[cfg(feature = "images")]
 pub mod image;
 pub mod loader;
 pub mod mnist;
 pub mod npy;
+mod random;
 mod sample;
+mod sampler;
 mod sequence;
 pub mod series;
+#[cfg(feature = "images")]
+pub mod sheet;
+pub mod split;
+mod subset;
 pub mod table;
+#[cfg(feature = "images")]
 mod tar;
 mod targets;
 mod tensors;
@@ -44,6 +56,7 @@ pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};
 pub use dataset::Dataset;
 pub use features::{Features, TargetKind};
+#[cfg(feature = "images")]
 pub use image::{
     ImageFiles, ImageFolder, ImageList, ImageOptions, ListOptions, ListTarget, MaskOptions, MaskedImages, Resize,
 };
@@ -52,7 +65,10 @@ pub use loader::{
 };
 pub use npy::{ArrayDataset, ArrayOptions};
 pub use sample::Sample;
+pub use sampler::{Sampler, Weights};
+pub use subset::Subset;
 pub use table::{Table, TableOptions, TablePreprocessing};
+#[cfg(feature = "images")]
 pub use tar::{TarOptions, TarShards, TarTarget};
 pub use targets::Targets;
 pub(crate) use targets::{label_bits, shown_label};

@@ -47,6 +47,11 @@ impl Sample {
         self.entries.iter().find(|(entry, _)| entry == name).map(|(_, array)| array)
     }
 
+    /// The same, to be changed in place.
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Array> {
+        self.entries.iter_mut().find(|(entry, _)| entry == name).map(|(_, array)| array)
+    }
+
     /// Puts something under a name, in place of what was there.
     pub fn set(&mut self, name: &str, array: Array) {
         match self.entries.iter_mut().find(|(entry, _)| entry == name) {

@@ -13,7 +13,7 @@ fn error(model: &Sequential) -> String {
 
 #[test]
 fn mnist_cnn_has_the_parameters_pytorch_would_give_it() {
-    let model = models::mnist_cnn();
+    let model = models::mnist_cnn(10);
     assert_eq!(
         names(&model),
         [
@@ -48,13 +48,13 @@ fn every_builtin_builds() {
         }
     }
     assert!(models::builtin("mnist").is_none());
-    assert_eq!(models::mnist_mlp().parameter_count().expect("builds"), 669_706);
+    assert_eq!(models::mnist_mlp(10).parameter_count().expect("builds"), 669_706);
 }
 
 #[test]
 fn lstm_parameters_are_named_as_in_pytorch() {
     assert_eq!(
-        names(models::mnist_lstm()),
+        names(models::mnist_lstm(10)),
         [
             "lstm1.weight_ih_l0 [512, 28]",
             "lstm1.weight_hh_l0 [512, 128]",
@@ -357,13 +357,13 @@ fn a_model_survives_toml() {
 
 #[test]
 fn sequences_take_another_length_where_parameters_allow_it() {
-    let lstm = models::mnist_lstm();
+    let lstm = models::mnist_lstm(10);
     let longer = lstm.with_length(500).expect("a longer one");
     assert_eq!(longer.input_shape()[..], [500, 28]);
     assert_eq!(longer.output_shape(), lstm.output_shape());
     assert!(lstm.with_length(0).is_none());
-    assert!(models::mnist_mlp().with_length(5).is_none());
-    assert!(models::mnist_cnn().with_length(5).is_none());
+    assert!(models::mnist_mlp(10).with_length(5).is_none());
+    assert!(models::mnist_cnn(10).with_length(5).is_none());
     let flat = Sequential::new("flat", [4, 3]).flatten().linear(2);
     assert!(Model::from(flat).with_length(5).is_none());
 }

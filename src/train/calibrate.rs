@@ -183,15 +183,15 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         return Ok(graphs);
     }
     for (model, sizes) in
-        [(models::mnist_mlp(), [16, 128]), (models::mnist_cnn(), [8, 32]), (models::mnist_lstm(), [8, 64])]
+        [(models::mnist_mlp(10), [16, 128]), (models::mnist_cnn(10), [8, 32]), (models::mnist_lstm(10), [8, 64])]
     {
         for samples in sizes {
             graphs.push(joint(&model, &adam, Pass::Only, samples)?);
         }
     }
     let clipped = Config { clip: Some(Clip::Norm(1.0)), ..sgd.clone() };
-    graphs.push(joint(models::mnist_cnn(), &clipped, Pass::Last, 16)?);
-    graphs.push(joint(models::mnist_mlp(), &sgd, Pass::Middle, 64)?);
+    graphs.push(joint(models::mnist_cnn(10), &clipped, Pass::Last, 16)?);
+    graphs.push(joint(models::mnist_mlp(10), &sgd, Pass::Middle, 64)?);
     let map = Sequential::new("map", [4, 24, 24]).conv2d(8, 1);
     for loss in [
         Loss::Mse,
@@ -213,7 +213,7 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         Optimizer::lamb(0.1),
         Optimizer::adafactor(0.1),
     ] {
-        graphs.push(joint(models::mnist_mlp(), &Config { optimizer, ..adam.clone() }, Pass::Only, 8)?);
+        graphs.push(joint(models::mnist_mlp(10), &Config { optimizer, ..adam.clone() }, Pass::Only, 8)?);
     }
     for (channels, side, conv) in [
         (3, 32, Conv2d::new(32, 3).padding(1)),
@@ -241,7 +241,7 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         graphs.push(joint(assorted(), &adam, Pass::Only, samples)?);
         graphs.push(joint(mobile(), &adam, Pass::Only, samples)?);
         let sequences = Config { loss: Loss::cross_entropy_of_sequences(), ..adam.clone() };
-        graphs.push(joint(models::gpt(32), &sequences, Pass::Only, samples.min(16))?);
+        graphs.push(joint(models::gpt(32, models::CHARACTERS), &sequences, Pass::Only, samples.min(16))?);
         for statistics in [Statistics::Exact, Statistics::Frozen] {
             graphs.push(joint(normalized(), &Config { statistics, ..adam.clone() }, Pass::Only, samples)?);
         }
@@ -249,8 +249,8 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         let mut fused = joint(assorted(), &adam, Pass::Only, samples)?;
         fused.fuse(FusionStage::Complete, &[]);
         graphs.push(fused);
-        graphs.push(compressed(&models::mnist_lstm(), samples)?);
-        graphs.push(compressed(&models::mnist_cnn(), samples.min(16))?);
+        graphs.push(compressed(&models::mnist_lstm(10), samples)?);
+        graphs.push(compressed(&models::mnist_cnn(10), samples.min(16))?);
         // What averages says nothing of where ReLU was at work.
         let smooth = Sequential::new("smooth", [3, 32, 32]).push(Conv2d::new(16, 3)).relu().avg_pool2d(2);
         graphs.push(compressed(&smooth.flatten().linear(10).into(), samples)?);

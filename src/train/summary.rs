@@ -54,7 +54,7 @@ pub struct Summary {
 /// use tightfit::models;
 /// use tightfit::train::{Config, summary};
 ///
-/// let table = summary(models::mnist_cnn(), &Config::default().batch(32))?;
+/// let table = summary(models::mnist_cnn(10), &Config::default().batch(32))?;
 /// assert_eq!(table.rows()[1].name, "conv1");
 /// println!("{table}");
 /// # Ok::<(), tightfit::error::TrainError>(())
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn bytes_are_those_of_the_joint_graph() {
         let config = Config::default().batch(2);
-        let table = summary(models::mnist_mlp(), &config).expect("builds");
+        let table = summary(models::mnist_mlp(10), &config).expect("builds");
         let names: Vec<_> = table.rows().iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["input", "linear1", "relu1", "linear2", "relu2", "linear3"]);
         let first = &table.rows()[1];
@@ -270,7 +270,7 @@ mod tests {
         let saved: Vec<_> = table.rows().iter().map(|row| row.saved_bytes).collect();
         // The input for the first product, what each product with its ReLU makes for itself and the next, logits for the loss.
         assert_eq!(saved, [2 * 784 * 4, 2 * 512 * 4, 0, 2 * 512 * 4, 0, 2 * 10 * 4]);
-        let plain = summary(models::mnist_mlp(), &config.optimizer(Optimizer::sgd(0.1))).expect("builds");
+        let plain = summary(models::mnist_mlp(10), &config.optimizer(Optimizer::sgd(0.1))).expect("builds");
         assert!(plain.rows().iter().all(|row| row.state_bytes == 0));
         let text = table.to_string();
         assert!(
@@ -278,7 +278,7 @@ mod tests {
                 && text.contains("669,706"),
             "{text}"
         );
-        let head = summary(models::mnist_mlp(), &Config::default().batch(2).train_only("linear3.")).expect("builds");
+        let head = summary(models::mnist_mlp(10), &Config::default().batch(2).train_only("linear3.")).expect("builds");
         let first = head.to_string().lines().next().map(str::to_owned);
         let trained = format_bytes(4 * (512 * 10 + 10));
         let expected = format!("mnist-mlp, batch 2; gradients take {trained}, as those parameters that are trained");

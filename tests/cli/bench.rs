@@ -111,12 +111,12 @@ fn profiling_a_step_changes_nothing_but_its_time() {
     let indices: Vec<usize> = (0..16).collect();
     let config = Config::default().batch(16).micro_batches(2);
     let machine = Machine::of(&mut device);
-    let planned = plan_for(models::mnist_cnn(), &config, &machine).expect("a plan");
+    let planned = plan_for(models::mnist_cnn(10), &config, &machine).expect("a plan");
     let executor: Box<dyn Executor> = Box::new(GpuExecutor::new(device, &planned).expect("an executor"));
     let mut profiled =
-        Trainer::with_executor(models::mnist_cnn(), config.clone(), planned, executor).expect("a trainer");
+        Trainer::with_executor(models::mnist_cnn(10), config.clone(), planned, executor).expect("a trainer");
     let selector = std::env::var("TIGHTFIT_TEST_DEVICE").ok();
-    let mut usual = Trainer::new(models::mnist_cnn(), config, selector.as_deref()).expect("a trainer");
+    let mut usual = Trainer::new(models::mnist_cnn(10), config, selector.as_deref()).expect("a trainer");
 
     usual.step(&data, &indices).expect("a step");
     let times = profiled.profile_step(&data, &indices).expect("a step");

@@ -50,7 +50,7 @@ fn training_is_the_same_bit_for_bit_on_the_cpu() {
 #[test]
 fn training_is_the_same_bit_for_bit_on_the_gpu() {
     let mut models = small_models();
-    models.extend([models::mnist_cnn(), models::mnist_lstm()]);
+    models.extend([models::mnist_cnn(10), models::mnist_lstm(10)]);
     for model in models {
         for batch in [7, 64] {
             let mut results = Vec::new();

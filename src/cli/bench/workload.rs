@@ -46,9 +46,9 @@ impl Workload {
 
     pub(super) fn model(self) -> Model {
         match self {
-            Workload::W1 => models::mnist_mlp(),
-            Workload::W2 => models::mnist_cnn(),
-            Workload::W3 => models::mnist_lstm(),
+            Workload::W1 => models::mnist_mlp(10),
+            Workload::W2 => models::mnist_cnn(10),
+            Workload::W3 => models::mnist_lstm(10),
             Workload::W3b => lstms(128, 64, 256, 64),
             Workload::W4 => models::resnet18(10, Stem::Cifar),
             Workload::W5 => {

@@ -27,7 +27,7 @@ use crate::tensor::DType;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("x.npy");
 /// // numpy.save("x.npy", numpy.array([1, 2, 3], dtype="<i2"))
-/// let mut bytes = b"\x93NUMPY\x01\x00\x36\x00{'descr': '<i2', 'fortran_order': False, 'shape': (3,)}".to_vec();
+/// let mut bytes = b"\x93NUMPY\x01\x00\x37\x00{'descr': '<i2', 'fortran_order': False, 'shape': (3,)}".to_vec();
 /// bytes.extend([1, 0, 2, 0, 3, 0]);
 /// std::fs::write(&path, bytes)?;
 /// let array = Npy::open(&path)?;
