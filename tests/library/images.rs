@@ -98,7 +98,11 @@ fn masks_are_resized_as_pillow_does() {
             let data = MaskedImages::open(folder.path(), folder.path(), options, MaskOptions::default()).unwrap();
             let target = data.get(0).unwrap().take("target").unwrap();
             let expected = bytes_of(&bytes).into_iter().map(u32::from).collect();
-            assert_eq!((target.shape()[..].to_vec(), target.into_values()), (size.to_vec(), Values::U32(expected)), "{resize}");
+            assert_eq!(
+                (target.shape()[..].to_vec(), target.into_values()),
+                (size.to_vec(), Values::U32(expected)),
+                "{resize}"
+            );
             assert_eq!(data.features().unwrap().classes(), Some(4));
         }
     }

@@ -80,7 +80,8 @@ impl MaskedImages {
         let (image_dir, mask_dir) = (images.as_ref(), masks.as_ref());
         let (mut found, mut mask_paths) = (Paths::default(), Paths::default());
         let mut left_out = walk(image_dir, &mut found)?;
-        let is_one_folder = image_dir.canonicalize().is_ok_and(|dir| mask_dir.canonicalize().is_ok_and(|other| dir == other));
+        let is_one_folder =
+            image_dir.canonicalize().is_ok_and(|dir| mask_dir.canonicalize().is_ok_and(|other| dir == other));
         if !is_one_folder {
             left_out += walk(mask_dir, &mut mask_paths)?;
         }

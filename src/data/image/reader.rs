@@ -85,11 +85,7 @@ impl Reader {
     }
 
     /// The same, its own height and width, and where it went.
-    pub(super) fn with_geometry(
-        &self,
-        bytes: &[u8],
-        path: &Path,
-    ) -> Result<(Array, [usize; 2], Geometry), DataError> {
+    pub(super) fn with_geometry(&self, bytes: &[u8], path: &Path) -> Result<(Array, [usize; 2], Geometry), DataError> {
         let pixels = decode::pixels(bytes, &self.options).map_err(|reason| corrupt(path, reason))?;
         let from = [pixels.height, pixels.width];
         let geometry = Geometry::new(from, self.size, self.options.resize);
