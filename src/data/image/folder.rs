@@ -66,11 +66,9 @@ pub(super) fn find(dir: &Path) -> Result<Found, DataError> {
     }
     let mut found =
         Found { paths: Paths::default(), labels: Vec::new(), class_names: folders, left_out: hidden + files.len() };
-    let mut label = 0;
-    for name in &found.class_names {
+    for (label, name) in (0..).zip(&found.class_names) {
         found.left_out += walk(&dir.join(name), &mut found.paths)?;
         found.labels.resize(found.paths.folders(), label);
-        label += 1;
     }
     found.paths.shrink();
     Ok(found)

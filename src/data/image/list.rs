@@ -231,7 +231,7 @@ impl ImageList {
     pub fn open(csv: impl AsRef<Path>, list: &ListOptions, options: ImageOptions) -> Result<Self, DataError> {
         let csv = csv.as_ref().to_owned();
         let rows = Rows::read(&csv, list)?;
-        let reader = Reader::of_file(options, &rows.paths.get(0)).map_err(|error| of_row(&csv, 0, error))?;
+        let reader = Reader::of_file(options, &rows.paths.get(0)).map_err(|error| of_row(&csv, 0, &error))?;
         Ok(ImageList { csv, reader, rows })
     }
 
@@ -255,7 +255,7 @@ impl ImageList {
 }
 
 /// An error of an image, with the row that it stands in.
-fn of_row(csv: &Path, index: usize, error: DataError) -> DataError {
+fn of_row(csv: &Path, index: usize, error: &DataError) -> DataError {
     corrupt(csv, format!("row {}: {error}", index + 1))
 }
 
@@ -266,7 +266,7 @@ impl Dataset for ImageList {
 
     fn get(&self, index: usize) -> Result<Sample, DataError> {
         check_index(index, self.len())?;
-        let image = self.reader.file(&self.rows.paths.get(index)).map_err(|error| of_row(&self.csv, index, error))?;
+        let image = self.reader.file(&self.rows.paths.get(index)).map_err(|error| of_row(&self.csv, index, &error))?;
         let mut sample = Sample::new(image);
         sample = match &self.rows.targets {
             Targets::Labels { labels, .. } => sample.with_target(labels[index]),
