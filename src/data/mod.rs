@@ -5,8 +5,8 @@
 //! | [`mnist`] | MNIST and sets in its format, from a folder |
 //! | [`idx`] | the file format of MNIST |
 //! | `download` | fetches MNIST, resumable and checked; with the feature `download` |
-//! | [`image`] | images in folders and lists, with labels, numbers or masks |
-//! | [`TarShards`] | images in tar archives, as WebDataset writes them |
+//! | `image` | images in folders and lists, with labels, numbers or masks; with the feature `images` |
+//! | `TarShards` | images in tar archives, as WebDataset writes them; with the feature `images` |
 //! | [`series`] | numeric series from CSV, of one or several columns, cut into windows |
 //! | [`cifar`] | CIFAR-10, from its binary files |
 //! | [`npy`] | arrays of NumPy: `.npy` and `.npz` |

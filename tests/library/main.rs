@@ -22,6 +22,7 @@ mod download;
 mod formulas;
 mod fused;
 mod fusion;
+#[cfg(feature = "images")]
 mod images;
 mod losses;
 mod metrics;

@@ -7,7 +7,7 @@ use std::path::Path;
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 
-use super::options::{ImageOptions, MAX_FILE_BYTES};
+use super::options::ImageOptions;
 use crate::data::{Array, Values, corrupt, io_error};
 use crate::error::DataError;
 use crate::files;
@@ -56,16 +56,16 @@ impl Pixels {
 }
 
 /// The bytes of an image file.
-pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, DataError> {
-    files::read(path, MAX_FILE_BYTES, HINT)
+pub(super) fn read_file(path: &Path, options: &ImageOptions) -> Result<Vec<u8>, DataError> {
+    files::read(path, options.file_bytes(), HINT)
 }
 
 /// What a file says of itself, and how long it is. Of large files only the beginning is read.
-pub(super) fn read_header(path: &Path, max_pixels: u64) -> Result<(Header, u64), DataError> {
+pub(super) fn read_header(path: &Path, options: &ImageOptions) -> Result<(Header, u64), DataError> {
     let (file, length) = files::open(path, HINT)?;
     let first = beginning(path, &file)?;
-    let header = match header(&first, max_pixels) {
-        Err(_) if length > HEADER_BYTES => header(&read_file(path)?, max_pixels),
+    let header = match header(&first, options.max_pixels) {
+        Err(_) if length > HEADER_BYTES => header(&read_file(path, options)?, options.max_pixels),
         header => header,
     };
     Ok((header.map_err(|reason| corrupt(path, reason))?, length))

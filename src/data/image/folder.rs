@@ -55,18 +55,20 @@ pub(super) struct Found {
 pub(super) fn find(dir: &Path) -> Result<Found, DataError> {
     let Listing { folders, files, hidden } = list(dir)?;
     if folders.is_empty() {
-        let found = if files.iter().any(|name| is_image(name)) { "has images, but no folders" } else { "has no folders" };
+        let found =
+            if files.iter().any(|name| is_image(name)) { "has images, but no folders" } else { "has no folders" };
         return Err(corrupt(
             dir,
-            format!("{found}: put the images of each class into a folder with its name, or list images and labels in a CSV file"),
+            format!(
+                "{found}: put the images of each class into a folder with its name, or list images and labels in a CSV file"
+            ),
         ));
     }
-    let mut found = Found { paths: Paths::default(), labels: Vec::new(), class_names: folders, left_out: hidden + files.len() };
-    let mut label = 0;
-    for name in &found.class_names {
+    let mut found =
+        Found { paths: Paths::default(), labels: Vec::new(), class_names: folders, left_out: hidden + files.len() };
+    for (label, name) in (0..).zip(&found.class_names) {
         found.left_out += walk(&dir.join(name), &mut found.paths)?;
         found.labels.resize(found.paths.folders(), label);
-        label += 1;
     }
     found.paths.shrink();
     Ok(found)

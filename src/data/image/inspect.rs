@@ -15,7 +15,6 @@ use super::options::ImageOptions;
 use super::paths::{Paths, list, none_in, walk};
 use crate::error::DataError;
 use crate::tensor::format_bytes;
-use crate::words::plural;
 
 /// Broken files that are named; all are counted.
 const MAX_NAMED: usize = 1000;
@@ -152,9 +151,9 @@ pub fn inspect_list(
 type Looked = Result<(Header, u64), DataError>;
 
 fn look_at(path: &Path, options: &InspectOptions) -> Looked {
-    let (header, length) = decode::read_header(path, options.images.max_pixels)?;
+    let (header, length) = decode::read_header(path, &options.images)?;
     if options.decode {
-        let bytes = decode::read_file(path)?;
+        let bytes = decode::read_file(path, &options.images)?;
         decode::pixels(&bytes, &options.images).map_err(|reason| crate::data::corrupt(path, reason))?;
     }
     Ok((header, length))
@@ -291,7 +290,7 @@ impl fmt::Display for Inspection {
             row(f, "turned", format!("{} by their EXIF orientation", self.turned))?;
         }
         if self.left_out > 0 {
-            row(f, "left out", format!("{}, hidden or no images by their names", plural(self.left_out, "file")))?;
+            row(f, "left out", format!("{}, hidden or no images by their names", self.left_out))?;
         }
         if !self.classes.is_empty() {
             row(f, "classes", self.classes.len().to_string())?;

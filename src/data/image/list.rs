@@ -90,7 +90,11 @@ pub(super) struct Rows {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Targets {
-    Labels { labels: Vec<u32>, classes: u32, names: Vec<String> },
+    Labels {
+        labels: Vec<u32>,
+        classes: u32,
+        names: Vec<String>,
+    },
     /// So many for each image, one after the other.
     Values(Vec<f32>, usize),
     None,
@@ -116,9 +120,10 @@ impl Rows {
         // Excel writes a mark of the byte order before the first.
         let header: Vec<_> = header.iter().map(|name| name.trim_start_matches('\u{feff}').trim().to_owned()).collect();
         let column = |name: &str| {
-            header.iter().position(|found| found == name).ok_or_else(|| {
-                corrupt(csv, unknown("column", name, header.iter().map(String::as_str)))
-            })
+            header
+                .iter()
+                .position(|found| found == name)
+                .ok_or_else(|| corrupt(csv, unknown("column", name, header.iter().map(String::as_str))))
         };
         let find = |given: &Option<String>, known: &[&str], what: &str| match given {
             Some(name) => column(name),
@@ -127,7 +132,11 @@ impl Rows {
                 known.iter().find_map(is).ok_or_else(|| {
                     corrupt(
                         csv,
-                        format!("has no column `{}` for the {what}: say which of its columns {} it is", known[0], header.join(", ")),
+                        format!(
+                            "has no column `{}` for the {what}: say which of its columns {} it is",
+                            known[0],
+                            header.join(", ")
+                        ),
                     )
                 })
             }
@@ -152,7 +161,9 @@ impl Rows {
         while reader.read_record(&mut record).map_err(|error| read_error(csv, error))? {
             let place = Place { csv, row: paths.len() + 1 };
             let cell = |column: usize| match record.get(column) {
-                Some("") | None => Err(place.error(&format!("`{}` is empty: fill it in, or remove the row", header[column]))),
+                Some("") | None => {
+                    Err(place.error(&format!("`{}` is empty: fill it in, or remove the row", header[column])))
+                }
                 Some(text) => Ok(text),
             };
             let number = |column: usize| {
@@ -220,7 +231,7 @@ impl ImageList {
     pub fn open(csv: impl AsRef<Path>, list: &ListOptions, options: ImageOptions) -> Result<Self, DataError> {
         let csv = csv.as_ref().to_owned();
         let rows = Rows::read(&csv, list)?;
-        let reader = Reader::of_file(options, &rows.paths.get(0)).map_err(|error| of_row(&csv, 0, error))?;
+        let reader = Reader::of_file(options, &rows.paths.get(0)).map_err(|error| of_row(&csv, 0, &error))?;
         Ok(ImageList { csv, reader, rows })
     }
 
@@ -244,7 +255,7 @@ impl ImageList {
 }
 
 /// An error of an image, with the row that it stands in.
-fn of_row(csv: &Path, index: usize, error: DataError) -> DataError {
+fn of_row(csv: &Path, index: usize, error: &DataError) -> DataError {
     corrupt(csv, format!("row {}: {error}", index + 1))
 }
 
@@ -255,8 +266,7 @@ impl Dataset for ImageList {
 
     fn get(&self, index: usize) -> Result<Sample, DataError> {
         check_index(index, self.len())?;
-        let image =
-            self.reader.file(&self.rows.paths.get(index)).map_err(|error| of_row(&self.csv, index, error))?;
+        let image = self.reader.file(&self.rows.paths.get(index)).map_err(|error| of_row(&self.csv, index, &error))?;
         let mut sample = Sample::new(image);
         sample = match &self.rows.targets {
             Targets::Labels { labels, .. } => sample.with_target(labels[index]),

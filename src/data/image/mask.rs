@@ -61,7 +61,8 @@ impl Masks {
         ];
         let mut given = given.into_iter().flatten();
         let mut classes = given.next();
-        if let Some((one, other)) = given.find_map(|other| classes.filter(|one| *one != other).map(|one| (one, other))) {
+        if let Some((one, other)) = given.find_map(|other| classes.filter(|one| *one != other).map(|one| (one, other)))
+        {
             return Err(DataError::Mismatch(format!(
                 "masks cannot have {one} and {other} classes: `classes`, `values` and `class-names` must be of as many"
             )));

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::decode;
 use super::mask::{MaskOptions, Masks};
 use super::options::ImageOptions;
 use super::paths::{Paths, check_index, none_in, walk};
@@ -81,7 +80,8 @@ impl MaskedImages {
         let (image_dir, mask_dir) = (images.as_ref(), masks.as_ref());
         let (mut found, mut mask_paths) = (Paths::default(), Paths::default());
         let mut left_out = walk(image_dir, &mut found)?;
-        let is_one_folder = image_dir.canonicalize().is_ok_and(|dir| mask_dir.canonicalize().is_ok_and(|other| dir == other));
+        let is_one_folder =
+            image_dir.canonicalize().is_ok_and(|dir| mask_dir.canonicalize().is_ok_and(|other| dir == other));
         if !is_one_folder {
             left_out += walk(mask_dir, &mut mask_paths)?;
         }
@@ -140,7 +140,7 @@ impl MaskedImages {
         let reader = Reader::of_file(options, &image_paths.get(0))?;
         let read = |index| {
             let path = mask_paths.get(index);
-            Ok((decode::read_file(&path)?, path))
+            Ok((reader.read_file(&path)?, path))
         };
         let masks = Masks::new(mask_options, mask_paths.len(), reader.max_pixels(), read)?;
         Ok(MaskedImages { reader, masks, image_paths, mask_paths, mask_of, left_out })
@@ -181,8 +181,8 @@ impl Dataset for MaskedImages {
     fn get(&self, index: usize) -> Result<Sample, DataError> {
         check_index(index, self.len())?;
         let (image, mask) = self.paths(index).expect("bug: the index was checked");
-        self.masks.sample(&self.reader, (&decode::read_file(&image)?, &image), || {
-            Ok((decode::read_file(&mask)?, mask.clone()))
+        self.masks.sample(&self.reader, (&self.reader.read_file(&image)?, &image), || {
+            Ok((self.reader.read_file(&mask)?, mask.clone()))
         })
     }
 

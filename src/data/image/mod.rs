@@ -34,7 +34,6 @@ pub use mask::MaskOptions;
 pub(super) use mask::Masks;
 pub use masked::MaskedImages;
 pub(super) use names::Names;
-pub(super) use options::MAX_FILE_BYTES;
 pub use options::{ImageOptions, Resize};
 pub(super) use paths::{Paths, check_index, is_image};
 pub(super) use reader::Reader;

@@ -9,12 +9,15 @@ use crate::error::DataError;
 use crate::tensor::format_bytes;
 
 /// Files that are longer are refused.
-pub(in crate::data) const MAX_FILE_BYTES: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Extents of an image that is asked for.
 const MAX_EXTENT: usize = 1 << 15;
-/// Bytes for each pixel of a file while it is decoded, at most: coefficients of a progressive JPEG, or 16 bits for each of four channels,
-/// and the pixels that are made of them, twice where an image is turned.
-const DECODER_BYTES: u64 = 14;
+/// Bytes for each pixel of a file while it is decoded, at most: 16 bits for each of four channels, twice where an image is turned.
+/// Coefficients of a progressive JPEG, and pixels that are made of them, are less.
+const DECODER_BYTES: u64 = 16;
+/// Bytes of a file for each pixel, at most, and besides.
+const PIXEL_FILE_BYTES: u64 = 8;
+const OTHER_FILE_BYTES: u64 = 1 << 20;
 
 /// How an image file becomes an array of bytes `[channels, height, width]`. It is saved with a model, so that new files are read in the
 /// same way.
@@ -77,11 +80,15 @@ impl ImageOptions {
         }
     }
 
-    /// Bytes of host memory at most to read one file: the file, of at most 256 MiB, and 14 bytes for each pixel that
-    /// [`max_pixels`](Self::max_pixels) allows. Photos of a usual size take far less.
+    /// How long files may be: 256 MiB, or 1 MiB and 8 bytes for each pixel that is allowed where that is less.
+    pub(in crate::data) fn file_bytes(&self) -> u64 {
+        MAX_FILE_BYTES.min(self.max_pixels.saturating_mul(PIXEL_FILE_BYTES).saturating_add(OTHER_FILE_BYTES))
+    }
+
+    /// Bytes of host memory at most to read one file: 16 for each pixel that [`max_pixels`](Self::max_pixels) allows, and the file twice,
+    /// of at most 256 MiB, or of 1 MiB and 8 bytes for each of these pixels where that is less. Photos of a usual size take far less.
     pub fn scratch_bytes(&self) -> u64 {
-        let file_bytes = MAX_FILE_BYTES.min(self.max_pixels.saturating_mul(8).saturating_add(1 << 20));
-        file_bytes.saturating_add(self.max_pixels.saturating_mul(DECODER_BYTES))
+        (2 * self.file_bytes()).saturating_add(self.max_pixels.saturating_mul(DECODER_BYTES))
     }
 
     /// The same, reading no file that would take more than so many bytes: [`scratch_bytes`](Self::scratch_bytes) is then at most that.
@@ -89,13 +96,12 @@ impl ImageOptions {
     /// # Errors
     /// [`DataError::Mismatch`] where so few bytes are not enough for any image.
     pub fn within(&self, scratch_bytes: u64) -> Result<Self, DataError> {
-        let largest = |max_pixels| ImageOptions { max_pixels, ..self.clone() };
         // Of two lines, one above and one below the longest file.
-        let below = scratch_bytes.saturating_sub(1 << 20) / (DECODER_BYTES + 8);
-        let above = scratch_bytes.saturating_sub(MAX_FILE_BYTES) / DECODER_BYTES;
+        let below = scratch_bytes.saturating_sub(2 * OTHER_FILE_BYTES) / (DECODER_BYTES + 2 * PIXEL_FILE_BYTES);
+        let above = scratch_bytes.saturating_sub(2 * MAX_FILE_BYTES) / DECODER_BYTES;
         match self.max_pixels.min(below.max(above)) {
             0 => Err(DataError::Mismatch(format!("{} are not enough to read an image", format_bytes(scratch_bytes)))),
-            pixels => Ok(largest(pixels)),
+            max_pixels => Ok(ImageOptions { max_pixels, ..self.clone() }),
         }
     }
 }

@@ -48,7 +48,9 @@ impl Paths {
         let place = |number: usize| u32::try_from(number).ok();
         let end = self.names.len().checked_add(name.len()).and_then(place);
         let (Some(end), Some(folder)) = (end, self.folders.len().checked_sub(1).and_then(place)) else {
-            return Err(DataError::Mismatch("names of files are longer than 4 GiB together: use fewer files".to_owned()));
+            return Err(DataError::Mismatch(
+                "names of files are longer than 4 GiB together: use fewer files".to_owned(),
+            ));
         };
         self.names.push_str(name);
         self.files.push(File { folder, end });
@@ -115,7 +117,9 @@ pub(super) struct Listing {
 
 pub(super) fn list(folder: &Path) -> Result<Listing, DataError> {
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => DataError::Missing { path: folder.to_owned(), hint: "give a folder of images".to_owned() },
+        std::io::ErrorKind::NotFound => {
+            DataError::Missing { path: folder.to_owned(), hint: "give a folder of images".to_owned() }
+        }
         std::io::ErrorKind::NotADirectory => corrupt(folder, "is not a folder: give a folder of images"),
         _ => io_error(folder, error),
     };

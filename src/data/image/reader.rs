@@ -7,7 +7,7 @@ use super::options::ImageOptions;
 use super::resize::Geometry;
 use crate::data::{Array, Features, corrupt};
 use crate::error::DataError;
-use crate::tensor::{DType, format_bytes};
+use crate::tensor::DType;
 
 /// Reads images of one size.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,13 +20,13 @@ impl Reader {
     /// `first` says of which size images are where none was asked for.
     pub(super) fn new(
         options: ImageOptions,
-        first: impl FnOnce(u64) -> Result<Header, DataError>,
+        first: impl FnOnce(&ImageOptions) -> Result<Header, DataError>,
     ) -> Result<Self, DataError> {
         options.check()?;
         let size = match options.size {
             Some(size) => size,
             None => {
-                let header = first(options.max_pixels)?;
+                let header = first(&options)?;
                 [header.height, header.width]
             }
         };
@@ -35,23 +35,26 @@ impl Reader {
 
     /// As [`Reader::new`], where the first image is a file.
     pub(super) fn of_file(options: ImageOptions, first: &Path) -> Result<Self, DataError> {
-        Reader::new(options, |max_pixels| Ok(decode::read_header(first, max_pixels)?.0))
+        Reader::new(options, |options| Ok(decode::read_header(first, options)?.0))
     }
 
-    /// As [`Reader::new`], where the first image is in memory.
+    /// As [`Reader::new`], where the first image is a part of a file.
     pub(in crate::data) fn of_bytes(
         options: ImageOptions,
         path: &Path,
         first: impl FnOnce() -> Result<Vec<u8>, DataError>,
     ) -> Result<Self, DataError> {
-        Reader::new(options, |max_pixels| {
-            decode::header(&first()?, max_pixels).map_err(|reason| corrupt(path, reason))
-        })
+        Reader::new(options, |options| header_of(&first()?, path, options))
     }
 
     /// The options with the size that all images have.
     pub(in crate::data) fn options(&self) -> ImageOptions {
         ImageOptions { size: Some(self.size), ..self.options.clone() }
+    }
+
+    /// The bytes of an image file.
+    pub(super) fn read_file(&self, path: &Path) -> Result<Vec<u8>, DataError> {
+        decode::read_file(path, &self.options)
     }
 
     pub(in crate::data) fn max_pixels(&self) -> u64 {
@@ -73,7 +76,7 @@ impl Reader {
     }
 
     pub(super) fn file(&self, path: &Path) -> Result<Array, DataError> {
-        self.bytes(&decode::read_file(path)?, path)
+        self.bytes(&self.read_file(path)?, path)
     }
 
     /// The image in the contents of a file, which messages call `path`.
@@ -82,11 +85,7 @@ impl Reader {
     }
 
     /// The same, its own height and width, and where it went.
-    pub(super) fn with_geometry(
-        &self,
-        bytes: &[u8],
-        path: &Path,
-    ) -> Result<(Array, [usize; 2], Geometry), DataError> {
+    pub(super) fn with_geometry(&self, bytes: &[u8], path: &Path) -> Result<(Array, [usize; 2], Geometry), DataError> {
         let pixels = decode::pixels(bytes, &self.options).map_err(|reason| corrupt(path, reason))?;
         let from = [pixels.height, pixels.width];
         let geometry = Geometry::new(from, self.size, self.options.resize);
@@ -119,7 +118,7 @@ impl Reader {
 /// too large.
 pub fn read(path: impl AsRef<Path>, options: &ImageOptions) -> Result<Array, DataError> {
     let path = path.as_ref();
-    decode(&decode::read_file(path)?, path, options)
+    decode(&decode::read_file(path, options)?, path, options)
 }
 
 /// The same, of the contents of a file; messages call it `path`. Alpha is dropped, as Pillow's `convert("RGB")` does, 16 bits become the
@@ -129,8 +128,9 @@ pub fn read(path: impl AsRef<Path>, options: &ImageOptions) -> Result<Array, Dat
 /// [`DataError::Corrupt`] where it is no whole PNG or JPEG, or too large.
 pub fn decode(bytes: &[u8], path: impl AsRef<Path>, options: &ImageOptions) -> Result<Array, DataError> {
     let path = path.as_ref();
-    if bytes.len() as u64 > super::options::MAX_FILE_BYTES {
-        return Err(corrupt(path, format!("is {}: images have less", format_bytes(bytes.len() as u64))));
-    }
-    Reader::of_bytes(options.clone(), path, || Ok(bytes.to_vec()))?.bytes(bytes, path)
+    Reader::new(options.clone(), |options| header_of(bytes, path, options))?.bytes(bytes, path)
+}
+
+fn header_of(bytes: &[u8], path: &Path, options: &ImageOptions) -> Result<Header, DataError> {
+    decode::header(bytes, options.max_pixels).map_err(|reason| corrupt(path, reason))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tar::{Archive, EntryType};
 
-use super::{HINT, MAX_FILE_BYTES, corrupt, io_error};
+use super::{HINT, corrupt, io_error};
 use crate::data::image::is_image;
 use crate::error::DataError;
 use crate::files::Positioned;
@@ -96,7 +96,10 @@ pub(super) fn archives_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
             continue;
         }
         if name.contains(".tar.") || name.ends_with(".tgz") {
-            return Err(corrupt(&path, "is a compressed archive, of which no part can be read by its place: unpack it to .tar"));
+            return Err(corrupt(
+                &path,
+                "is a compressed archive, of which no part can be read by its place: unpack it to .tar",
+            ));
         }
         if name.ends_with(".tar") {
             found.push(path);
@@ -109,10 +112,11 @@ pub(super) fn archives_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(found)
 }
 
-/// Reads all headers, and gives each sample to `sample`; returns how many members were left out.
+/// Reads all headers, and gives each sample, whose members have at most `most_bytes`, to `sample`; returns how many members were left out.
 pub(super) fn read(
     file: &Positioned,
     shard: u32,
+    most_bytes: u64,
     mut sample: impl FnMut(Found) -> Result<(), DataError>,
 ) -> Result<usize, DataError> {
     let path = file.path();
@@ -121,7 +125,9 @@ pub(super) fn read(
         file.read_exact_at(&mut first, 0)?;
     }
     if let Some((_, name, command)) = COMPRESSED.iter().find(|(magic, ..)| first.starts_with(magic)) {
-        let reason = format!("is compressed with {name}, so no part of it can be read by its place: unpack it first, with {command}");
+        let reason = format!(
+            "is compressed with {name}, so no part of it can be read by its place: unpack it first, with {command}"
+        );
         return Err(corrupt(path, reason));
     }
     let damaged = |error: &Error| {
@@ -139,7 +145,12 @@ pub(super) fn read(
         }
         let name = match std::str::from_utf8(&entry.path_bytes()) {
             Ok(name) if name.len() <= MAX_NAME_BYTES => name.to_owned(),
-            Ok(_) => return Err(corrupt(path, format!("has a member whose name is longer than {MAX_NAME_BYTES} bytes: rename it"))),
+            Ok(_) => {
+                return Err(corrupt(
+                    path,
+                    format!("has a member whose name is longer than {MAX_NAME_BYTES} bytes: rename it"),
+                ));
+            }
             Err(_) => return Err(corrupt(path, "has a member whose name is not UTF-8: rename it")),
         };
         let shown = name.escape_debug();
@@ -147,15 +158,27 @@ pub(super) fn read(
             return Err(corrupt(path, format!("has a sparse member `{shown}`: make it without --sparse")));
         }
         if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
-            return Err(corrupt(path, format!("has a member `{shown}` that is no file but a link or a device: make it with --dereference")));
+            return Err(corrupt(
+                path,
+                format!("has a member `{shown}` that is no file but a link or a device: make it with --dereference"),
+            ));
         }
         let (offset, bytes) = (entry.raw_file_position(), entry.size());
         if offset.checked_add(bytes).is_none_or(|end| end > file.len()) {
-            return Err(corrupt(path, format!("ends in the middle of its member `{shown}`: it was not copied as a whole, fetch it again")));
+            return Err(corrupt(
+                path,
+                format!("ends in the middle of its member `{shown}`: it was not copied as a whole, fetch it again"),
+            ));
         }
-        if bytes > MAX_FILE_BYTES {
+        if bytes > most_bytes {
             let bytes = format_bytes(bytes);
-            return Err(corrupt(path, format!("has a member `{shown}` of {bytes}: members of samples have less")));
+            return Err(corrupt(
+                path,
+                format!(
+                    "has a member `{shown}` of {bytes}: members of samples have at most {}",
+                    format_bytes(most_bytes)
+                ),
+            ));
         }
         let base = name.rfind('/').map_or(0, |slash| slash + 1);
         let Some(dot) = name[base..].find('.').filter(|dot| *dot > 0) else {
@@ -172,7 +195,10 @@ pub(super) fn read(
         let member = Member { shard, bytes: bytes as u32, offset };
         match last.place(&ending) {
             Some(place) if place.is_some() => {
-                return Err(corrupt(path, format!("has two members for one thing of a sample, the second is `{shown}`: remove one")));
+                return Err(corrupt(
+                    path,
+                    format!("has two members for one thing of a sample, the second is `{shown}`: remove one"),
+                ));
             }
             Some(place) => *place = Some(member),
             None => left_out += 1,

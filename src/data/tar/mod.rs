@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::image::{ImageOptions, MAX_FILE_BYTES, MaskOptions, Masks, Names, Paths, Reader, check_index};
+use super::image::{ImageOptions, MaskOptions, Masks, Names, Paths, Reader, check_index};
 use super::{Dataset, Features, Sample, corrupt, io_error};
 use crate::error::DataError;
 use crate::files::Positioned;
@@ -117,12 +117,13 @@ impl TarShards {
         for (number, shard) in shards.iter().enumerate() {
             let file = Positioned::open(shard, HINT)?;
             keys.enter(shard.clone());
-            left_out += index::read(&file, number as u32, |found| {
+            left_out += index::read(&file, number as u32, options.file_bytes(), |found| {
                 let kind = match kind {
                     Some(kind) => kind,
                     None => *kind.insert(found.kind(&tar.target, shard)?),
                 };
-                let missing = |what: &str| corrupt(&shard.join(&found.key), format!("has no {what}, which each sample needs"));
+                let missing =
+                    |what: &str| corrupt(&shard.join(&found.key), format!("has no {what}, which each sample needs"));
                 images.push(found.image.ok_or_else(|| missing("image (png, jpg or jpeg)"))?);
                 keys.add(&found.key)?;
                 let text = |member: Option<Member>, what, most| {
@@ -134,7 +135,10 @@ impl TarShards {
                     Kind::Integer => {
                         let label = text(found.label, "cls", MAX_LABEL_BYTES)?;
                         if label.trim().parse::<u32>().is_err() {
-                            let reason = format!("has the label `{}` in `cls`: it must be an integer from 0", label.trim().escape_debug());
+                            let reason = format!(
+                                "has the label `{}` in `cls`: it must be an integer from 0",
+                                label.trim().escape_debug()
+                            );
                             return Err(corrupt(&shard.join(&found.key), reason));
                         }
                         names.add(label.trim());
@@ -274,9 +278,8 @@ impl Dataset for TarShards {
             Target::Labels { labels, .. } => {
                 Ok(Sample::new(self.reader.bytes(&bytes, &path)?).with_target(labels[index]))
             }
-            Target::Masks(masks, meaning) => meaning.sample(&self.reader, (&bytes, &path), || {
-                Ok((masks[index].bytes(&self.shards)?, mask_name(&path)))
-            }),
+            Target::Masks(masks, meaning) => meaning
+                .sample(&self.reader, (&bytes, &path), || Ok((masks[index].bytes(&self.shards)?, mask_name(&path)))),
             Target::None => Ok(Sample::new(self.reader.bytes(&bytes, &path)?)),
         }
     }

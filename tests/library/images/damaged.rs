@@ -56,7 +56,15 @@ fn mutated_images_are_an_error_of_one_line_or_an_image() {
     let options = ImageOptions { size: Some([8, 8]), max_pixels: 1 << 16, ..ImageOptions::default() };
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let mut failed = [0; 2];
-    let files = ["palette.png", "photo.png", "color-alpha-16.png", "baseline.jpg", "progressive.jpg", "cmyk.jpg", "turned-5.jpg"];
+    let files = [
+        "palette.png",
+        "photo.png",
+        "color-alpha-16.png",
+        "baseline.jpg",
+        "progressive.jpg",
+        "cmyk.jpg",
+        "turned-5.jpg",
+    ];
     for file in files {
         let bytes = fs::read(golden_file(file)).unwrap();
         let is_png = file.ends_with(".png");
@@ -138,12 +146,15 @@ fn mutated_masks_and_lists_are_an_error_of_one_line_or_data() {
                     made = with_checksums(made);
                 }
                 fs::write(at("1_mask.png"), made).unwrap();
-                MaskedImages::open(folder.path(), folder.path(), options, MaskOptions::default()).and_then(|data| data.get(0))
+                MaskedImages::open(folder.path(), folder.path(), options, MaskOptions::default())
+                    .and_then(|data| data.get(0))
             } else {
                 fs::write(at("list.csv"), made).unwrap();
                 let list = images::ListOptions { weight: Some("weight".to_owned()), ..Default::default() };
                 let data = images::ImageList::open(at("list.csv"), &list, options);
-                data.and_then(|data| (0..data.len()).try_for_each(|index| data.get(index).map(drop)).and_then(|()| data.get(0)))
+                data.and_then(|data| {
+                    (0..data.len()).try_for_each(|index| data.get(index).map(drop)).and_then(|()| data.get(0))
+                })
             };
             if let Err(error) = read {
                 failed[kind] += 1;

@@ -33,7 +33,10 @@ fn classes_are_folders_and_images_are_sorted() {
     let labels: Vec<_> = (0..5).map(|index| data.label(index).unwrap().unwrap()).collect();
     assert_eq!(labels, [0, 1, 1, 2, 2]);
     let features = data.features().unwrap();
-    assert_eq!((features.class_names(), features.classes(), features.sample_bytes()), (data.class_names(), Some(3), 24));
+    assert_eq!(
+        (features.class_names(), features.classes(), features.sample_bytes()),
+        (data.class_names(), Some(3), 24)
+    );
     assert_eq!(data.options().size, Some([4, 5]));
 
     // The numbers of another folder.
@@ -109,7 +112,8 @@ fn lists_have_labels_names_numbers_or_nothing() {
         fs::write(at("list.csv"), text).unwrap();
         ImageList::open(at("list.csv"), list, any_size())
     };
-    let labels = |data: &ImageList| (0..data.len()).map(|index| data.label(index).unwrap().unwrap()).collect::<Vec<_>>();
+    let labels =
+        |data: &ImageList| (0..data.len()).map(|index| data.label(index).unwrap().unwrap()).collect::<Vec<_>>();
     let found = ListOptions::default();
 
     let names = open("\u{feff}File, Class\nb.png, dog\na.png, cat\n", &found).unwrap();
@@ -163,7 +167,8 @@ fn files_without_labels_are_read_in_their_order() {
     plain(at("some/1.png"), 3, 3, 1);
     fs::copy(plain(at("other.png"), 3, 3, 7), at("image")).unwrap();
     let data = ImageFiles::open(&[at("image"), at("some")], any_size()).unwrap();
-    let found: Vec<_> = (0..data.len()).map(|index| pixels(data.get(index).unwrap().get("input").unwrap())[0]).collect();
+    let found: Vec<_> =
+        (0..data.len()).map(|index| pixels(data.get(index).unwrap().get("input").unwrap())[0]).collect();
     assert_eq!((found, data.label(0).unwrap()), (vec![7, 1, 2], None));
     assert_eq!((data.path(1), data.features().unwrap().target()), (Some(at("some/1.png")), TargetKind::None));
     assert!(message(ImageFiles::open(&[at("nothing")], any_size())).contains("not found"));
@@ -180,7 +185,8 @@ fn masks_have_their_images_and_their_values() {
     plain(at("images/b.png"), 2, 3, 9);
     plain(at("masks/more/a-mask.png"), 2, 3, 255);
     plain(at("masks/b.png"), 2, 3, 0);
-    let with = |options: ImageOptions, masks: MaskOptions| MaskedImages::open(at("images"), at("masks"), options, masks);
+    let with =
+        |options: ImageOptions, masks: MaskOptions| MaskedImages::open(at("images"), at("masks"), options, masks);
     let open = |masks: MaskOptions| with(any_size(), masks);
     let target = |data: &MaskedImages, index: usize| data.get(index).unwrap().take("target").unwrap().into_values();
 
@@ -210,7 +216,9 @@ fn masks_have_their_images_and_their_values() {
     assert!(message(open(wrong)).contains("3 and 2 classes"));
 
     plain(at("masks/b.png"), 3, 3, 0);
-    assert!(message(open(MaskOptions::default()).unwrap().get(0)).contains("is a mask of 3 x 3, but its image is 2 x 3"));
+    assert!(
+        message(open(MaskOptions::default()).unwrap().get(0)).contains("is a mask of 3 x 3, but its image is 2 x 3")
+    );
     fs::copy(golden_file("color.png"), at("masks/b.png")).unwrap();
     assert!(message(open(MaskOptions::default())).contains("b.png: has colors"));
     fs::copy(golden_file("grey.jpg"), at("masks/b.png")).unwrap();
@@ -252,18 +260,25 @@ fn inspection_counts_and_names_what_is_broken() {
     assert_eq!(found.widths, Some(Extents { min: 5, median: 5, max: 41 }));
     assert_eq!((found.most_frequent, found.different_sizes), (Some(([4, 5], 2)), 4));
     assert_eq!(found.memory_bytes, 20 + 20 + 45 + 16 * 24 + 30 * 41);
-    assert_eq!((found.formats["PNG"], found.formats["JPEG"], found.colors["grey"], found.colors["color"]), (4, 1, 3, 2));
+    assert_eq!(
+        (found.formats["PNG"], found.formats["JPEG"], found.colors["grey"], found.colors["color"]),
+        (4, 1, 3, 2)
+    );
     assert_eq!(look(false, 1), found, "any number of threads finds the same");
     let found = look(true, 2);
     assert_eq!((found.broken_count, found.broken[1].path.clone()), (2, at("dog/half.png")));
     let text = found.to_string();
-    assert!(text.contains("cat  2\n") && text.contains("half.png: ends too early") && text.lines().count() > 8, "{text}");
+    assert!(
+        text.contains("cat  2\n") && text.contains("half.png: ends too early") && text.lines().count() > 8,
+        "{text}"
+    );
     let json = serde_json::to_string(&found).unwrap();
     assert!(json.contains(r#""most-frequent":[[4,5],2]"#), "{json}");
     assert_eq!(serde_json::from_str::<Inspection>(&json).unwrap(), found);
 
     fs::write(at("list.csv"), "path,label\ncat/1.png,b\ndog/none.png,a\n").unwrap();
-    let list = inspect_list(at("list.csv"), &ListOptions::default(), &InspectOptions::default(), &mut |_, _| {}).unwrap();
+    let list =
+        inspect_list(at("list.csv"), &ListOptions::default(), &InspectOptions::default(), &mut |_, _| {}).unwrap();
     assert_eq!(list.classes, [("a".to_owned(), 1), ("b".to_owned(), 1)]);
     assert!(list.broken_count == 1 && list.broken[0].reason.contains("not found"));
     let flat = inspect(at("cat"), &InspectOptions::default(), &mut |_, _| {}).unwrap();
