@@ -147,7 +147,9 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        parse(text).map(Size).map_err(|error| error.replace(", a number of bytes, or auto for what the device has free", ", or a number of bytes"))
+        parse(text).map(Size).map_err(|error| {
+            error.replace(", a number of bytes, or auto for what the device has free", ", or a number of bytes")
+        })
     }
 }
 

@@ -105,7 +105,8 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     args.data.put_over(&mut file.data, &mut file.augment);
     let (model, config) = file.resolve(None)?;
     // Of which data it is matters to the plan: how many classes there are, and whether images travel as bytes.
-    let opened = file.data.path.as_ref().map(|_| data::open(&file, model.clone(), config.clone(), output)).transpose()?;
+    let opened =
+        file.data.path.as_ref().map(|_| data::open(&file, model.clone(), config.clone(), output)).transpose()?;
     let host = opened.as_ref().map(|opened| opened.memory);
     let (model, config) = opened.map_or((model, config), |opened| (opened.model, opened.config));
     let outputs = [

@@ -137,7 +137,8 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let history = checkpoint.as_ref().and_then(Checkpoint::history).cloned().unwrap_or_default();
     let every = file.log.every.map(Into::into);
     let mut progress = Progress::new(output, *progress, &trainer, total_steps, every, history, &stop);
-    let fitted = fit(&mut trainer, file, unfreeze, (&train, val.as_ref().or(test.as_ref())), run.as_mut(), &mut progress, &stop);
+    let fitted =
+        fit(&mut trainer, file, unfreeze, (&train, val.as_ref().or(test.as_ref())), run.as_mut(), &mut progress, &stop);
     let has_learned = progress.has_learned() || checkpoint.is_some();
     drop(progress);
 
@@ -183,7 +184,10 @@ fn check_host(trainer: &Trainer, memory: &LoaderMemory, file: &RunFile) -> Resul
 fn tell_skipped(train: &DataLoader<'_>, output: &Output) {
     let skipped = train.skipped();
     if let Some(first) = skipped.first() {
-        output.text(format_args!("{} could not be read, others took their place: {first}", plural(skipped.len(), "sample")));
+        output.text(format_args!(
+            "{} could not be read, others took their place: {first}",
+            plural(skipped.len(), "sample")
+        ));
         output.object(&json!({"event": "skipped", "samples": skipped.len(), "first": first}));
     }
 }

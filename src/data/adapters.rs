@@ -59,7 +59,9 @@ impl<D: Dataset> OneHot<D> {
     /// [`DataError::Mismatch`] where samples have not one label each, or the number of classes is not known.
     pub fn new(data: D) -> Result<Self, DataError> {
         match data.features()?.target() {
-            TargetKind::Labels { shape, classes: Some(classes), .. } if shape.is_empty() => Ok(OneHot { data, classes }),
+            TargetKind::Labels { shape, classes: Some(classes), .. } if shape.is_empty() => {
+                Ok(OneHot { data, classes })
+            }
             _ => {
                 let text = "only one label a sample, of a known number of classes, becomes probabilities";
                 Err(DataError::Mismatch(text.to_owned()))

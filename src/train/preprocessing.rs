@@ -97,10 +97,7 @@ impl Normalization {
     ///
     /// # Errors
     /// Where samples are no bytes of up to four channels, or cannot be read, or a channel has the same value everywhere.
-    pub fn fit<'d>(
-        data: impl Into<DataLoader<'d>>,
-        mut go_on: impl FnMut(usize) -> bool,
-    ) -> Result<Self, TrainError> {
+    pub fn fit<'d>(data: impl Into<DataLoader<'d>>, mut go_on: impl FnMut(usize) -> bool) -> Result<Self, TrainError> {
         let data = data.into();
         let mut counts: Vec<[u64; 256]> = Vec::new();
         let mut done = 0;
@@ -109,7 +106,8 @@ impl Normalization {
             while let Some(batch) = batches.next()? {
                 let channels = batch.feature(INPUT).and_then(|(_, shape)| Some((*shape.first()?, shape.numel())));
                 let (Some(Values::U8(bytes)), Some((channels @ 1..=4, numel))) = (batch.get(INPUT), channels) else {
-                    let text = "only images of bytes with up to four channels can be normalized by their means and deviations";
+                    let text =
+                        "only images of bytes with up to four channels can be normalized by their means and deviations";
                     return Err(DataError::Mismatch(text.to_owned()));
                 };
                 counts.resize(channels, [0; 256]);
@@ -134,7 +132,9 @@ impl Normalization {
         };
         let (mean, std): (Vec<_>, Vec<_>) = counts.iter().map(of).unzip();
         if let Some(channel) = std.iter().position(|std| *std < 1e-6) {
-            let reason = format!("channel {channel} has the same value in all images, by whose deviation nothing can be divided");
+            let reason = format!(
+                "channel {channel} has the same value in all images, by whose deviation nothing can be divided"
+            );
             return Err(GraphError::Layer { layer: "input".to_owned(), reason }.into());
         }
         Ok(Normalization::new(mean, std)?)

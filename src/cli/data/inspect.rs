@@ -128,7 +128,8 @@ fn tell(data: &Arc<dyn Dataset>, path: &Path, output: &Output) -> Result<u8, Fai
         format_bytes(bytes),
         format_bytes(data.host_bytes())
     ));
-    let entries: Vec<_> = features.entries().map(|(name, desc)| json!({"name": name, "type": desc.to_string()})).collect();
+    let entries: Vec<_> =
+        features.entries().map(|(name, desc)| json!({"name": name, "type": desc.to_string()})).collect();
     output.object(&json!({
         "event": "inspection", "path": shown(path), "samples": data.len(), "features": entries,
         "classes": features.classes(), "class_names": features.class_names(), "class_counts": counts,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tightfit::data::{
-    DataLoader, Dataset, LoaderMemory, OnError, OneHot, Reshaped, TensorDataset, Targets, Values, WeightedSampler,
+    DataLoader, Dataset, LoaderMemory, OnError, OneHot, Reshaped, Targets, TensorDataset, Values, WeightedSampler,
     download, mnist, split,
 };
 use tightfit::error::DataError;
@@ -25,8 +25,8 @@ use tightfit::train::{self, Config, Loss, Preprocessing};
 use super::failure::Failure;
 use super::output::{Output, shown};
 use super::run_file::RunFile;
-pub(crate) use settings::{DataArgs, DataTable};
 use settings::{Balanced, Kind, OnErrorName, kind_of};
+pub(crate) use settings::{DataArgs, DataTable};
 
 /// Where the full MNIST is fetched to.
 const FETCHED: &str = "data/mnist-full";
@@ -105,9 +105,7 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
         model = model.normalized(adapt::normalization(file, &train, channels, output)?);
     }
     preprocessing.normalization = model.normalization().cloned();
-    let (samples, batches) = augment.transforms(&train.features()?)?;
-    train = samples.into_iter().fold(train, DataLoader::transform);
-    train = batches.into_iter().fold(train, DataLoader::batch_transform);
+    train = train.augment(&augment)?;
     if let Some(sampler) = sampler {
         train = train.sampler(sampler);
     }

@@ -76,9 +76,7 @@ pub(super) fn run(args: &PreviewArgs, output: &Output) -> Result<u8, Failure> {
         [] => parts.preprocessing.class_names.clone(),
         names => names.to_vec(),
     };
-    let (samples, batches) = augment.unwrap_or_default().transforms(&features)?;
-    let mut loader = samples.into_iter().fold(DataLoader::new(parts.train), DataLoader::transform);
-    loader = batches.into_iter().fold(loader, DataLoader::batch_transform);
+    let loader = DataLoader::new(parts.train).augment(&augment.unwrap_or_default())?;
     let shown_features = named(loader.features()?, names);
     let wanted = args.samples.min(loader.len().unwrap_or(args.samples));
     let options = EpochOptions::new(wanted).shuffled(args.seed).epoch(args.epoch);

@@ -1,7 +1,7 @@
 //! What data a model is trained on: `[data]` of run files, and the flags that are put over it.
 
 use std::fmt;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -150,7 +150,10 @@ impl FromStr for Normalize {
             text => {
                 let given = text.split_once('/').and_then(|(mean, std)| Some((numbers(mean)?, numbers(std)?)));
                 let Some((mean, std)) = given else {
-                    return Err("write unit, imagenet, fit, or means and deviations, such as 0.5,0.5,0.5/0.25,0.25,0.25".to_owned());
+                    return Err(
+                        "write unit, imagenet, fit, or means and deviations, such as 0.5,0.5,0.5/0.25,0.25,0.25"
+                            .to_owned(),
+                    );
                 };
                 Normalization::new(mean, std).map(Normalize::Given).map_err(|error| error.to_string())
             }
@@ -282,7 +285,7 @@ data_settings! {
     stratified: bool,
 
     /// Threads that read samples while the device computes [default: 0 for data in memory, else 2]
-    #[arg(long, value_name = "N", value_parser = super::workers, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = workers, allow_negative_numbers = true)]
     workers: usize,
 
     /// Batches that are read ahead at most [default: as many as threads]
@@ -361,8 +364,11 @@ fn missing(text: &str) -> Result<Missing, String> {
 }
 
 /// A number of threads.
-pub(super) fn workers(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|workers| *workers <= 256).ok_or_else(|| "it must be a whole number from 0 to 256".to_owned())
+fn workers(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|workers| *workers <= 256)
+        .ok_or_else(|| "it must be a whole number from 0 to 256".to_owned())
 }
 
 /// Flags of the data, for all commands that read it.

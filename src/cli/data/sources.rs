@@ -91,21 +91,23 @@ pub(super) fn open_as_trained(
             let series = TimeSeries::open_with(path, series)?;
             let (val, test) = shares(data, "a series")?;
             let found = series.split(val, test)?;
-            let (val, test) = (found.val.map(shared), found.test.map(shared));
+            let (val, test) = (found.validation.map(shared), found.test.map(shared));
             let preprocessing = trained.clone();
-            return Ok(Parts { train: shared(found.train), val, test, preprocessing, notes: Vec::new() });
+            return Ok(Parts { train: shared(found.training), val, test, preprocessing, notes: Vec::new() });
         }
         (Kind::Text, _, _, Some(vocabulary)) => {
             let pieces = pieces(data, model, config)?;
-            let found = TextFile::open_with(path, vocabulary, &TextOptions { pieces, ..TextOptions::new(pieces.length) })?;
+            let found =
+                TextFile::open_with(path, vocabulary, &TextOptions { pieces, ..TextOptions::new(pieces.length) })?;
             let (val, test) = shares(data, "a text")?;
             let found = found.split(val, test)?;
-            let (val, test) = (found.val.map(shared), found.test.map(shared));
+            let (val, test) = (found.validation.map(shared), found.test.map(shared));
             let preprocessing = trained.clone();
-            return Ok(Parts { train: shared(found.train), val, test, preprocessing, notes: Vec::new() });
+            return Ok(Parts { train: shared(found.training), val, test, preprocessing, notes: Vec::new() });
         }
         (Kind::Images, ..) if data.masks.is_some() && images.is_some() => {
-            let (masks, options) = (data.masks.clone().expect("bug: they are there"), images.expect("bug: they are there"));
+            let (masks, options) =
+                (data.masks.clone().expect("bug: they are there"), images.expect("bug: they are there"));
             shared(MaskedImages::open(path, masks, options, trained.masks.clone().unwrap_or_default())?)
         }
         (Kind::Images, ..) if images.is_some() => {
@@ -169,11 +171,8 @@ fn folder(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
         data.val = data.val.or(val.map(Part::Path));
     }
     data.test = data.test.or(test.map(Part::Path));
-    let preprocessing = Preprocessing {
-        images: Some(options.clone()),
-        class_names: class_names.clone(),
-        ..Preprocessing::default()
-    };
+    let preprocessing =
+        Preprocessing { images: Some(options.clone()), class_names: class_names.clone(), ..Preprocessing::default() };
     let parts = divide(shared(train), None, &data, config, Some(&others))?;
     Ok(Parts { preprocessing, ..parts })
 }
@@ -227,8 +226,7 @@ fn tar(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<
         Ok(shared(TarShards::open(&[path], &same, options.clone())?))
     };
     let images = Some(options.clone());
-    let preprocessing =
-        Preprocessing { images, masks, class_names: class_names.clone(), ..Preprocessing::default() };
+    let preprocessing = Preprocessing { images, masks, class_names: class_names.clone(), ..Preprocessing::default() };
     let parts = divide(shared(train), None, data, config, Some(&others))?;
     Ok(Parts { preprocessing, ..parts })
 }
@@ -294,9 +292,8 @@ fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failur
     train.fit(&indices.train)?;
     let (preprocessing, names) = (train.preprocessing().clone(), train.preprocessing().class_names().to_vec());
     let constant: Vec<_> = preprocessing.constant_inputs().map(|name| format!("`{name}`")).collect();
-    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
-        Ok(shared(Table::open_with(path, &preprocessing)?))
-    };
+    let others =
+        |path: &Path| -> Result<Arc<dyn Dataset>, Failure> { Ok(shared(Table::open_with(path, &preprocessing)?)) };
     let mut parts = indices.apply(shared(train), None, data, Some(&others))?;
     if !constant.is_empty() {
         parts.notes.push(format!("columns with one value say nothing: {}", constant.join(", ")));
@@ -346,14 +343,13 @@ fn series(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
     }
     let (val, test) = shares(data, "a series")?;
     let found = TimeSeries::open(path, &options)?.split(val, test)?;
-    let preprocessing = found.train.preprocessing().clone();
-    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
-        Ok(shared(TimeSeries::open_with(path, &preprocessing)?))
-    };
+    let preprocessing = found.training.preprocessing().clone();
+    let others =
+        |path: &Path| -> Result<Arc<dyn Dataset>, Failure> { Ok(shared(TimeSeries::open_with(path, &preprocessing)?)) };
     let series = Some(preprocessing.clone());
     let parts = Parts {
-        train: shared(found.train),
-        val: found.val.map(shared),
+        train: shared(found.training),
+        val: found.validation.map(shared),
         test: found.test.map(shared),
         preprocessing: Preprocessing { series, ..Preprocessing::default() },
         notes: Vec::new(),
@@ -387,8 +383,8 @@ fn text(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result
         Ok(shared(TextFile::open_with(path, &vocabulary, &options)?))
     };
     let parts = Parts {
-        train: shared(found.train),
-        val: found.val.map(shared),
+        train: shared(found.training),
+        val: found.validation.map(shared),
         test: found.test.map(shared),
         preprocessing: Preprocessing { vocabulary: Some(vocabulary.clone()), ..Preprocessing::default() },
         notes: Vec::new(),
@@ -401,12 +397,11 @@ fn tokens(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
     let vocabulary = model.output_shape()?.last().copied().unwrap_or(1) as u32;
     let (val, test) = shares(data, "a file of tokens")?;
     let found = TokenFile::open(path, vocabulary, pieces)?.split(val, test)?;
-    let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
-        Ok(shared(TokenFile::open(path, vocabulary, pieces)?))
-    };
+    let others =
+        |path: &Path| -> Result<Arc<dyn Dataset>, Failure> { Ok(shared(TokenFile::open(path, vocabulary, pieces)?)) };
     let parts = Parts {
-        train: shared(found.train),
-        val: found.val.map(shared),
+        train: shared(found.training),
+        val: found.validation.map(shared),
         test: found.test.map(shared),
         preprocessing: Preprocessing::default(),
         notes: Vec::new(),

@@ -22,8 +22,18 @@ use super::{ModelTable, RunFile, TrainingTable};
 type Part = Spanned<toml::Value>;
 
 /// Tables that no model file has.
-const OWN_TABLES: [&str; 10] =
-    ["data", "augment", "training", "schedule", "metrics", "early_stopping", "reduce_on_plateau", "checkpoint", "log", "budget"];
+const OWN_TABLES: [&str; 10] = [
+    "data",
+    "augment",
+    "training",
+    "schedule",
+    "metrics",
+    "early_stopping",
+    "reduce_on_plateau",
+    "checkpoint",
+    "log",
+    "budget",
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,14 +5,14 @@ use std::fmt;
 use serde::de::{Error, Visitor};
 use serde::{Deserializer, Serialize as _, Serializer};
 
-pub(super) fn serialize<S: Serializer>(seed: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(in super::super) fn serialize<S: Serializer>(seed: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
     match seed.map(i64::try_from) {
         Some(Err(_)) => seed.map(|seed| seed.to_string()).serialize(serializer),
         _ => seed.serialize(serializer),
     }
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     struct NumberOrText;
     impl Visitor<'_> for NumberOrText {
         type Value = u64;

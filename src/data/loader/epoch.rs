@@ -12,13 +12,13 @@ use crate::data::{Batch, Sample};
 use crate::error::DataError;
 
 /// Where the samples of batches come from.
-pub(super) enum Feed<'s, 'a> {
+pub(super) enum Feed<'s> {
     Indices {
         epoch: Epoch,
         /// The size of batches, where samples come several times, so that places in the epoch tell them apart.
         repeated: Option<usize>,
     },
-    Stream(Reader<'s, 'a>),
+    Stream(Reader<'s>),
 }
 
 /// What all batches of an epoch are filled with.
@@ -49,10 +49,10 @@ pub(super) enum Samples {
 }
 
 /// The batches of an epoch, in order. Dropping it ends its threads.
-pub struct EpochBatches<'s, 'a> {
-    loader: &'s DataLoader<'a>,
+pub struct EpochBatches<'s> {
+    loader: &'s DataLoader<'s>,
     filling: Filling,
-    shared: Arc<Shared<'s, 'a>>,
+    shared: Arc<Shared<'s>>,
     workers: usize,
     /// The next one that is handed over, and the number of all.
     next: usize,
@@ -69,9 +69,9 @@ enum Failed {
 }
 
 /// What threads share.
-struct Shared<'s, 'a> {
+struct Shared<'s> {
     /// Held while a task is taken, so that a stream is read in order.
-    feed: Mutex<Feed<'s, 'a>>,
+    feed: Mutex<Feed<'s>>,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -89,12 +89,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<'s, 'a> EpochBatches<'s, 'a> {
+impl<'s> EpochBatches<'s> {
     pub(super) fn begin(
-        loader: &'s DataLoader<'a>,
+        loader: &'s DataLoader<'s>,
         scope: &'s Scope<'s, '_>,
         options: &EpochOptions,
-        feed: Feed<'s, 'a>,
+        feed: Feed<'s>,
         memory: &LoaderMemory,
     ) -> Self {
         let count = match &feed {
@@ -180,14 +180,14 @@ impl<'s, 'a> EpochBatches<'s, 'a> {
     }
 }
 
-impl Drop for EpochBatches<'_, '_> {
+impl Drop for EpochBatches<'_> {
     fn drop(&mut self) {
         lock(&self.shared.queue).is_over = true;
         self.shared.changed.notify_all();
     }
 }
 
-impl Feed<'_, '_> {
+impl Feed<'_> {
     /// What batch `number` is made of, which is the one after that of the last call.
     fn take(&mut self, number: usize) -> Result<Task, DataError> {
         Ok(match self {
@@ -205,7 +205,7 @@ impl Feed<'_, '_> {
 }
 
 /// What a thread does: fills batches as long as there are some.
-fn work(loader: &DataLoader<'_>, shared: &Shared<'_, '_>, filling: &Filling, count: usize) {
+fn work(loader: &DataLoader<'_>, shared: &Shared<'_>, filling: &Filling, count: usize) {
     loop {
         // One takes a task at a time: the next waits here.
         let mut feed = lock(&shared.feed);

@@ -87,7 +87,7 @@ pub struct DataLoader<'a> {
 #[derive(Clone)]
 enum Source<'a> {
     Dataset(Arc<dyn Dataset + 'a>),
-    Stream(Arc<Stream<'a>>),
+    Stream(Arc<Stream>),
 }
 
 impl fmt::Debug for DataLoader<'_> {
@@ -142,7 +142,7 @@ impl<'a> DataLoader<'a> {
     }
 
     /// Reads from a stream.
-    pub fn stream(stream: Stream<'a>) -> Self {
+    pub fn stream(stream: Stream) -> Self {
         DataLoader::of(Source::Stream(Arc::new(stream)))
     }
 
@@ -305,7 +305,7 @@ impl<'a> DataLoader<'a> {
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         options: EpochOptions,
-    ) -> Result<EpochBatches<'scope, 'a>, DataError> {
+    ) -> Result<EpochBatches<'scope>, DataError> {
         let memory = self.memory(options.batch)?;
         let feed = match &self.source {
             Source::Dataset(dataset) => {
@@ -468,8 +468,8 @@ impl<'a> From<&DataLoader<'a>> for DataLoader<'a> {
     }
 }
 
-impl<'a> From<Stream<'a>> for DataLoader<'a> {
-    fn from(stream: Stream<'a>) -> Self {
+impl From<Stream> for DataLoader<'_> {
+    fn from(stream: Stream) -> Self {
         DataLoader::stream(stream)
     }
 }

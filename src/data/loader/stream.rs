@@ -10,8 +10,8 @@ use super::{DataLoader, EpochOptions, MOST_UNREADABLE, Order};
 use crate::data::{Features, Sample};
 use crate::error::DataError;
 
-type Samples<'a> = Box<dyn Iterator<Item = Result<Sample, DataError>> + Send + 'a>;
-type Open<'a> = Box<dyn Fn(u64) -> Samples<'a> + Send + Sync + 'a>;
+type Samples = Box<dyn Iterator<Item = Result<Sample, DataError>> + Send>;
+type Open = Box<dyn Fn(u64) -> Samples + Send + Sync>;
 
 /// Samples from an iterator. An epoch is a number of steps; where the iterator ends, it is begun anew.
 ///
@@ -22,13 +22,13 @@ type Open<'a> = Box<dyn Fn(u64) -> Samples<'a> + Send + Sync + 'a>;
 /// let stream = Stream::new(move || noise.clone(), 100).shuffle(32);
 /// assert_eq!(stream.steps_per_epoch(), 100);
 /// ```
-pub struct Stream<'a> {
-    open: Open<'a>,
+pub struct Stream {
+    open: Open,
     steps_per_epoch: usize,
     shuffle: usize,
 }
 
-impl fmt::Debug for Stream<'_> {
+impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").field("steps_per_epoch", &self.steps_per_epoch).finish_non_exhaustive()
     }
@@ -48,21 +48,21 @@ pub struct StreamState {
     buffered: Vec<u64>,
 }
 
-impl<'a> Stream<'a> {
+impl Stream {
     /// The samples of the iterators that `open` makes, which are all alike: one for each pass, and one more where a run goes on in the
     /// middle, which then reads on to where it was. An epoch takes so many batches.
-    pub fn new<I>(open: impl Fn() -> I + Send + Sync + 'a, steps_per_epoch: usize) -> Self
+    pub fn new<I>(open: impl Fn() -> I + Send + Sync + 'static, steps_per_epoch: usize) -> Self
     where
-        I: Iterator<Item = Result<Sample, DataError>> + Send + 'a,
+        I: Iterator<Item = Result<Sample, DataError>> + Send + 'static,
     {
         let skip = |samples: I, start: u64| samples.skip(usize::try_from(start).unwrap_or(usize::MAX));
         Stream::seekable(move |start| skip(open(), start), steps_per_epoch)
     }
 
     /// As [`new`](Self::new), for iterators that can begin at any sample, of which `open` is told the number.
-    pub fn seekable<I>(open: impl Fn(u64) -> I + Send + Sync + 'a, steps_per_epoch: usize) -> Self
+    pub fn seekable<I>(open: impl Fn(u64) -> I + Send + Sync + 'static, steps_per_epoch: usize) -> Self
     where
-        I: Iterator<Item = Result<Sample, DataError>> + Send + 'a,
+        I: Iterator<Item = Result<Sample, DataError>> + Send + 'static,
     {
         Stream { open: Box::new(move |start| Box::new(open(start))), steps_per_epoch, shuffle: 0 }
     }
@@ -91,9 +91,9 @@ impl<'a> Stream<'a> {
 
     pub(super) fn reader<'s>(
         &'s self,
-        loader: &'s DataLoader<'a>,
+        loader: &'s DataLoader<'_>,
         options: &EpochOptions,
-    ) -> Result<Reader<'s, 'a>, DataError> {
+    ) -> Result<Reader<'s>, DataError> {
         if options.batch == 0 || self.steps_per_epoch == 0 {
             let (batch, steps) = (options.batch, self.steps_per_epoch);
             return Err(DataError::Mismatch(format!(
@@ -117,18 +117,18 @@ fn no_samples() -> DataError {
 }
 
 /// Reads a stream.
-pub(super) struct Reader<'s, 'a> {
-    stream: &'s Stream<'a>,
-    loader: &'s DataLoader<'a>,
+pub(super) struct Reader<'s> {
+    stream: &'s Stream,
+    loader: &'s DataLoader<'s>,
     /// Of the shuffle, where there is one.
     seed: Option<u64>,
     batch: usize,
-    samples: Option<Samples<'a>>,
+    samples: Option<Samples>,
     buffer: Vec<(u64, Sample)>,
     state: StreamState,
 }
 
-impl Reader<'_, '_> {
+impl Reader<'_> {
     pub(super) fn batches(&self) -> usize {
         self.stream.steps_per_epoch
     }

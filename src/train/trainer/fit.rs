@@ -234,7 +234,7 @@ impl Trainer {
         })
     }
 
-    fn steps_on(&mut self, fit: &mut Fit<'_, '_, '_>, mut batches: EpochBatches<'_, '_>) -> Result<bool, TrainError> {
+    fn steps_on(&mut self, fit: &mut Fit<'_, '_, '_>, mut batches: EpochBatches<'_>) -> Result<bool, TrainError> {
         let mut uploaded = false;
         let mut next = None;
         while fit.run.batches < fit.steps_per_epoch {
@@ -301,7 +301,7 @@ impl Trainer {
     }
 
     /// The next batch; none at the end of the epoch.
-    fn read(&self, fit: &Fit<'_, '_, '_>, batches: &mut EpochBatches<'_, '_>) -> Result<Option<Read>, TrainError> {
+    fn read(&self, fit: &Fit<'_, '_, '_>, batches: &mut EpochBatches<'_>) -> Result<Option<Read>, TrainError> {
         let Some(batch) = batches.next()? else { return Ok(None) };
         if fit.is_checked {
             self.fed.check_batch(&batch)?;

@@ -107,7 +107,11 @@ impl Trainer {
         result
     }
 
-    pub(in crate::train) fn step_batch_with(&mut self, batch: &Batch, launch: &mut Launch<'_>) -> Result<StepOutcome, TrainError> {
+    pub(in crate::train) fn step_batch_with(
+        &mut self,
+        batch: &Batch,
+        launch: &mut Launch<'_>,
+    ) -> Result<StepOutcome, TrainError> {
         self.check_step(batch.len())?;
         self.fed.check(&batch.features())?;
         self.fed.check_batch(batch)?;
