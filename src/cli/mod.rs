@@ -20,6 +20,7 @@ mod notes;
 mod output;
 mod overwrite;
 mod plan;
+mod predict;
 mod progress;
 mod resume;
 mod run_file;
@@ -81,6 +82,8 @@ enum Command {
     Runs(runs::RunsArgs),
     /// Tests a model with weights from a file
     Eval(eval::EvalArgs),
+    /// Says what a trained model makes of new images, rows, series or text, as CSV or JSON
+    Predict(predict::PredictArgs),
     /// Fetches datasets
     #[command(subcommand, arg_required_else_help = false)]
     Data(data::DataCommand),
@@ -95,6 +98,7 @@ impl Command {
             Command::Plan(args) => Some(args.model()),
             Command::Train(args) => Some(args.model()),
             Command::Eval(args) => Some(args.model()),
+            Command::Predict(args) => Some(args.model()),
             _ => None,
         }
     }
@@ -128,6 +132,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Resume(args) => resume::run(args, &output),
         Command::Runs(args) => runs::run(args, &output),
         Command::Eval(args) => eval::run(args, &output),
+        Command::Predict(args) => predict::run(args, &output),
         Command::Data(command) => data::run(command, &output),
         Command::Bench(args) => bench::run(args, &output),
     };

@@ -145,6 +145,13 @@ impl Output {
         }
     }
 
+    /// Lines for other programs as much as for people: none is broken.
+    pub(crate) fn unwrapped(&self, text: &str) {
+        if !self.is_json() {
+            self.write(text);
+        }
+    }
+
     /// Writes an object, if JSON was asked for.
     pub(crate) fn object(&self, object: &Value) {
         if self.json {

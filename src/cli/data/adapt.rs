@@ -18,9 +18,24 @@ pub(super) fn input_of(features: &Features) -> (DType, Shape) {
     (dtype, shape.clone())
 }
 
-/// The model with as many outputs as the data has classes or numbers, and the input of the data, where it is built in and its settings do not
-/// say otherwise.
-pub(super) fn model_for(file: &RunFile, model: Model, features: &Features, tokens: Option<u32>) -> Model {
+/// Classes, tokens or numbers that a model has to say of such samples, as far as they or what it was trained on tell.
+pub(super) fn outputs_for(features: &Features, trained: &Preprocessing) -> Option<usize> {
+    let names = Some(trained.class_names.len()).filter(|count| *count > 0);
+    if let Some(vocabulary) = &trained.vocabulary {
+        return usize::try_from(vocabulary.len()).ok();
+    }
+    match features.target() {
+        TargetKind::Labels { classes, .. } => classes.map(|classes| classes as usize).or(names),
+        TargetKind::Values { shape } => Some(shape.numel()),
+        TargetKind::None => names
+            .or_else(|| trained.masks.as_ref().and_then(|masks| Some(masks.values.as_ref()?.len())))
+            .or_else(|| trained.table.as_ref().map(|table| table.targets.len()))
+            .or_else(|| trained.series.as_ref().map(|series| series.options.horizon * series.targets.len())),
+    }
+}
+
+/// The model with so many outputs and the input of the data, where it is built in and its settings do not say otherwise.
+pub(super) fn model_for(file: &RunFile, model: Model, features: &Features, wanted: Option<usize>) -> Model {
     let (_, input) = input_of(features);
     let name = file.model().to_str().filter(|name| models::builtin(name).is_some());
     let keeps_input = file.model.input.is_some();
@@ -33,18 +48,14 @@ pub(super) fn model_for(file: &RunFile, model: Model, features: &Features, token
         if fits(&resized) { resized } else { model }
     };
     let model = resize(model);
-    let wanted = match features.target() {
-        TargetKind::Labels { classes, .. } => tokens.or(classes),
-        TargetKind::Values { shape } => u32::try_from(shape.numel()).ok(),
-        TargetKind::None => None,
-    };
-    let outputs = model.output_shape().ok().and_then(|shape| match features.target() {
-        TargetKind::Labels { .. } if shape.len() > 1 && tokens.is_none() => shape.first().copied(),
+    // Of images, classes are the first extent.
+    let outputs = model.output_shape().ok().and_then(|shape| match shape.len() {
+        3 => shape.first().copied(),
         _ => shape.last().copied(),
     });
     match (name, wanted) {
-        (Some(name), Some(wanted)) if file.model.outputs.is_none() && outputs != Some(wanted as usize) => {
-            let other = models::builtin_for(name, wanted as usize).expect("bug: it is built in");
+        (Some(name), Some(wanted)) if file.model.outputs.is_none() && outputs != Some(wanted) => {
+            let other = models::builtin_for(name, wanted).expect("bug: it is built in");
             resize(other.with_input(model.input_shape().clone()))
         }
         _ => model,
@@ -140,6 +151,20 @@ pub(super) fn loss_for(
         };
     }
     Ok(())
+}
+
+/// Sets the loss that says what a model's numbers mean, by what it was trained on, where none was chosen.
+pub(super) fn answers_for(file: &RunFile, config: &mut Config, trained: &Preprocessing) {
+    let has_classes = !trained.class_names.is_empty();
+    let has_numbers = trained.series.is_some() || (trained.table.is_some() && !has_classes);
+    if file.loss.is_some() {
+        return;
+    }
+    if has_numbers {
+        config.loss = Loss::Mse;
+    } else if has_classes && !takes_labels(&config.loss) {
+        config.loss = Loss::default();
+    }
 }
 
 /// Whether targets of a loss are labels. A dice loss takes both.

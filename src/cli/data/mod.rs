@@ -76,8 +76,7 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
         sources::open(kind, &path, &file.data, &model, &config)?;
     let features = sources::features(&*train)?;
     let augment = file.augment.clone().unwrap_or_default();
-    let tokens = preprocessing.vocabulary.as_ref().map(tightfit::data::text::Vocabulary::len);
-    let mut model = adapt::model_for(file, model, &features, tokens);
+    let mut model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, &preprocessing));
     let labels = || Ok((split::labels(&*train)?, features.classes().unwrap_or(0)));
     adapt::loss_for(file, &mut config, &features, &augment, labels)?;
     let sampler = match file.data.sampler {
@@ -123,7 +122,6 @@ pub(crate) struct Tested {
     pub(crate) model: Model,
     pub(crate) config: Config,
     pub(crate) data: DataLoader<'static>,
-    pub(crate) preprocessing: Preprocessing,
 }
 
 /// Opens the data that a trained model is tested on, read as that was which it was trained on: the part for the test or for validation
@@ -140,16 +138,15 @@ pub(crate) fn open_test(
     let path = folder(file.data.path.as_deref());
     let kind = file.data.kind.unwrap_or_else(|| kind_of(&path, &file.data));
     if trained == Preprocessing::default() {
-        let Opened { model, config, train, val, test, preprocessing, .. } = open(file, model, config, output)?;
-        return Ok(Tested { model, config, data: test.or(val).unwrap_or(train), preprocessing });
+        let Opened { model, config, train, val, test, .. } = open(file, model, config, output)?;
+        return Ok(Tested { model, config, data: test.or(val).unwrap_or(train) });
     }
     let model = adapt::as_trained(file, model, &trained)?;
     let sources::Parts { train, val, test, .. } =
         sources::open_as_trained(kind, &path, &file.data, &model, &config, &trained)?;
     let data = test.or(val).unwrap_or(train);
     let features = sources::features(&*data)?;
-    let tokens = trained.vocabulary.as_ref().map(tightfit::data::text::Vocabulary::len);
-    let mut model = adapt::model_for(file, model, &features, tokens);
+    let mut model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, &trained));
     adapt::loss_for(file, &mut config, &features, &Default::default(), || Ok(Default::default()))?;
     let data = in_shape(data, &model)?;
     if let Some(normalization) = trained.normalization.clone().filter(|_| model.normalization().is_none()) {
@@ -157,7 +154,47 @@ pub(crate) fn open_test(
     }
     let data = loader(data, &file.data);
     train::check_data(&model, &config, &data).map_err(|error| misfit(error.into(), kind, &path, &model))?;
-    Ok(Tested { model, config, data, preprocessing: trained })
+    Ok(Tested { model, config, data })
+}
+
+/// What a trained model is asked about.
+pub(crate) struct ToPredict {
+    pub(crate) model: Model,
+    pub(crate) config: Config,
+    /// As it is at these paths.
+    pub(crate) data: Arc<dyn Dataset>,
+    pub(crate) loader: DataLoader<'static>,
+}
+
+/// Opens files of the kind that a model was trained on, without targets.
+pub(crate) fn open_to_predict(
+    file: &RunFile,
+    model: Model,
+    config: Config,
+    trained: &Preprocessing,
+    paths: &[PathBuf],
+) -> Result<ToPredict, Failure> {
+    let model = match (file.data.size, &model.input_shape()[..]) {
+        (Some(size), &[channels, _, _]) => model.with_input([channels, size.0[0], size.0[1]]),
+        _ => adapt::as_trained(file, model, trained)?,
+    };
+    let data = sources::open_to_predict(&file.data, &model, &config, trained, paths)?;
+    let features = sources::features(&*data)?;
+    let mut model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, trained));
+    let samples = in_shape(Arc::clone(&data), &model)?;
+    if let Some(normalization) = trained.normalization.clone().filter(|_| model.normalization().is_none()) {
+        model = model.normalized(normalization);
+    }
+    let mut config = config;
+    adapt::answers_for(file, &mut config, trained);
+    let loader = loader(samples, &file.data);
+    Ok(ToPredict { model, config, data, loader })
+}
+
+/// The model with as many outputs as there are characters, where it is built in.
+pub(crate) fn of_vocabulary(file: &RunFile, model: Model, vocabulary: &tightfit::data::text::Vocabulary) -> Model {
+    let features = tightfit::data::Features::new(tightfit::tensor::DType::U32, model.input_shape().clone());
+    adapt::model_for(file, model, &features, Some(vocabulary.len() as usize))
 }
 
 /// The samples in the shape that a model takes: images of digits may be rows of pixels, or sequences of rows.

@@ -1,21 +1,21 @@
 //! From paths and settings to the parts of a dataset.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tightfit::data::image::ImageList;
 use tightfit::data::series::{SeriesOptions, TimeSeries};
 use tightfit::data::text::{Pieces, TextFile, TextOptions, TokenFile};
 use tightfit::data::{
-    ArrayDataset, ArrayOptions, Dataset, Features, ImageFolder, ImageOptions, ListOptions, ListTarget, MaskOptions,
-    MaskedImages, Subset, Table, TableOptions, TarOptions, TarShards, cifar, mnist, split,
+    ArrayDataset, ArrayOptions, Dataset, Features, ImageFiles, ImageFolder, ImageOptions, ListOptions, ListTarget,
+    MaskOptions, MaskedImages, Subset, Table, TableOptions, TarOptions, TarShards, cifar, mnist, split,
 };
 use tightfit::error::DataError;
 use tightfit::nn::{Mode, Model};
 use tightfit::train::{Config, Preprocessing};
 
 use super::super::failure::Failure;
-use super::settings::{DataTable, Kind, Part};
+use super::settings::{DataTable, Kind, Part, kind_of};
 
 /// What a model is trained and tested on, by itself.
 #[derive(Clone)]
@@ -130,6 +130,48 @@ pub(super) fn open_as_trained(
     };
     let parts = divide(all, None, data, config, None)?;
     Ok(Parts { preprocessing: trained.clone(), ..parts })
+}
+
+/// Opens files of the kind that a model was trained on, without targets.
+pub(super) fn open_to_predict(
+    data: &DataTable,
+    model: &Model,
+    config: &Config,
+    trained: &Preprocessing,
+    paths: &[PathBuf],
+) -> Result<Arc<dyn Dataset>, Failure> {
+    let one = || match paths {
+        [path] => Ok(&**path),
+        _ => Err(Failure::bad_input("more than one path makes sense for images only: give one")),
+    };
+    let kind = match paths {
+        [path] => data.kind.unwrap_or_else(|| kind_of(path, data)),
+        _ => Kind::Images,
+    };
+    if let Some(table) = trained.table.as_ref().filter(|_| matches!(kind, Kind::Table | Kind::Series)) {
+        return Ok(shared(Table::open_with(one()?, table)?));
+    }
+    if let Some(series) = trained.series.as_ref().filter(|_| matches!(kind, Kind::Table | Kind::Series)) {
+        return Ok(shared(TimeSeries::open_with(one()?, series)?.for_forecasts()?));
+    }
+    match kind {
+        Kind::Arrays | Kind::Tar | Kind::Cifar => Ok(open(kind, one()?, data, model, config)?.train),
+        Kind::Idx if paths.iter().all(|path| path.is_dir() && mnist::image_shape(path).is_ok()) => {
+            let (_, test) = mnist::open(one()?)?;
+            Ok(shared(test))
+        }
+        Kind::Images | Kind::Idx => {
+            let options = match &trained.images {
+                Some(options) if data.size.is_none() => options.clone(),
+                _ => image_options(data, model)?,
+            };
+            Ok(shared(ImageFiles::open(paths, options)?))
+        }
+        Kind::Table | Kind::Series | Kind::Text | Kind::Tokens => Err(Failure::bad_input(format!(
+            "{}: the weights do not say how such a file is read: `tightfit train … --save` keeps that with them",
+            one()?.display()
+        ))),
+    }
 }
 
 /// How images become what the model takes.
@@ -284,6 +326,7 @@ fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failur
         weight: data.weight.clone(),
         task: data.task,
         missing: data.missing.unwrap_or_default(),
+        standardize_targets: true,
         ..TableOptions::default()
     };
     let mut train = Table::open(path, &options)?;

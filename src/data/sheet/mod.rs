@@ -226,13 +226,29 @@ impl Sheet {
     }
 
     fn png(&self) -> Result<Vec<u8>, DataError> {
-        let mut bytes = Vec::new();
-        let [width, height] = self.size.map(|extent| extent as u32);
-        PngEncoder::new(&mut bytes)
-            .write_image(&self.pixels, width, height, ExtendedColorType::Rgb8)
-            .map_err(|error| DataError::Mismatch(format!("the sheet cannot be written as PNG: {error}")))?;
-        Ok(bytes)
+        let [width, height] = self.size;
+        encode(&self.pixels, [height, width], ExtendedColorType::Rgb8)
     }
+}
+
+/// A picture of grey values, such as the class of each pixel, as the bytes of a PNG file.
+///
+/// # Errors
+/// [`DataError::Mismatch`] where there are not as many values as the height and width say.
+pub fn grey_png(values: &[u8], size: [usize; 2]) -> Result<Vec<u8>, DataError> {
+    if size[0].checked_mul(size[1]) != Some(values.len()) {
+        let ([height, width], count) = (size, values.len());
+        return Err(DataError::Mismatch(format!("{count} values are no picture of {height} by {width} pixels")));
+    }
+    encode(values, size, ExtendedColorType::L8)
+}
+
+fn encode(pixels: &[u8], [height, width]: [usize; 2], color: ExtendedColorType) -> Result<Vec<u8>, DataError> {
+    let mut bytes = Vec::new();
+    PngEncoder::new(&mut bytes)
+        .write_image(pixels, width as u32, height as u32, color)
+        .map_err(|error| DataError::Mismatch(format!("the picture cannot be written as PNG: {error}")))?;
+    Ok(bytes)
 }
 
 /// Lines of at most so many letters, broken at spaces where there are. What does not fit is cut off, which dots say.
