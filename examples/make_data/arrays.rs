@@ -15,8 +15,7 @@ pub fn digits(path: &Path, mnist: &Path) -> Result<(), Box<dyn Error>> {
     let mut archive = ZipWriter::new(File::create(path)?);
     for (part, data, count) in [("train", &train, 2000), ("test", &test, 500)] {
         let (images, labels) = first(data, count)?;
-        for (name, bytes, shape) in
-            [("x", images, format!("({count}, 28, 28)")), ("y", labels, format!("({count},)"))]
+        for (name, bytes, shape) in [("x", images, format!("({count}, 28, 28)")), ("y", labels, format!("({count},)"))]
         {
             archive.start_file(format!("{name}_{part}.npy"), SimpleFileOptions::default())?;
             archive.write_all(&header(&shape))?;

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     pictures::scenes(&folder.join("scenes"), 240)?;
     arrays::digits(&folder.join("digits.npz"), Path::new("data/mnist"))?;
     fs::write(folder.join("houses.csv"), houses(1000))?;
-    fs::write(folder.join("power.csv"), power(24 * 90))?;
+    fs::write(folder.join("power.csv"), power(24 * 365))?;
     fs::write(folder.join("tales.txt"), words::tales(1500))?;
     println!("shapes, photos, scenes, digits.npz, houses.csv, power.csv, tales.txt: in {}", folder.display());
     Ok(())
