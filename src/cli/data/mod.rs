@@ -198,6 +198,10 @@ pub(crate) fn open_to_predict(
         model = model.normalized(normalization);
     }
     let mut config = config;
+    if trained.series.as_ref().is_some_and(|series| series.options.stateful.is_some()) {
+        // The windows of a series follow each other.
+        config.batch = 1;
+    }
     adapt::answers_for(file, &mut config, trained);
     let loader = loader(samples, &file.data);
     Ok(ToPredict { model, config, data, loader })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tightfit::data::image::ImageList;
 use tightfit::data::series::{SeriesOptions, TimeSeries};
+use tightfit::data::table::ColumnKind;
 use tightfit::data::text::{Pieces, TextFile, TextOptions, TokenFile};
 use tightfit::data::{
     ArrayDataset, ArrayOptions, Dataset, Features, ImageFiles, ImageFolder, ImageOptions, ListOptions, ListTarget,
@@ -138,7 +139,10 @@ pub(super) fn open_to_predict(
         return Ok(shared(TimeSeries::open_with(one()?, series)?.for_forecasts()?));
     }
     match kind {
-        Kind::Arrays | Kind::Tar | Kind::Cifar => Ok(open(kind, one()?, data, model, config)?.train),
+        Kind::Arrays | Kind::Tar | Kind::Cifar => {
+            let Parts { train, test, .. } = open(kind, one()?, data, model, config)?;
+            Ok(test.unwrap_or(train))
+        }
         Kind::Idx if paths.iter().all(|path| path.is_dir() && mnist::image_shape(path).is_ok()) => {
             let (_, test) = mnist::open(one()?)?;
             Ok(shared(test))
@@ -321,6 +325,14 @@ fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failur
     let others =
         |path: &Path| -> Result<Arc<dyn Dataset>, Failure> { Ok(shared(Table::open_with(path, &preprocessing)?)) };
     let mut parts = indices.apply(shared(train), None, data, Some(&others))?;
+    for column in &preprocessing.targets {
+        if let ColumnKind::Number { std, .. } = column.kind {
+            let name = &column.name;
+            parts.notes.push(format!(
+                "losses and metrics of `{name}` are in its standard deviations, of {std:.6}; predictions are not"
+            ));
+        }
+    }
     if !constant.is_empty() {
         parts.notes.push(format!("columns with one value say nothing: {}", constant.join(", ")));
     }
