@@ -311,9 +311,10 @@ pub(crate) fn announce(
 fn host_words(host: &LoaderMemory) -> String {
     let LoaderMemory { dataset_bytes, batch_bytes, batches, scratch_bytes, workers } = *host;
     let threads = if workers == 0 { String::new() } else { format!(", by {}", plural(workers, "thread")) };
+    let kept = host.total_bytes().saturating_sub(scratch_bytes);
     format!(
-        "at most {}: data {}, {batches} batches of {}, reading {}{threads}",
-        format_bytes(host.total_bytes()),
+        "{}: data {}, {batches} batches of {}; and at most {} while samples are read{threads}",
+        format_bytes(kept),
         format_bytes(dataset_bytes),
         format_bytes(batch_bytes),
         format_bytes(scratch_bytes)

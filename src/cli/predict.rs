@@ -145,15 +145,15 @@ fn answer_of(shape: &[usize], config: &Config, trained: &Preprocessing) -> Answe
     }
 }
 
-/// One line for each sample.
-type Row = Map<String, Value>;
+/// One line for each sample: names and values, in this order.
+type Row = Vec<(String, Value)>;
 
 fn rows(prediction: &Prediction, answer: &Answer, data: &dyn Dataset, top: usize) -> Vec<Row> {
     let count = prediction.shape[0].max(1);
     let samples = prediction.values.chunks(prediction.values.len() / count);
     let row = |(index, values): (usize, &[f32])| {
         let mut row = Row::new();
-        row.insert("sample".to_owned(), json!(data.origin(index)));
+        row.push(("sample".to_owned(), json!(data.origin(index))));
         match answer {
             Answer::Classes { names, from_logits } => {
                 let shares =
@@ -162,8 +162,8 @@ fn rows(prediction: &Prediction, answer: &Answer, data: &dyn Dataset, top: usize
                 order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
                 for (rank, &class) in order.iter().take(top).enumerate() {
                     let suffix = if rank == 0 { String::new() } else { format!("_{}", rank + 1) };
-                    row.insert(format!("class{suffix}"), json!(names[class]));
-                    row.insert(format!("probability{suffix}"), json!((shares[class] * 1e6).round() / 1e6));
+                    row.push((format!("class{suffix}"), json!(names[class])));
+                    row.push((format!("probability{suffix}"), json!((shares[class] * 1e6).round() / 1e6)));
                 }
             }
             Answer::Numbers { names } => {
@@ -193,13 +193,14 @@ fn cell(value: &Value) -> String {
 }
 
 fn csv(rows: &[Row]) -> String {
-    let header = rows.first().map(|row| row.keys().map(|key| cell(&json!(key))).collect::<Vec<_>>().join(","));
-    let line = |row: &Row| row.values().map(cell).collect::<Vec<_>>().join(",");
+    let header = rows.first().map(|row| row.iter().map(|(key, _)| cell(&json!(key))).collect::<Vec<_>>().join(","));
+    let line = |row: &Row| row.iter().map(|(_, value)| cell(value)).collect::<Vec<_>>().join(",");
     header.into_iter().chain(rows.iter().map(line)).collect::<Vec<_>>().join("\n")
 }
 
 fn tell(rows: &[Row], path: Option<&Path>, output: &Output) -> Result<(), Failure> {
-    let lines = |rows: &[Row]| rows.iter().map(|row| json!(row).to_string()).collect::<Vec<_>>().join("\n");
+    let object = |row: &Row| row.iter().cloned().collect::<Map<_, _>>();
+    let lines = |rows: &[Row]| rows.iter().map(|row| json!(object(row)).to_string()).collect::<Vec<_>>().join("\n");
     if let Some(path) = path {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
         let text = match extension.as_deref() {
@@ -214,7 +215,7 @@ fn tell(rows: &[Row], path: Option<&Path>, output: &Output) -> Result<(), Failur
     }
     if output.is_json() {
         for row in rows {
-            let mut object = row.clone();
+            let mut object = object(row);
             object.insert("event".to_owned(), json!("prediction"));
             output.object(&Value::Object(object));
         }
@@ -253,11 +254,11 @@ fn masks(
         let png = tightfit::data::sheet::grey_png(&bytes, [height, width])?;
         keep(&path, |path| Ok(files::write_whole(path, &png)?))?;
         let mut row = Row::new();
-        row.insert("sample".to_owned(), json!(origin));
-        row.insert("mask".to_owned(), shown(&path));
+        row.push(("sample".to_owned(), json!(origin)));
+        row.push(("mask".to_owned(), shown(&path)));
         for (class, name) in names.iter().enumerate() {
             let share = labels.iter().filter(|&&label| label == class).count() as f64 / pixels as f64;
-            row.insert(name.clone(), json!((share * 1e6).round() / 1e6));
+            row.push((name.clone(), json!((share * 1e6).round() / 1e6)));
         }
         rows.push(row);
     }

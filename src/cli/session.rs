@@ -282,10 +282,17 @@ fn go_on(trainer: &Trainer, checkpoint: &Checkpoint, output: &Output) {
 /// Takes the parameters to start from out of a file.
 fn load(file: &RunFile, trainer: &mut Trainer, output: &Output) -> Result<(), Failure> {
     let Some(path) = &file.model.weights else { return Ok(()) };
-    if !file.model.skip_mismatched {
-        return Ok(trainer.load(path)?);
-    }
-    let loaded = trainer.load_matching(path)?;
+    let loaded = if file.model.skip_mismatched {
+        trainer.load_matching(path)?
+    } else {
+        let Err(error) = trainer.load(path) else { return Ok(()) };
+        // A head for other classes is new, and nothing else may be.
+        let of_head = |loaded: &Loaded| loaded.missing.is_empty() && loaded.unexpected.is_empty();
+        match file.model.outputs.map(|_| trainer.load_matching(path)) {
+            Some(Ok(loaded)) if of_head(&loaded) => loaded,
+            _ => return Err(error.into()),
+        }
+    };
     output.text(format_args!("{}: {loaded}\n", path.display()));
     let Loaded { loaded, missing, unexpected, mismatched } = loaded;
     let mismatched: Vec<_> = mismatched

@@ -91,7 +91,8 @@ fn table(path: &Path, output: &Output) -> Result<u8, Failure> {
             ColumnKind::Text { categories, .. } => {
                 let first: Vec<_> = categories.iter().take(SHOWN).map(String::as_str).collect();
                 let more = if categories.len() > SHOWN { ", …" } else { "" };
-                ("text", format!("{}: {}{more}", plural(categories.len(), "category"), first.join(", ")))
+                let word = if categories.len() == 1 { "category" } else { "categories" };
+                ("text", format!("{} {word}: {}{more}", categories.len(), first.join(", ")))
             }
         };
         output.text(format_args!("  {name:<24} {kind:<8} {values}"));

@@ -1,6 +1,7 @@
 //! Data on the command line: what commands read, and `tightfit data`.
 
 mod adapt;
+mod divide;
 mod inspect;
 mod preview;
 mod settings;
@@ -53,6 +54,19 @@ pub(crate) struct Opened {
     pub(crate) memory: LoaderMemory,
 }
 
+/// Where the data is, and what it is.
+fn path_and_kind(data: &DataTable) -> Result<(PathBuf, Kind), Failure> {
+    let path = folder(data.path.as_deref());
+    for path in std::iter::once(&path).chain(&data.masks) {
+        if !tightfit::command::files::is_there(path) {
+            let hint = "give a folder or a file with data; `tightfit data mnist` fetches MNIST".to_owned();
+            return Err(DataError::Missing { path: path.clone(), hint }.into());
+        }
+    }
+    let kind = data.kind.unwrap_or_else(|| kind_of(&path, data));
+    Ok((path, kind))
+}
+
 /// Threads that read.
 fn workers_of(data: &DataTable, is_in_memory: bool) -> usize {
     data.workers.unwrap_or(if is_in_memory { 0 } else { 2 })
@@ -61,8 +75,7 @@ fn workers_of(data: &DataTable, is_in_memory: bool) -> usize {
 /// Opens the data of a training, and makes the model fit it where that follows from it. Whether model and loss can take such data is seen
 /// before it is read, and whether they can take these, before anything is planned.
 pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Output) -> Result<Opened, Failure> {
-    let path = folder(file.data.path.as_deref());
-    let kind = file.data.kind.unwrap_or_else(|| kind_of(&path, &file.data));
+    let (path, kind) = path_and_kind(&file.data)?;
     if kind == Kind::Idx {
         check_images(&path, &model, &config)?;
     }
@@ -72,7 +85,7 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
         }
         _ => model,
     };
-    let sources::Parts { mut train, mut val, mut test, mut preprocessing, notes } =
+    let divide::Parts { mut train, mut val, mut test, mut preprocessing, notes } =
         sources::open(kind, &path, &file.data, &model, &config)?;
     let features = sources::features(&*train)?;
     let augment = file.augment.clone().unwrap_or_default();
@@ -135,14 +148,13 @@ pub(crate) fn open_test(
 ) -> Result<Tested, Failure> {
     let trained = Preprocessing::of_weights(weights)?.unwrap_or_default();
     file.model.weights = Some(weights.to_owned());
-    let path = folder(file.data.path.as_deref());
-    let kind = file.data.kind.unwrap_or_else(|| kind_of(&path, &file.data));
+    let (path, kind) = path_and_kind(&file.data)?;
     if trained == Preprocessing::default() {
         let Opened { model, config, train, val, test, .. } = open(file, model, config, output)?;
         return Ok(Tested { model, config, data: test.or(val).unwrap_or(train) });
     }
     let model = adapt::as_trained(file, model, &trained)?;
-    let sources::Parts { train, val, test, .. } =
+    let divide::Parts { train, val, test, .. } =
         sources::open_as_trained(kind, &path, &file.data, &model, &config, &trained)?;
     let data = test.or(val).unwrap_or(train);
     let features = sources::features(&*data)?;
@@ -186,6 +198,10 @@ pub(crate) fn open_to_predict(
         model = model.normalized(normalization);
     }
     let mut config = config;
+    if trained.series.as_ref().is_some_and(|series| series.options.stateful.is_some()) {
+        // The windows of a series follow each other.
+        config.batch = 1;
+    }
     adapt::answers_for(file, &mut config, trained);
     let loader = loader(samples, &file.data);
     Ok(ToPredict { model, config, data, loader })

@@ -456,7 +456,7 @@ pub(crate) fn kind_of(path: &Path, data: &DataTable) -> Kind {
 
 fn kind_of_folder(path: &Path) -> Kind {
     let names = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let (mut has_folders, mut has_tar) = (false, false);
+    let (mut has_folders, mut has_tar, mut has_images) = (false, false, false);
     for entry in names {
         let name = entry.file_name().to_string_lossy().to_lowercase();
         if name.contains("-ubyte") || name.contains("-idx") {
@@ -466,11 +466,12 @@ fn kind_of_folder(path: &Path) -> Kind {
             return Kind::Cifar;
         }
         has_tar |= name.ends_with(".tar");
+        has_images |= [".png", ".jpg", ".jpeg"].iter().any(|end| name.ends_with(end));
         has_folders |= !name.starts_with('.') && entry.path().is_dir();
     }
-    match (has_tar, has_folders) {
-        (true, _) => Kind::Tar,
-        (_, true) => Kind::Images,
-        _ => Kind::Idx,
+    match () {
+        () if has_tar => Kind::Tar,
+        () if has_folders || has_images => Kind::Images,
+        () => Kind::Idx,
     }
 }

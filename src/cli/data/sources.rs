@@ -5,40 +5,24 @@ use std::sync::Arc;
 
 use tightfit::data::image::ImageList;
 use tightfit::data::series::{SeriesOptions, TimeSeries};
+use tightfit::data::table::ColumnKind;
 use tightfit::data::text::{Pieces, TextFile, TextOptions, TokenFile};
 use tightfit::data::{
     ArrayDataset, ArrayOptions, Dataset, Features, ImageFiles, ImageFolder, ImageOptions, ListOptions, ListTarget,
-    MaskOptions, MaskedImages, Subset, Table, TableOptions, TarOptions, TarShards, cifar, mnist, split,
+    MaskOptions, MaskedImages, Table, TableOptions, TarOptions, TarShards, cifar, mnist,
 };
 use tightfit::error::DataError;
 use tightfit::nn::{Mode, Model};
 use tightfit::train::{Config, Preprocessing};
 
 use super::super::failure::Failure;
+use super::divide::{Division, Others, Parts, divide, shared};
 use super::settings::{DataTable, Kind, Part, kind_of};
-
-/// What a model is trained and tested on, by itself.
-#[derive(Clone)]
-pub(super) struct Parts {
-    pub(super) train: Arc<dyn Dataset>,
-    pub(super) val: Option<Arc<dyn Dataset>>,
-    pub(super) test: Option<Arc<dyn Dataset>>,
-    pub(super) preprocessing: Preprocessing,
-    /// What is worth knowing about how it was divided.
-    pub(super) notes: Vec<String>,
-}
-
-/// A set of the same kind at another path, read as that of the training is.
-type Others<'a> = dyn Fn(&Path) -> Result<Arc<dyn Dataset>, Failure> + 'a;
 
 /// Names of folders of parts.
 const TRAIN: [&str; 2] = ["train", "training"];
 const VAL: [&str; 4] = ["val", "valid", "validation", "dev"];
 const TEST: [&str; 1] = ["test"];
-
-fn shared(data: impl Dataset + 'static) -> Arc<dyn Dataset> {
-    Arc::new(data)
-}
 
 /// Opens what is at `path`, for a model with these settings.
 pub(super) fn open(
@@ -155,7 +139,10 @@ pub(super) fn open_to_predict(
         return Ok(shared(TimeSeries::open_with(one()?, series)?.for_forecasts()?));
     }
     match kind {
-        Kind::Arrays | Kind::Tar | Kind::Cifar => Ok(open(kind, one()?, data, model, config)?.train),
+        Kind::Arrays | Kind::Tar | Kind::Cifar => {
+            let Parts { train, test, .. } = open(kind, one()?, data, model, config)?;
+            Ok(test.unwrap_or(train))
+        }
         Kind::Idx if paths.iter().all(|path| path.is_dir() && mnist::image_shape(path).is_ok()) => {
             let (_, test) = mnist::open(one()?)?;
             Ok(shared(test))
@@ -338,6 +325,14 @@ fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failur
     let others =
         |path: &Path| -> Result<Arc<dyn Dataset>, Failure> { Ok(shared(Table::open_with(path, &preprocessing)?)) };
     let mut parts = indices.apply(shared(train), None, data, Some(&others))?;
+    for column in &preprocessing.targets {
+        if let ColumnKind::Number { std, .. } = column.kind {
+            let name = &column.name;
+            parts.notes.push(format!(
+                "losses and metrics of `{name}` are in its standard deviations, of {std:.6}; predictions are not"
+            ));
+        }
+    }
     if !constant.is_empty() {
         parts.notes.push(format!("columns with one value say nothing: {}", constant.join(", ")));
     }
@@ -450,109 +445,6 @@ fn tokens(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
         notes: Vec::new(),
     };
     with_paths(parts, data, &others)
-}
-
-/// Which samples are in which part.
-struct Division {
-    train: Vec<usize>,
-    val: Vec<usize>,
-    test: Vec<usize>,
-    notes: Vec<String>,
-}
-
-impl Division {
-    fn of(data: &(impl Dataset + ?Sized), settings: &DataTable, seed: u64) -> Result<Self, Failure> {
-        let all = (0..data.len()).collect::<Vec<_>>();
-        let mut division = Division { train: all, val: Vec::new(), test: Vec::new(), notes: Vec::new() };
-        let share = |part: &Option<Part>| match part {
-            Some(Part::Share(share)) => Some(*share),
-            _ => None,
-        };
-        let (val, test) = (share(&settings.val), share(&settings.test));
-        if val.is_none() && test.is_none() && settings.fold.is_none() {
-            return Ok(division);
-        }
-        let has_labels = !data.is_empty() && data.label(0)?.is_some();
-        let is_stratified = settings.stratified.unwrap_or(has_labels);
-        let labels = if is_stratified { Some(split::labels(data)?) } else { None };
-        if let Some(test) = test {
-            division.test = division.hold_back(labels.as_deref(), test, seed)?;
-        }
-        if let Some(fold) = settings.fold {
-            let of_rest = labels.as_ref().map(|labels| division.labels(labels));
-            let found = match of_rest {
-                Some(labels) => split::stratified_folds(&labels, fold.of, fold.number - 1, seed)?,
-                None => split::folds(division.train.len(), fold.of, fold.number - 1, seed)?,
-            };
-            division.val = found.validation.iter().map(|&at| division.train[at]).collect();
-            division.train = found.training.iter().map(|&at| division.train[at]).collect();
-        } else if let Some(val) = val {
-            // Of all samples, not of those that are left.
-            let val = val / (1.0 - test.unwrap_or(0.0));
-            division.val = division.hold_back(labels.as_deref(), val, seed)?;
-        }
-        Ok(division)
-    }
-
-    fn labels(&self, labels: &[u32]) -> Vec<u32> {
-        self.train.iter().map(|&index| labels[index]).collect()
-    }
-
-    /// Takes a share out of what is trained on.
-    fn hold_back(&mut self, labels: Option<&[u32]>, share: f64, seed: u64) -> Result<Vec<usize>, Failure> {
-        let found = match labels {
-            Some(labels) => split::stratified(&self.labels(labels), share, seed)?,
-            None => split::share(self.train.len(), share, seed)?,
-        };
-        if !found.unsplit.is_empty() {
-            let classes = found.unsplit.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            self.notes.push(format!("too few samples to hold one back, all are trained on: class {classes}"));
-        }
-        let held = found.validation.iter().map(|&at| self.train[at]).collect();
-        self.train = found.training.iter().map(|&at| self.train[at]).collect();
-        Ok(held)
-    }
-
-    fn apply(
-        self,
-        all: Arc<dyn Dataset>,
-        test: Option<Arc<dyn Dataset>>,
-        settings: &DataTable,
-        others: Option<&Others<'_>>,
-    ) -> Result<Parts, Failure> {
-        let part = |indices: Vec<usize>| -> Result<Option<Arc<dyn Dataset>>, Failure> {
-            if indices.is_empty() {
-                return Ok(None);
-            }
-            Ok(Some(shared(Subset::new(Arc::clone(&all), indices)?)))
-        };
-        let (val, own_test) = (part(self.val)?, part(self.test)?);
-        let is_whole = val.is_none() && own_test.is_none();
-        let train = if is_whole { Arc::clone(&all) } else { part(self.train)?.expect("bug: nothing to train on") };
-        let (preprocessing, notes) = (Preprocessing::default(), self.notes);
-        let mut parts = Parts { train, val, test: own_test.or(test), preprocessing, notes };
-        for (place, part) in [(&mut parts.val, &settings.val), (&mut parts.test, &settings.test)] {
-            let Some(Part::Path(path)) = part else { continue };
-            let Some(others) = others else {
-                return Err(Failure::bad_input(format!(
-                    "{}: of such data a share is held back, not another path: --val 0.2",
-                    path.display()
-                )));
-            };
-            *place = Some(others(path)?);
-        }
-        Ok(parts)
-    }
-}
-
-fn divide(
-    all: Arc<dyn Dataset>,
-    test: Option<Arc<dyn Dataset>>,
-    data: &DataTable,
-    config: &Config,
-    others: Option<&Others<'_>>,
-) -> Result<Parts, Failure> {
-    Division::of(&*all, data, config.seed)?.apply(all, test, data, others)
 }
 
 /// What all samples of a set have.

@@ -252,7 +252,8 @@ impl TimeSeries {
         ranges.map(|rows| learned.part(rows))
     }
 
-    /// The windows alone, to forecast what follows each of them: the last one ends with the last row, and there are no targets.
+    /// The windows alone, to forecast what follows each of them: the last one ends with the last row, and there are no targets. For a model
+    /// that carries its state from batch to batch, they follow each other in one stream: its batch is one sample.
     ///
     /// # Errors
     /// [`DataError::Mismatch`] where it is too short for one window.
@@ -260,7 +261,12 @@ impl TimeSeries {
         let mut series = self.clone();
         series.targets.clear();
         series.windows.ahead = 0;
-        series.part(self.rows.clone())
+        series.windows.streams = series.windows.streams.map(|_| 1);
+        let (length, stride) = (series.windows.length, series.windows.stride);
+        let step = if series.windows.streams.is_some() { length } else { stride };
+        // Rows too many for whole steps are left out at the beginning.
+        let rest = self.rows.len().checked_sub(length).zip(Some(step)).and_then(|(rest, step)| rest.checked_rem(step));
+        series.part(self.rows.start + rest.unwrap_or(0)..self.rows.end)
     }
 
     /// How columns become inputs and targets: to be kept with a model.
