@@ -6,18 +6,19 @@ use std::io::Write as _;
 use std::path::Path;
 
 use tightfit::data::{Dataset, TensorDataset, Values, mnist};
-use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 /// Images and labels of MNIST as `np.savez(path, x_train=…, y_train=…, x_test=…, y_test=…)` does.
 pub fn digits(path: &Path, mnist: &Path) -> Result<(), Box<dyn Error>> {
     let (train, test) = mnist::open(mnist)?;
     let mut archive = ZipWriter::new(File::create(path)?);
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     for (part, data, count) in [("train", &train, 2000), ("test", &test, 500)] {
         let (images, labels) = first(data, count)?;
         for (name, bytes, shape) in [("x", images, format!("({count}, 28, 28)")), ("y", labels, format!("({count},)"))]
         {
-            archive.start_file(format!("{name}_{part}.npy"), SimpleFileOptions::default())?;
+            archive.start_file(format!("{name}_{part}.npy"), options)?;
             archive.write_all(&header(&shape))?;
             archive.write_all(&bytes)?;
         }
