@@ -127,15 +127,18 @@ impl<'s> EpochBatches<'s> {
     /// The next batch; `None` at the end of the epoch.
     ///
     /// # Errors
-    /// Where a sample of it cannot be read.
+    /// Where a sample of it cannot be read: the epoch is then over.
     pub fn next(&mut self) -> Result<Option<Batch>, DataError> {
         if self.next == self.count {
             return Ok(None);
         }
-        let filled = if self.workers == 0 { self.fill_here() } else { self.wait() };
-        self.next += 1;
+        let number = self.next;
+        // Nothing comes after a failure.
+        self.next = self.count;
+        let filled = if self.workers == 0 { self.fill_here(number) } else { self.wait(number) };
         match filled {
             Ok((batch, state)) => {
+                self.next = number + 1;
                 self.state = state;
                 Ok(Some(batch))
             }
@@ -144,8 +147,8 @@ impl<'s> EpochBatches<'s> {
         }
     }
 
-    /// Where the stream is after the batches that were handed over.
-    pub(crate) fn state(&self) -> Option<&StreamState> {
+    /// Where the stream is after the batches that were handed over: what [`EpochOptions::stream`] goes on from.
+    pub fn stream_state(&self) -> Option<&StreamState> {
         self.state.as_ref()
     }
 
@@ -155,8 +158,8 @@ impl<'s> EpochBatches<'s> {
         self.shared.changed.notify_all();
     }
 
-    fn fill_here(&mut self) -> Filled {
-        let task = lock(&self.shared.feed).take(self.next).map_err(Failed::Error)?;
+    fn fill_here(&self, number: usize) -> Filled {
+        let task = lock(&self.shared.feed).take(number).map_err(Failed::Error)?;
         // Where none was given back, another is made.
         let mut batch = lock(&self.shared.queue).free.pop().unwrap_or_default();
         let state = task.state.clone();
@@ -164,14 +167,14 @@ impl<'s> EpochBatches<'s> {
         Ok((batch, state))
     }
 
-    fn wait(&self) -> Filled {
+    fn wait(&self, number: usize) -> Filled {
         let mut queue = lock(&self.shared.queue);
         loop {
-            if let Some(filled) = queue.filled.remove(&self.next) {
+            if let Some(filled) = queue.filled.remove(&number) {
                 return filled;
             }
             // A caller that keeps all batches is given another.
-            if queue.free.is_empty() && queue.next == self.next {
+            if queue.free.is_empty() && queue.next == number {
                 queue.free.push(Batch::default());
                 self.shared.changed.notify_all();
             }

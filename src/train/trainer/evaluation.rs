@@ -231,7 +231,8 @@ impl Trainer {
             }
         }
         // Sample i of a batch goes on from sample i of the one before, however a batch is cut.
-        let batch = if carried.is_empty() { size } else { self.config.batch };
+        // What an epoch of a stream has does not depend on the plan, either.
+        let batch = if carried.is_empty() && data.len().is_some() { size } else { self.config.batch };
         let mut done = 0;
         let result = thread::scope(|scope| {
             let mut batches = data.epoch(scope, EpochOptions::new(batch))?;

@@ -137,7 +137,7 @@ impl Trainer {
                         return Ok(true);
                     }
                 }
-                stream = batches.state().cloned();
+                stream = batches.stream_state().cloned();
                 Ok(false)
             })?;
             if is_over {

@@ -306,7 +306,7 @@ impl Trainer {
         if fit.is_checked {
             self.fed.check_batch(&batch)?;
         }
-        Ok(Some(Read { batch, stream: batches.state().cloned() }))
+        Ok(Some(Read { batch, stream: batches.stream_state().cloned() }))
     }
 
     fn end_epoch(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<(), TrainError> {
