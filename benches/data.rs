@@ -37,7 +37,7 @@ fn read(loader: &DataLoader<'_>, batches: usize) -> f64 {
         let mut epoch = loader.epoch(scope, EpochOptions::new(BATCH).shuffled(0)).expect("begins");
         let mut samples = 0;
         for _ in 0..batches {
-            let Some(batch) = epoch.next().expect("reads") else { break };
+            let Some(batch) = epoch.next_batch().expect("reads") else { break };
             samples += batch.len();
             epoch.recycle(batch);
         }

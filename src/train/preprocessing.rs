@@ -103,7 +103,7 @@ impl Normalization {
         let mut done = 0;
         thread::scope(|scope| {
             let mut batches = data.epoch(scope, EpochOptions::new(BATCH))?;
-            while let Some(batch) = batches.next()? {
+            while let Some(batch) = batches.next_batch()? {
                 // None of it could be read.
                 if batch.is_empty() {
                     batches.recycle(batch);

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Scope;
+use std::thread::{Builder, Scope};
 
 use super::stream::{Reader, StreamState};
 use super::{DataLoader, Epoch, EpochOptions, LoaderMemory, Order};
@@ -93,7 +93,7 @@ impl<'s> EpochBatches<'s> {
     pub(super) fn begin(
         loader: &'s DataLoader<'s>,
         scope: &'s Scope<'s, '_>,
-        options: &EpochOptions,
+        options: EpochOptions,
         feed: Feed<'s>,
         memory: &LoaderMemory,
     ) -> Self {
@@ -111,12 +111,18 @@ impl<'s> EpochBatches<'s> {
         let queue = Queue { next: first, free, ..Queue::default() };
         let shared = Shared { feed: Mutex::new(feed), queue: Mutex::new(queue), changed: Condvar::new() };
         let shared = Arc::new(shared);
-        let workers = memory.workers.min(count - first);
-        for _ in 0..workers {
+        let wanted = memory.workers.min(count - first);
+        let start = |_: usize| {
             let (shared, filling) = (Arc::clone(&shared), filling.clone());
-            scope.spawn(move || work(loader, &shared, &filling, count));
+            let thread = Builder::new().name("data".to_owned());
+            thread.spawn_scoped(scope, move || work(loader, &shared, &filling, count))
+        };
+        // Where the system has no threads to spare, fewer read, or the one that trains.
+        let workers = (0..wanted).map(start).take_while(Result::is_ok).count();
+        if workers < wanted {
+            log::warn!("{workers} of {wanted} threads read samples: the system starts no more");
         }
-        EpochBatches { loader, filling, shared, workers, next: first, count, state: options.stream.clone() }
+        EpochBatches { loader, filling, shared, workers, next: first, count, state: options.stream }
     }
 
     /// Batches of the whole epoch.
@@ -128,7 +134,7 @@ impl<'s> EpochBatches<'s> {
     ///
     /// # Errors
     /// Where a sample of it cannot be read: the epoch is then over.
-    pub fn next(&mut self) -> Result<Option<Batch>, DataError> {
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, DataError> {
         if self.next == self.count {
             return Ok(None);
         }

@@ -62,7 +62,7 @@ pub enum OnError {
 /// std::thread::scope(|scope| {
 ///     let mut batches = loader.epoch(scope, EpochOptions::new(4).shuffled(7))?;
 ///     let mut count = 0;
-///     while let Some(batch) = batches.next()? {
+///     while let Some(batch) = batches.next_batch()? {
 ///         count += batch.len();
 ///         batches.recycle(batch);
 ///     }
@@ -327,7 +327,7 @@ impl<'a> DataLoader<'a> {
             }
             Source::Stream(stream) => Feed::Stream(stream.reader(self, &options)?),
         };
-        Ok(EpochBatches::begin(self, scope, &options, feed, &memory))
+        Ok(EpochBatches::begin(self, scope, options, feed, &memory))
     }
 
     /// What draws the samples of an epoch, where something does.

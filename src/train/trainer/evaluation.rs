@@ -236,7 +236,7 @@ impl Trainer {
         let mut done = 0;
         let result = thread::scope(|scope| {
             let mut batches = data.epoch(scope, EpochOptions::new(batch))?;
-            while let Some(batch) = batches.next()? {
+            while let Some(batch) = batches.next_batch()? {
                 if is_checked_here {
                     fed.check_batch(&batch)?;
                 }

@@ -54,7 +54,7 @@ fn a_panic_comes_out_where_batches_are_asked_for() {
         let caught = catch_unwind(AssertUnwindSafe(|| {
             thread::scope(|scope| {
                 let mut epoch = loader.epoch(scope, EpochOptions::new(4)).expect("begins");
-                while let Some(batch) = epoch.next().expect("no error") {
+                while let Some(batch) = epoch.next_batch().expect("no error") {
                     done += 1;
                     epoch.recycle(batch);
                 }
@@ -73,13 +73,13 @@ fn an_error_ends_the_epoch_at_its_batch() {
         thread::scope(|scope| {
             let mut epoch = loader.epoch(scope, EpochOptions::new(4)).expect("begins");
             for batch in 0..5 {
-                let found = epoch.next().expect("reads").expect("a batch");
+                let found = epoch.next_batch().expect("reads").expect("a batch");
                 assert_eq!(found.indices()[0], batch * 4);
                 epoch.recycle(found);
             }
-            let error = epoch.next().expect_err("sample 21").to_string();
+            let error = epoch.next_batch().expect_err("sample 21").to_string();
             assert!(error.contains("row 21 is damaged"), "{error}");
-            assert_eq!(epoch.next().expect("it is over"), None);
+            assert_eq!(epoch.next_batch().expect("it is over"), None);
         });
         assert!(loader.skipped().is_empty());
     }
@@ -109,7 +109,7 @@ fn who_stops_early_ends_the_threads() {
         // The scope ends only once its threads have.
         thread::scope(|scope| {
             let mut epoch = loader.epoch(scope, EpochOptions::new(10)).expect("begins");
-            epoch.next().expect("reads").expect("a batch");
+            epoch.next_batch().expect("reads").expect("a batch");
         });
         let most = 10 * loader.memory(10).expect("fits").batches;
         assert!(read.load(Ordering::Relaxed) <= most, "{workers} workers read {read:?} samples, at most {most}");

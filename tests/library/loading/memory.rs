@@ -41,7 +41,7 @@ fn threads_wait_where_batches_are_not_given_back() {
             let mut places = BTreeSet::new();
             let mut held: Option<Batch> = None;
             for taken in 1..=100 {
-                let batch = epoch.next().expect("reads").expect("a batch");
+                let batch = epoch.next_batch().expect("reads").expect("a batch");
                 // Memory is used again: no more batches than there are have their own.
                 places.insert(batch.bytes("input").expect("input").as_ptr() as usize);
                 if let Some(held) = held.replace(batch) {

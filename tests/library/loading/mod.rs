@@ -32,7 +32,7 @@ pub(crate) fn batches(loader: &DataLoader<'_>, options: EpochOptions, keep: bool
     thread::scope(|scope| {
         let mut epoch = loader.epoch(scope, options)?;
         let mut all = Vec::new();
-        while let Some(batch) = epoch.next()? {
+        while let Some(batch) = epoch.next_batch()? {
             if keep {
                 all.push(batch);
             } else {

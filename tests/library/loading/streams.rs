@@ -32,7 +32,7 @@ fn epoch(
     std::thread::scope(|scope| {
         let mut epoch = loader.epoch(scope, options)?;
         let (mut all, mut states) = (Vec::new(), Vec::new());
-        while let Some(batch) = epoch.next()? {
+        while let Some(batch) = epoch.next_batch()? {
             all.push(batch);
             states.push(epoch.stream_state().cloned());
         }
