@@ -103,15 +103,26 @@ impl Normalization {
         let mut done = 0;
         thread::scope(|scope| {
             let mut batches = data.epoch(scope, EpochOptions::new(BATCH))?;
-            while let Some(batch) = batches.next()? {
+            while let Some(batch) = batches.next_batch()? {
+                // None of it could be read.
+                if batch.is_empty() {
+                    batches.recycle(batch);
+                    continue;
+                }
                 let channels = batch.feature(INPUT).and_then(|(_, shape)| Some((*shape.first()?, shape.numel())));
+                let wrong = |text: &str| Err(DataError::Mismatch(text.to_owned()));
                 let (Some(Values::U8(bytes)), Some((channels @ 1..=4, numel))) = (batch.get(INPUT), channels) else {
-                    let text =
-                        "only images of bytes with up to four channels can be normalized by their means and deviations";
-                    return Err(DataError::Mismatch(text.to_owned()));
+                    return wrong(
+                        "only images of bytes with up to four channels can be normalized by their means and deviations",
+                    );
                 };
-                counts.resize(channels, [0; 256]);
-                for (channel, values) in bytes.chunks(numel / channels).enumerate() {
+                if counts.is_empty() {
+                    counts.resize(channels, [0; 256]);
+                }
+                if counts.len() != channels {
+                    return wrong("images with different numbers of channels have no mean for each");
+                }
+                for (channel, values) in bytes.chunks((numel / channels).max(1)).enumerate() {
                     values.iter().for_each(|&byte| counts[channel % channels][usize::from(byte)] += 1);
                 }
                 done += batch.len();
@@ -122,6 +133,10 @@ impl Normalization {
             }
             Ok(())
         })?;
+        if counts.iter().flatten().all(|count| *count == 0) {
+            let text = "there are no images to take means and deviations of";
+            return Err(DataError::Mismatch(text.to_owned()).into());
+        }
         let of = |counts: &[u64; 256]| {
             let count: u64 = counts.iter().sum();
             let moment = |power: i32| -> f64 {

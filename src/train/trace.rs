@@ -60,7 +60,7 @@ impl Trainer {
             return Err(TrainError::Setting(format!("{text}, {size}, but the data has {samples}")));
         }
         let options = EpochOptions { training: true, ..EpochOptions::new(size) };
-        let batch = thread::scope(|scope| data.epoch(scope, options)?.next())?;
+        let batch = thread::scope(|scope| data.epoch(scope, options)?.next_batch())?;
         let batch = batch.expect("bug: data without a batch");
         let lasting = self.planned.plan.persistent.iter().filter(|value| value.role != Role::Accumulator);
         let names: Vec<String> = lasting.map(|value| value.name.clone()).collect();

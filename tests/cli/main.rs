@@ -9,6 +9,7 @@ mod budgets;
 mod calibrate;
 mod command;
 mod commands;
+mod data;
 mod documents;
 mod find_lr;
 mod lost_work;

@@ -63,7 +63,7 @@ fn loaders_augment_what_is_trained_on() {
         std::thread::scope(|scope| {
             let mut batches = loader.epoch(scope, options(EpochOptions::new(batch)))?;
             let mut seen = Vec::new();
-            while let Some(batch) = batches.next()? {
+            while let Some(batch) = batches.next_batch()? {
                 seen.push((batch.bytes("input").unwrap().to_vec(), batch.values("target")));
             }
             Ok::<_, DataError>(seen)

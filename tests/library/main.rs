@@ -24,6 +24,7 @@ mod fused;
 mod fusion;
 #[cfg(feature = "images")]
 mod images;
+mod loading;
 mod losses;
 mod metrics;
 mod models;

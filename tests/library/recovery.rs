@@ -19,7 +19,7 @@ use tightfit::train::{
 const STEPS: u64 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Failure {
+pub(crate) enum Failure {
     Memory,
     Loss,
 }
@@ -35,7 +35,7 @@ impl Failure {
 
 /// Which launches fail, counted over all executors, and how many executors there was no memory for.
 #[derive(Clone, Default)]
-struct Faults {
+pub(crate) struct Faults {
     launches: Rc<Cell<u64>>,
     at: Rc<RefCell<BTreeMap<u64, Failure>>>,
     refused: Rc<Cell<u32>>,
@@ -178,7 +178,7 @@ fn train(config: Config, faults: &Faults) -> (BTreeMap<String, Vec<f32>>, Vec<Re
     (parameters.into_iter().map(|(name, (_, values))| (name, values)).collect(), log.0)
 }
 
-fn faults(at: &[(u64, Failure)]) -> Faults {
+pub(crate) fn faults(at: &[(u64, Failure)]) -> Faults {
     Faults { at: Rc::new(RefCell::new(at.iter().copied().collect())), ..Faults::default() }
 }
 

@@ -209,7 +209,7 @@ fn loaders_train_on_samples_that_are_drawn() {
         std::thread::scope(|scope| {
             let mut batches = loader.epoch(scope, options(EpochOptions::new(batch)))?;
             let mut seen = Vec::new();
-            while let Some(batch) = batches.next()? {
+            while let Some(batch) = batches.next_batch()? {
                 seen.extend(batch.indices().iter().copied().zip(batch.values("input")));
             }
             Ok::<_, DataError>(seen)

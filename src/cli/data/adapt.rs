@@ -1,7 +1,7 @@
 //! A model and its loss, made to fit the data where that follows from it.
 
 use tightfit::data::augment::Augmentation;
-use tightfit::data::{DataLoader, Features, TargetKind};
+use tightfit::data::{DataLoader, Features, MaskOptions, TargetKind};
 use tightfit::models;
 use tightfit::nn::{Mode, Model, Normalization};
 use tightfit::tensor::{DType, Shape};
@@ -28,10 +28,17 @@ pub(super) fn outputs_for(features: &Features, trained: &Preprocessing) -> Optio
         TargetKind::Labels { classes, .. } => classes.map(|classes| classes as usize).or(names),
         TargetKind::Values { shape } => Some(shape.numel()),
         TargetKind::None => names
-            .or_else(|| trained.masks.as_ref().and_then(|masks| Some(masks.values.as_ref()?.len())))
+            .or_else(|| trained.masks.as_ref().and_then(classes_of_masks))
             .or_else(|| trained.table.as_ref().map(|table| table.targets.len()))
             .or_else(|| trained.series.as_ref().map(|series| series.options.horizon * series.targets.len())),
     }
+}
+
+/// How many classes masks have.
+fn classes_of_masks(masks: &MaskOptions) -> Option<usize> {
+    let named = masks.class_names.as_ref().map(Vec::len);
+    let classes = masks.classes.and_then(|classes| usize::try_from(classes).ok());
+    named.or(classes).or(masks.values.as_ref().map(Vec::len))
 }
 
 /// The model with so many outputs and the input of the data, where it is built in and its settings do not say otherwise.

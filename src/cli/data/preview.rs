@@ -80,7 +80,7 @@ pub(super) fn run(args: &PreviewArgs, output: &Output) -> Result<u8, Failure> {
     let shown_features = named(loader.features()?, names);
     let wanted = args.samples.min(loader.len().unwrap_or(args.samples));
     let options = EpochOptions::new(wanted).shuffled(args.seed).epoch(args.epoch);
-    let batch = std::thread::scope(|scope| loader.epoch(scope, options)?.next())?;
+    let batch = std::thread::scope(|scope| loader.epoch(scope, options)?.next_batch())?;
     let batch = batch.expect("bug: data without a batch");
     let mut pictures = Vec::new();
     for place in 0..batch.len() {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Scope;
+use std::thread::{Builder, Scope};
 
 use super::stream::{Reader, StreamState};
 use super::{DataLoader, Epoch, EpochOptions, LoaderMemory, Order};
@@ -93,7 +93,7 @@ impl<'s> EpochBatches<'s> {
     pub(super) fn begin(
         loader: &'s DataLoader<'s>,
         scope: &'s Scope<'s, '_>,
-        options: &EpochOptions,
+        options: EpochOptions,
         feed: Feed<'s>,
         memory: &LoaderMemory,
     ) -> Self {
@@ -111,12 +111,18 @@ impl<'s> EpochBatches<'s> {
         let queue = Queue { next: first, free, ..Queue::default() };
         let shared = Shared { feed: Mutex::new(feed), queue: Mutex::new(queue), changed: Condvar::new() };
         let shared = Arc::new(shared);
-        let workers = memory.workers.min(count - first);
-        for _ in 0..workers {
+        let wanted = memory.workers.min(count - first);
+        let start = |_: usize| {
             let (shared, filling) = (Arc::clone(&shared), filling.clone());
-            scope.spawn(move || work(loader, &shared, &filling, count));
+            let thread = Builder::new().name("data".to_owned());
+            thread.spawn_scoped(scope, move || work(loader, &shared, &filling, count))
+        };
+        // Where the system has no threads to spare, fewer read, or the one that trains.
+        let workers = (0..wanted).map(start).take_while(Result::is_ok).count();
+        if workers < wanted {
+            log::warn!("{workers} of {wanted} threads read samples: the system starts no more");
         }
-        EpochBatches { loader, filling, shared, workers, next: first, count, state: options.stream.clone() }
+        EpochBatches { loader, filling, shared, workers, next: first, count, state: options.stream }
     }
 
     /// Batches of the whole epoch.
@@ -127,15 +133,18 @@ impl<'s> EpochBatches<'s> {
     /// The next batch; `None` at the end of the epoch.
     ///
     /// # Errors
-    /// Where a sample of it cannot be read.
-    pub fn next(&mut self) -> Result<Option<Batch>, DataError> {
+    /// Where a sample of it cannot be read: the epoch is then over.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, DataError> {
         if self.next == self.count {
             return Ok(None);
         }
-        let filled = if self.workers == 0 { self.fill_here() } else { self.wait() };
-        self.next += 1;
+        let number = self.next;
+        // Nothing comes after a failure.
+        self.next = self.count;
+        let filled = if self.workers == 0 { self.fill_here(number) } else { self.wait(number) };
         match filled {
             Ok((batch, state)) => {
+                self.next = number + 1;
                 self.state = state;
                 Ok(Some(batch))
             }
@@ -144,8 +153,8 @@ impl<'s> EpochBatches<'s> {
         }
     }
 
-    /// Where the stream is after the batches that were handed over.
-    pub(crate) fn state(&self) -> Option<&StreamState> {
+    /// Where the stream is after the batches that were handed over: what [`EpochOptions::stream`] goes on from.
+    pub fn stream_state(&self) -> Option<&StreamState> {
         self.state.as_ref()
     }
 
@@ -155,8 +164,8 @@ impl<'s> EpochBatches<'s> {
         self.shared.changed.notify_all();
     }
 
-    fn fill_here(&mut self) -> Filled {
-        let task = lock(&self.shared.feed).take(self.next).map_err(Failed::Error)?;
+    fn fill_here(&self, number: usize) -> Filled {
+        let task = lock(&self.shared.feed).take(number).map_err(Failed::Error)?;
         // Where none was given back, another is made.
         let mut batch = lock(&self.shared.queue).free.pop().unwrap_or_default();
         let state = task.state.clone();
@@ -164,14 +173,14 @@ impl<'s> EpochBatches<'s> {
         Ok((batch, state))
     }
 
-    fn wait(&self) -> Filled {
+    fn wait(&self, number: usize) -> Filled {
         let mut queue = lock(&self.shared.queue);
         loop {
-            if let Some(filled) = queue.filled.remove(&self.next) {
+            if let Some(filled) = queue.filled.remove(&number) {
                 return filled;
             }
             // A caller that keeps all batches is given another.
-            if queue.free.is_empty() && queue.next == self.next {
+            if queue.free.is_empty() && queue.next == number {
                 queue.free.push(Batch::default());
                 self.shared.changed.notify_all();
             }

@@ -62,7 +62,7 @@ pub enum OnError {
 /// std::thread::scope(|scope| {
 ///     let mut batches = loader.epoch(scope, EpochOptions::new(4).shuffled(7))?;
 ///     let mut count = 0;
-///     while let Some(batch) = batches.next()? {
+///     while let Some(batch) = batches.next_batch()? {
 ///         count += batch.len();
 ///         batches.recycle(batch);
 ///     }
@@ -327,7 +327,7 @@ impl<'a> DataLoader<'a> {
             }
             Source::Stream(stream) => Feed::Stream(stream.reader(self, &options)?),
         };
-        Ok(EpochBatches::begin(self, scope, &options, feed, &memory))
+        Ok(EpochBatches::begin(self, scope, options, feed, &memory))
     }
 
     /// What draws the samples of an epoch, where something does.
@@ -347,9 +347,9 @@ impl<'a> DataLoader<'a> {
             (epoch::Samples::Read(samples), _) => {
                 batch.clear();
                 for (number, pass, sample) in samples {
-                    let sample = self.transformed(filling, sample, key(number, pass))?;
-                    let pushed = batch.push(number as usize, &sample);
-                    pushed.map_err(|error| error.of_sample(&format!("sample {number} of the stream")))?;
+                    let sample = self.transformed(filling, sample, key(number, pass));
+                    let pushed = sample.and_then(|sample| batch.push(number as usize, &sample));
+                    pushed.map_err(|error| error.of_sample(&stream::origin(number)))?;
                 }
             }
             (epoch::Samples::Indices { .. }, Source::Stream(_)) => unreachable!("bug: indices of a stream"),
@@ -401,10 +401,7 @@ impl<'a> DataLoader<'a> {
             });
             match (found, error) {
                 (Some(result), _) => result?,
-                (None, Some(error)) if filling.training => {
-                    let text = format!("{candidates} samples one after the other cannot be read, the last: {error}");
-                    return Err(DataError::Mismatch(text));
-                }
+                (None, Some(error)) if filling.training => return Err(unreadable_in_a_row(candidates, &error)),
                 (None, _) => {}
             }
         }
@@ -441,6 +438,10 @@ impl<'a> DataLoader<'a> {
 
 /// Samples one after the other that may be unreadable before a run ends.
 const MOST_UNREADABLE: usize = 100;
+
+fn unreadable_in_a_row(count: usize, last: &DataError) -> DataError {
+    DataError::Mismatch(format!("{count} samples one after the other cannot be read, the last: {last}"))
+}
 
 /// Unreadable samples that are remembered.
 const MOST_SKIPPED: usize = 100_000;

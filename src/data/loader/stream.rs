@@ -1,19 +1,22 @@
 //! Samples that come one after the other, such as from a generator: their number need not be known.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
-use super::{DataLoader, EpochOptions, MOST_UNREADABLE, Order};
+use super::{DataLoader, EpochOptions, MOST_UNREADABLE, Order, unreadable_in_a_row};
 use crate::data::{Features, Sample};
 use crate::error::DataError;
 
 type Samples = Box<dyn Iterator<Item = Result<Sample, DataError>> + Send>;
 type Open = Box<dyn Fn(u64) -> Samples + Send + Sync>;
 
-/// Samples from an iterator. An epoch is a number of steps; where the iterator ends, it is begun anew.
+/// Samples from an iterator. An epoch is a number of steps, and the next one goes on where it ended; where the iterator ends, it is
+/// begun anew.
 ///
 /// ```
 /// use tightfit::data::{Sample, Stream};
@@ -26,6 +29,17 @@ pub struct Stream {
     open: Open,
     steps_per_epoch: usize,
     shuffle: usize,
+    /// What every sample has, once it is known.
+    features: Mutex<Option<Features>>,
+    /// Where the last epoch came to, for the next one to go on from.
+    parked: Mutex<Option<Place>>,
+}
+
+/// A place in a stream, from which reading goes on.
+struct Place {
+    samples: Option<Samples>,
+    buffer: Vec<(u64, Sample)>,
+    state: StreamState,
 }
 
 impl fmt::Debug for Stream {
@@ -49,8 +63,8 @@ pub struct StreamState {
 }
 
 impl Stream {
-    /// The samples of the iterators that `open` makes, which are all alike: one for each pass, and one more where a run goes on in the
-    /// middle, which then reads on to where it was. An epoch takes so many batches.
+    /// The samples of the iterators that `open` makes, which are all alike: one to learn what samples have, one for each pass, and one
+    /// more where a run goes on in the middle, which then reads on to where it was. An epoch takes so many batches.
     pub fn new<I>(open: impl Fn() -> I + Send + Sync + 'static, steps_per_epoch: usize) -> Self
     where
         I: Iterator<Item = Result<Sample, DataError>> + Send + 'static,
@@ -64,7 +78,8 @@ impl Stream {
     where
         I: Iterator<Item = Result<Sample, DataError>> + Send + 'static,
     {
-        Stream { open: Box::new(move |start| Box::new(open(start))), steps_per_epoch, shuffle: 0 }
+        let (features, parked) = (Mutex::default(), Mutex::default());
+        Stream { open: Box::new(move |start| Box::new(open(start))), steps_per_epoch, shuffle: 0, features, parked }
     }
 
     /// Draws each sample from a buffer of so many, which the stream then fills up again. The larger, the closer to a shuffle of all.
@@ -86,7 +101,12 @@ impl Stream {
 
     /// What every sample has: what the first one does.
     pub(super) fn features(&self) -> Result<Features, DataError> {
-        Features::of(&(self.open)(0).next().unwrap_or_else(|| Err(no_samples()))?)
+        let mut features = lock(&self.features);
+        if let Some(features) = &*features {
+            return Ok(features.clone());
+        }
+        let found = Features::of(&(self.open)(0).next().unwrap_or_else(|| Err(no_samples()))?)?;
+        Ok(features.insert(found).clone())
     }
 
     pub(super) fn reader<'s>(
@@ -105,11 +125,53 @@ impl Stream {
             Order::Shuffled { seed } => Some(seed),
             Order::Sequential => None,
         };
-        let mut reader =
-            Reader { stream: self, loader, seed, batch: options.batch, samples: None, buffer: Vec::new(), state };
-        reader.restore()?;
-        Ok(reader)
+        let parked = lock(&self.parked).take().filter(|place| place.state() == state);
+        let place = parked.map_or_else(|| self.restore(state), Ok)?;
+        let left = self.steps_per_epoch.saturating_sub(options.first_batch);
+        Ok(Reader { stream: self, loader, seed, batch: options.batch, left, place })
     }
+
+    /// Reads on to a place, and again what was in the buffer then.
+    fn restore(&self, state: StreamState) -> Result<Place, DataError> {
+        let start = state.buffered.iter().copied().min().unwrap_or(state.read);
+        let mut samples = (self.open)(start);
+        let mut found: BTreeMap<u64, Option<Sample>> = state.buffered.iter().map(|&number| (number, None)).collect();
+        for number in start..state.read {
+            let Some(sample) = samples.next() else {
+                let text = format!(
+                    "the stream ends after {number} samples, and the checkpoint was taken after {}: give it the same stream",
+                    state.read
+                );
+                return Err(DataError::Mismatch(text));
+            };
+            if let Some(found) = found.get_mut(&number) {
+                *found = Some(sample.map_err(|error| error.of_sample(&origin(number)))?);
+            }
+        }
+        let buffered = state.buffered.iter().map(|&number| {
+            let sample = found.get_mut(&number).and_then(Option::take).ok_or_else(|| {
+                let text = "the checkpoint's shuffle buffer is not of this stream: give it the same stream";
+                DataError::Mismatch(text.to_owned())
+            })?;
+            Ok((number, sample))
+        });
+        let buffer = buffered.collect::<Result<_, DataError>>()?;
+        Ok(Place { samples: Some(samples), buffer, state: StreamState { buffered: Vec::new(), ..state } })
+    }
+}
+
+impl Place {
+    fn state(&self) -> StreamState {
+        StreamState { buffered: self.buffer.iter().map(|(number, _)| *number).collect(), ..self.state.clone() }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn origin(number: u64) -> String {
+    format!("sample {number} of the stream")
 }
 
 fn no_samples() -> DataError {
@@ -123,9 +185,20 @@ pub(super) struct Reader<'s> {
     /// Of the shuffle, where there is one.
     seed: Option<u64>,
     batch: usize,
-    samples: Option<Samples>,
-    buffer: Vec<(u64, Sample)>,
-    state: StreamState,
+    /// Batches of the epoch that are to come.
+    left: usize,
+    place: Place,
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        // Where the iterator is after a failure is not known.
+        if self.left > 0 {
+            return;
+        }
+        let nothing = Place { samples: None, buffer: Vec::new(), state: StreamState::default() };
+        *lock(&self.stream.parked) = Some(std::mem::replace(&mut self.place, nothing));
+    }
 }
 
 impl Reader<'_> {
@@ -134,78 +207,57 @@ impl Reader<'_> {
     }
 
     pub(super) fn state(&self) -> StreamState {
-        StreamState { buffered: self.buffer.iter().map(|(number, _)| *number).collect(), ..self.state.clone() }
-    }
-
-    /// Reads again what was in the buffer.
-    fn restore(&mut self) -> Result<(), DataError> {
-        let wanted = std::mem::take(&mut self.state.buffered);
-        let start = wanted.iter().copied().min().unwrap_or(self.state.read);
-        let mut samples = (self.stream.open)(start);
-        let mut found = Vec::new();
-        for number in start..self.state.read {
-            let Some(sample) = samples.next() else {
-                let text = format!(
-                    "the stream ends after {number} samples, and the checkpoint was taken after {}: give it the same stream",
-                    self.state.read
-                );
-                return Err(DataError::Mismatch(text));
-            };
-            if wanted.contains(&number) {
-                found.push((number, sample?));
-            }
-        }
-        for number in wanted {
-            let at = found.iter().position(|(found, _)| *found == number);
-            let text = "the checkpoint's shuffle buffer is not of this stream: give it the same stream";
-            self.buffer.push(found.swap_remove(at.ok_or_else(|| DataError::Mismatch(text.to_owned()))?));
-        }
-        self.samples = Some(samples);
-        Ok(())
+        self.place.state()
     }
 
     /// The samples of the next batch, each with its number in its pass, and the pass.
     pub(super) fn batch(&mut self) -> Result<Vec<(u64, u64, Sample)>, DataError> {
-        (0..self.batch).map(|_| self.draw()).collect()
+        let samples = (0..self.batch).map(|_| self.draw()).collect::<Result<_, _>>()?;
+        self.left = self.left.saturating_sub(1);
+        Ok(samples)
     }
 
     fn draw(&mut self) -> Result<(u64, u64, Sample), DataError> {
         let size = if self.seed.is_some() { self.stream.shuffle.max(1) } else { 1 };
-        while self.buffer.len() < size {
+        while self.place.buffer.len() < size {
             match self.read()? {
-                Some(sample) => self.buffer.push(sample),
-                None if !self.buffer.is_empty() => break,
+                Some(sample) => self.place.buffer.push(sample),
+                None if !self.place.buffer.is_empty() => break,
                 // The buffer is of one pass: it is emptied before the next one begins.
-                None if self.state.read == 0 => return Err(no_samples()),
+                None if self.place.state.read == 0 => return Err(no_samples()),
                 None => {
-                    self.state = StreamState { passes: self.state.passes + 1, read: 0, ..self.state.clone() };
-                    self.samples = Some((self.stream.open)(0));
+                    let Place { samples, state, .. } = &mut self.place;
+                    (state.passes, state.read) = (state.passes + 1, 0);
+                    *samples = Some((self.stream.open)(0));
                 }
             }
         }
-        let at = self.seed.map_or(0, |seed| place(seed, self.state.drawn, self.buffer.len()));
-        self.state.drawn += 1;
-        let (number, sample) = self.buffer.swap_remove(at);
-        Ok((number, self.state.passes, sample))
+        let Place { buffer, state, .. } = &mut self.place;
+        let at = self.seed.map_or(0, |seed| place(seed, state.drawn, buffer.len()));
+        state.drawn += 1;
+        let (number, sample) = buffer.swap_remove(at);
+        Ok((number, state.passes, sample))
     }
 
     fn read(&mut self) -> Result<Option<(u64, Sample)>, DataError> {
-        for unreadable in 0.. {
-            let Some(sample) = self.samples.as_mut().and_then(Iterator::next) else { break };
-            let number = self.state.read;
-            self.state.read += 1;
-            match sample {
+        let Place { samples, state, .. } = &mut self.place;
+        for unreadable in 1.. {
+            let Some(sample) = samples.as_mut().and_then(Iterator::next) else { break };
+            let number = state.read;
+            state.read += 1;
+            let error = match sample {
                 Ok(sample) => return Ok(Some((number, sample))),
-                Err(error) => {
-                    let origin = format!("sample {number} of the stream");
-                    if unreadable + 1 >= MOST_UNREADABLE || !self.loader.skips(number as usize, &origin, &error) {
-                        return Err(error.of_sample(&origin));
-                    }
-                }
+                Err(error) => error.of_sample(&origin(number)),
+            };
+            if !self.loader.skips(number as usize, &origin(number), &error) {
+                return Err(error);
+            }
+            if unreadable == MOST_UNREADABLE {
+                return Err(unreadable_in_a_row(unreadable, &error));
             }
         }
         // It is not asked again.
-        self.samples = None;
+        *samples = None;
         Ok(None)
     }
 }

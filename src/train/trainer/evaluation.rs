@@ -231,11 +231,12 @@ impl Trainer {
             }
         }
         // Sample i of a batch goes on from sample i of the one before, however a batch is cut.
-        let batch = if carried.is_empty() { size } else { self.config.batch };
+        // What an epoch of a stream has does not depend on the plan, either.
+        let batch = if carried.is_empty() && data.len().is_some() { size } else { self.config.batch };
         let mut done = 0;
         let result = thread::scope(|scope| {
             let mut batches = data.epoch(scope, EpochOptions::new(batch))?;
-            while let Some(batch) = batches.next()? {
+            while let Some(batch) = batches.next_batch()? {
                 if is_checked_here {
                     fed.check_batch(&batch)?;
                 }

@@ -112,7 +112,7 @@ impl Trainer {
             let options = options.shuffled(self.config.seed).epoch(epoch);
             let is_over = thread::scope(|scope| {
                 let mut batches = data.epoch(scope, options)?;
-                while let Some(batch) = batches.next()? {
+                while let Some(batch) = batches.next_batch()? {
                     if step == range.steps {
                         return Ok(true);
                     }
@@ -137,7 +137,7 @@ impl Trainer {
                         return Ok(true);
                     }
                 }
-                stream = batches.state().cloned();
+                stream = batches.stream_state().cloned();
                 Ok(false)
             })?;
             if is_over {

@@ -302,11 +302,11 @@ impl Trainer {
 
     /// The next batch; none at the end of the epoch.
     fn read(&self, fit: &Fit<'_, '_, '_>, batches: &mut EpochBatches<'_>) -> Result<Option<Read>, TrainError> {
-        let Some(batch) = batches.next()? else { return Ok(None) };
+        let Some(batch) = batches.next_batch()? else { return Ok(None) };
         if fit.is_checked {
             self.fed.check_batch(&batch)?;
         }
-        Ok(Some(Read { batch, stream: batches.state().cloned() }))
+        Ok(Some(Read { batch, stream: batches.stream_state().cloned() }))
     }
 
     fn end_epoch(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<(), TrainError> {

@@ -69,7 +69,8 @@ impl Network {
                 if pushed == 0 {
                     break;
                 }
-                flow += pushed;
+                // At prices beyond any cost, several edges without a limit are cut: a bound of less is one, too.
+                flow = u64::saturating_add(flow, pushed);
             }
         }
         flow
