@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
-use super::{DataLoader, EpochOptions, MOST_UNREADABLE, Order, unreadable_in_a_row};
+use super::{DataLoader, EpochOptions, MOST_UNREADABLE, OnError, Order, is_of_sample, unreadable_in_a_row};
 use crate::data::{Features, Sample};
 use crate::error::DataError;
 
@@ -99,13 +99,13 @@ impl Stream {
         self.shuffle
     }
 
-    /// What every sample has: what the first one does.
-    pub(super) fn features(&self) -> Result<Features, DataError> {
+    /// What every sample has: what the first one does that can be read.
+    pub(super) fn features(&self, on_error: OnError) -> Result<Features, DataError> {
         let mut features = lock(&self.features);
         if let Some(features) = &*features {
             return Ok(features.clone());
         }
-        let found = Features::of(&(self.open)(0).next().unwrap_or_else(|| Err(no_samples()))?)?;
+        let found = features_of((self.open)(0), on_error)?;
         Ok(features.insert(found).clone())
     }
 
@@ -172,6 +172,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(super) fn origin(number: u64) -> String {
     format!("sample {number} of the stream")
+}
+
+/// What the first of these samples has that can be read; unless others are skipped, the first.
+pub(super) fn features_of(
+    samples: impl Iterator<Item = Result<Sample, DataError>>,
+    on_error: OnError,
+) -> Result<Features, DataError> {
+    let mut unreadable = None;
+    for sample in samples.take(MOST_UNREADABLE) {
+        match sample {
+            Err(error) if on_error == OnError::Skip && is_of_sample(&error) => unreadable = unreadable.or(Some(error)),
+            sample => return Features::of(&sample?),
+        }
+    }
+    Err(unreadable.unwrap_or_else(no_samples))
 }
 
 fn no_samples() -> DataError {
