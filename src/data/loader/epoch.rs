@@ -128,6 +128,7 @@ impl<'s> EpochBatches<'s> {
     ///
     /// # Errors
     /// Where a sample of it cannot be read: the epoch is then over.
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Batch>, DataError> {
         if self.next == self.count {
             return Ok(None);

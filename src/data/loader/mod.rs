@@ -308,6 +308,7 @@ impl<'a> DataLoader<'a> {
     ///
     /// # Errors
     /// As [`memory`](Self::memory), and where the dataset cannot be cut into such batches.
+    #[allow(clippy::needless_pass_by_value)]
     pub fn epoch<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

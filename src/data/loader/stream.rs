@@ -126,13 +126,13 @@ impl Stream {
             Order::Sequential => None,
         };
         let parked = lock(&self.parked).take().filter(|place| place.state() == state);
-        let place = parked.map_or_else(|| self.restore(state), Ok)?;
+        let place = parked.map_or_else(|| self.restore(&state), Ok)?;
         let left = self.steps_per_epoch.saturating_sub(options.first_batch);
         Ok(Reader { stream: self, loader, seed, batch: options.batch, left, place })
     }
 
     /// Reads on to a place, and again what was in the buffer then.
-    fn restore(&self, state: StreamState) -> Result<Place, DataError> {
+    fn restore(&self, state: &StreamState) -> Result<Place, DataError> {
         let start = state.buffered.iter().copied().min().unwrap_or(state.read);
         let mut samples = (self.open)(start);
         let mut found: BTreeMap<u64, Option<Sample>> = state.buffered.iter().map(|&number| (number, None)).collect();
@@ -156,7 +156,8 @@ impl Stream {
             Ok((number, sample))
         });
         let buffer = buffered.collect::<Result<_, DataError>>()?;
-        Ok(Place { samples: Some(samples), buffer, state: StreamState { buffered: Vec::new(), ..state } })
+        let state = StreamState { buffered: Vec::new(), ..*state };
+        Ok(Place { samples: Some(samples), buffer, state })
     }
 }
 
