@@ -279,8 +279,15 @@ impl<'a> DataLoader<'a> {
             Source::Dataset(dataset) if dataset.is_empty() => {
                 Err(DataError::Mismatch("the dataset has no samples".to_owned()))
             }
-            Source::Dataset(dataset) => dataset.features(),
-            Source::Stream(stream) => stream.features(),
+            Source::Dataset(dataset) => match dataset.features() {
+                // The first one may be of those that are skipped.
+                Err(error) if self.on_error == OnError::Skip && is_of_sample(&error) => {
+                    let samples = (0..dataset.len()).map(|index| dataset.get(index));
+                    stream::features_of(samples, self.on_error).map_err(|_| error)
+                }
+                features => features,
+            },
+            Source::Stream(stream) => stream.features(self.on_error),
         }
     }
 
@@ -301,6 +308,7 @@ impl<'a> DataLoader<'a> {
     ///
     /// # Errors
     /// As [`memory`](Self::memory), and where the dataset cannot be cut into such batches.
+    #[allow(clippy::needless_pass_by_value)]
     pub fn epoch<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
-use super::{DataLoader, EpochOptions, MOST_UNREADABLE, Order, unreadable_in_a_row};
+use super::{DataLoader, EpochOptions, MOST_UNREADABLE, OnError, Order, is_of_sample, unreadable_in_a_row};
 use crate::data::{Features, Sample};
 use crate::error::DataError;
 
@@ -99,13 +99,13 @@ impl Stream {
         self.shuffle
     }
 
-    /// What every sample has: what the first one does.
-    pub(super) fn features(&self) -> Result<Features, DataError> {
+    /// What every sample has: what the first one does that can be read.
+    pub(super) fn features(&self, on_error: OnError) -> Result<Features, DataError> {
         let mut features = lock(&self.features);
         if let Some(features) = &*features {
             return Ok(features.clone());
         }
-        let found = Features::of(&(self.open)(0).next().unwrap_or_else(|| Err(no_samples()))?)?;
+        let found = features_of((self.open)(0), on_error)?;
         Ok(features.insert(found).clone())
     }
 
@@ -126,13 +126,13 @@ impl Stream {
             Order::Sequential => None,
         };
         let parked = lock(&self.parked).take().filter(|place| place.state() == state);
-        let place = parked.map_or_else(|| self.restore(state), Ok)?;
+        let place = parked.map_or_else(|| self.restore(&state), Ok)?;
         let left = self.steps_per_epoch.saturating_sub(options.first_batch);
         Ok(Reader { stream: self, loader, seed, batch: options.batch, left, place })
     }
 
     /// Reads on to a place, and again what was in the buffer then.
-    fn restore(&self, state: StreamState) -> Result<Place, DataError> {
+    fn restore(&self, state: &StreamState) -> Result<Place, DataError> {
         let start = state.buffered.iter().copied().min().unwrap_or(state.read);
         let mut samples = (self.open)(start);
         let mut found: BTreeMap<u64, Option<Sample>> = state.buffered.iter().map(|&number| (number, None)).collect();
@@ -156,7 +156,8 @@ impl Stream {
             Ok((number, sample))
         });
         let buffer = buffered.collect::<Result<_, DataError>>()?;
-        Ok(Place { samples: Some(samples), buffer, state: StreamState { buffered: Vec::new(), ..state } })
+        let state = StreamState { buffered: Vec::new(), ..*state };
+        Ok(Place { samples: Some(samples), buffer, state })
     }
 }
 
@@ -172,6 +173,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(super) fn origin(number: u64) -> String {
     format!("sample {number} of the stream")
+}
+
+/// What the first of these samples has that can be read; unless others are skipped, the first.
+pub(super) fn features_of(
+    samples: impl Iterator<Item = Result<Sample, DataError>>,
+    on_error: OnError,
+) -> Result<Features, DataError> {
+    let mut unreadable = None;
+    for sample in samples.take(MOST_UNREADABLE) {
+        match sample {
+            Err(error) if on_error == OnError::Skip && is_of_sample(&error) => unreadable = unreadable.or(Some(error)),
+            sample => return Features::of(&sample?),
+        }
+    }
+    Err(unreadable.unwrap_or_else(no_samples))
 }
 
 fn no_samples() -> DataError {
