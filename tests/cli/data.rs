@@ -386,10 +386,10 @@ fn every_key_is_documented() {
     let (photos, model, weights) = (folder.photos(), folder.write("m.toml", MODEL), folder.text("w.safetensors"));
     let csv = folder.write("t.csv", "a,wet,kind\n1,true,x\n3,false,y\n");
     let (sheet, table) = (folder.text("sheet.png"), folder.text("p.csv"));
-    train(&[&model, "--images", &photos, "--steps", "1", "--save", &weights]);
+    train(&[&model, "--images", &photos, "--batch", "8", "--steps", "1", "--save", &weights]);
     let predict = ["predict", &model, &photos, "--weights", &weights, "--device", "cpu"];
     for (args, section) in [
-        (vec!["plan", &model, "--images", &photos], "A plan"),
+        (vec!["plan", &model, "--images", &photos, "--batch", "8"], "A plan"),
         (vec!["data", "inspect", &photos], "`data inspect`"),
         (vec!["data", "inspect", &csv], "`data inspect`"),
         (vec!["data", "inspect", &csv, "--target", "kind"], "`data inspect`"),
