@@ -10,7 +10,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 /// Images and labels of MNIST as `np.savez(path, x_train=…, y_train=…, x_test=…, y_test=…)` does.
-pub fn digits(path: &Path, mnist: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn digits(path: &Path, mnist: &Path) -> Result<(), Box<dyn Error>> {
     let (train, test) = mnist::open(mnist)?;
     let mut archive = ZipWriter::new(File::create(path)?);
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);

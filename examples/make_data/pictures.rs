@@ -66,7 +66,7 @@ fn draw(places: &[Place], [width, height]: [u32; 2], random: &mut ChaCha8Rng) ->
 }
 
 /// A folder of images for each class, PNG and JPEG of many sizes.
-pub fn classes(folder: &Path, classes: &[&'static str], count: u64) -> Result<(), Box<dyn Error>> {
+pub(crate) fn classes(folder: &Path, classes: &[&'static str], count: u64) -> Result<(), Box<dyn Error>> {
     for (class, shape) in (10..).zip(classes) {
         let folder = folder.join(shape);
         fs::create_dir_all(&folder)?;
@@ -83,7 +83,7 @@ pub fn classes(folder: &Path, classes: &[&'static str], count: u64) -> Result<()
 }
 
 /// Images with a circle and a square each, and masks of the same names: 1 is the circle, 2 the square.
-pub fn scenes(folder: &Path, count: u64) -> Result<(), Box<dyn Error>> {
+pub(crate) fn scenes(folder: &Path, count: u64) -> Result<(), Box<dyn Error>> {
     let [images, masks] = ["images", "masks"].map(|name| folder.join(name));
     fs::create_dir_all(&images)?;
     fs::create_dir_all(&masks)?;

@@ -3,7 +3,7 @@
 use rand::RngExt as _;
 
 /// So many sentences, all built alike.
-pub fn tales(sentences: u64) -> String {
+pub(crate) fn tales(sentences: u64) -> String {
     let adjectives = ["old", "small", "quiet", "happy", "tired"];
     let nouns = ["fox", "sailor", "baker", "owl", "miller", "child"];
     let verbs = ["meets", "follows", "greets", "helps", "finds"];
