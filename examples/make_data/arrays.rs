@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-use tightfit::data::{Dataset, TensorDataset, Values, mnist};
+use tightfit::data::{Array, Dataset, TensorDataset, Values, mnist};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -31,7 +31,7 @@ pub(crate) fn digits(path: &Path, mnist: &Path) -> Result<(), Box<dyn Error>> {
 fn first(data: &TensorDataset, count: usize) -> Result<(Vec<u8>, Vec<u8>), Box<dyn Error>> {
     let (mut images, mut labels) = (Vec::new(), Vec::new());
     for index in 0..count {
-        if let Some(Values::U8(pixels)) = data.get(index)?.get("input").map(|image| image.values()) {
+        if let Some(Values::U8(pixels)) = data.get(index)?.get("input").map(Array::values) {
             images.extend(pixels);
         }
         labels.push(data.label(index)?.ok_or("MNIST has labels")? as u8);
