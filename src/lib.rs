@@ -45,6 +45,7 @@ pub mod guide {
         budgets: "../docs/budgets.md",
         devices: "../docs/devices.md",
         data: "../docs/data.md",
+        out_of_memory: "../docs/out-of-memory.md",
         benchmarks: "../docs/benchmarks.md",
         features: "../docs/features.md",
         rejected: "../docs/rejected.md",

@@ -401,9 +401,11 @@ mod tests {
             for option in cell.split("`, `").map(|option| option.trim_matches('`')) {
                 let (command, option) = option.split_once("--").expect("an option");
                 let name = option.split(' ').next().expect("its name");
-                let of = if command.is_empty() { "train" } else { command.trim() };
+                let names = if command.is_empty() { "train" } else { command };
                 let cli = Cli::command();
-                let of = cli.find_subcommand(of).unwrap_or_else(|| panic!("{of} of {cell}"));
+                let find = |of: &clap::Command, name: &str| of.find_subcommand(name).cloned();
+                let of = names.split_whitespace().try_fold(cli.clone(), |of, name| find(&of, name));
+                let of = of.unwrap_or_else(|| panic!("{names} of {cell}"));
                 let mut arguments = of.get_arguments().chain(cli.get_arguments());
                 assert!(arguments.any(|argument| argument.get_long() == Some(name)), "there is no --{name}: {cell}");
                 options += 1;

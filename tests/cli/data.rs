@@ -7,7 +7,7 @@ use image::{GrayImage, Luma};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{last, objects, run, stdout};
+use crate::command::{assert_documented, last, objects, run, stdout};
 
 /// Three classes of small pictures: bright above, bright below, bright on the left.
 const CLASSES: [&str; 3] = ["above", "below", "left"];
@@ -378,4 +378,27 @@ epochs = 2
     }
     let message = error(&["train", &folder.write("wrong.toml", "[model]\nname = \"mlp\"\n[data]\nval = 2\n")]);
     assert!(message.contains("line 4") && message.contains("share"), "{message}");
+}
+
+#[test]
+fn every_key_is_documented() {
+    let folder = Folder::new();
+    let (photos, model, weights) = (folder.photos(), folder.write("m.toml", MODEL), folder.text("w.safetensors"));
+    let csv = folder.write("t.csv", "a,wet,kind\n1,true,x\n3,false,y\n");
+    let (sheet, table) = (folder.text("sheet.png"), folder.text("p.csv"));
+    train(&[&model, "--images", &photos, "--batch", "8", "--steps", "1", "--save", &weights]);
+    let predict = ["predict", &model, &photos, "--weights", &weights, "--device", "cpu"];
+    for (args, section) in [
+        (vec!["plan", &model, "--images", &photos, "--batch", "8"], "A plan"),
+        (vec!["data", "inspect", &photos], "`data inspect`"),
+        (vec!["data", "inspect", &csv], "`data inspect`"),
+        (vec!["data", "inspect", &csv, "--target", "kind"], "`data inspect`"),
+        (vec!["data", "preview", &photos, "--size", "8", "--samples", "2", "--output", &sheet], "`data preview`"),
+        ([&predict[..], &["--top", "2"]].concat(), "`predict`"),
+        ([&predict[..], &["--output", &table]].concat(), "`predict`"),
+    ] {
+        let output = run(&[&args[..], &["--json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        objects(&output).iter().for_each(|object| assert_documented(object, &[section]));
+    }
 }

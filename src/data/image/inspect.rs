@@ -42,7 +42,6 @@ impl Default for InspectOptions {
 
 /// What was found in a folder or a list of images. Its text is a table; as JSON it has the names of its fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct Inspection {
     /// Files that are images by their names or in the list.
     pub images: usize,
@@ -76,7 +75,6 @@ pub struct Inspection {
 
 /// Extents of images in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct Extents {
     /// The smallest.
     pub min: usize,
@@ -88,7 +86,6 @@ pub struct Extents {
 
 /// A file that cannot be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub struct BrokenFile {
     /// The file.
     pub path: PathBuf,

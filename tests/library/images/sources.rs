@@ -273,7 +273,7 @@ fn inspection_counts_and_names_what_is_broken() {
         "{text}"
     );
     let json = serde_json::to_string(&found).unwrap();
-    assert!(json.contains(r#""most-frequent":[[4,5],2]"#), "{json}");
+    assert!(json.contains(r#""most_frequent":[[4,5],2]"#), "{json}");
     assert_eq!(serde_json::from_str::<Inspection>(&json).unwrap(), found);
 
     fs::write(at("list.csv"), "path,label\ncat/1.png,b\ndog/none.png,a\n").unwrap();
