@@ -167,13 +167,18 @@ fn rows(prediction: &Prediction, answer: &Answer, data: &dyn Dataset, top: usize
                 }
             }
             Answer::Numbers { names } => {
-                row.extend(names.iter().zip(values).map(|(name, value)| (name.clone(), json!(value))));
+                row.extend(names.iter().zip(values).map(|(name, value)| (name.clone(), number(*value))));
             }
             Answer::Pixels { .. } => {}
         }
         row
     };
     samples.enumerate().map(row).collect()
+}
+
+/// A number with as many digits as tell it from others of its kind.
+fn number(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, |value| json!(value))
 }
 
 fn softmax(logits: &[f32]) -> Vec<f64> {

@@ -16,7 +16,7 @@ use tightfit::train::Config;
 use super::super::failure::Failure;
 use super::super::output::{Output, shown};
 use super::super::progress::files_bar;
-use super::settings::{DataArgs, DataTable, Kind, kind_of};
+use super::settings::{DataArgs, DataTable, Kind};
 use super::sources;
 
 /// Categories of a column that are named.
@@ -40,7 +40,7 @@ pub(super) fn run(args: &InspectArgs, output: &Output) -> Result<u8, Failure> {
     let mut data = DataTable::default();
     args.data.put_over(&mut data, &mut None);
     let path = &args.path;
-    let kind = data.kind.unwrap_or_else(|| kind_of(path, &data));
+    let kind = super::kind_at(path, &data)?;
     if kind == Kind::Images && data.masks.is_none() {
         let options = InspectOptions { decode: args.decode, ..InspectOptions::default() };
         let bar = files_bar(output);

@@ -57,14 +57,19 @@ pub(crate) struct Opened {
 /// Where the data is, and what it is.
 fn path_and_kind(data: &DataTable) -> Result<(PathBuf, Kind), Failure> {
     let path = folder(data.path.as_deref());
-    for path in std::iter::once(&path).chain(&data.masks) {
+    let kind = kind_at(&path, data)?;
+    Ok((path, kind))
+}
+
+/// What is at a path.
+fn kind_at(path: &Path, data: &DataTable) -> Result<Kind, Failure> {
+    for path in std::iter::once(path).chain(data.masks.as_deref()) {
         if !tightfit::command::files::is_there(path) {
             let hint = "give a folder or a file with data; `tightfit data mnist` fetches MNIST".to_owned();
-            return Err(DataError::Missing { path: path.clone(), hint }.into());
+            return Err(DataError::Missing { path: path.to_owned(), hint }.into());
         }
     }
-    let kind = data.kind.unwrap_or_else(|| kind_of(&path, data));
-    Ok((path, kind))
+    Ok(data.kind.unwrap_or_else(|| kind_of(path, data)))
 }
 
 /// Threads that read.

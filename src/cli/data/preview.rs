@@ -14,7 +14,7 @@ use tightfit::train::Config;
 use super::super::failure::{Failure, keep};
 use super::super::output::{Output, shown};
 use super::super::values::{count, whole};
-use super::settings::{DataArgs, DataTable, Kind, kind_of};
+use super::settings::{DataArgs, DataTable, Kind};
 use super::{folder, sources};
 
 #[derive(Args, Debug)]
@@ -57,7 +57,7 @@ pub(super) fn run(args: &PreviewArgs, output: &Output) -> Result<u8, Failure> {
     let (mut data, mut augment) = (DataTable::default(), None);
     args.data.put_over(&mut data, &mut augment);
     let path = args.path.clone().unwrap_or_else(|| folder(data.path.as_deref()));
-    let kind = data.kind.unwrap_or_else(|| kind_of(&path, &data));
+    let kind = super::kind_at(&path, &data)?;
     if !matches!(kind, Kind::Images | Kind::Tar | Kind::Idx | Kind::Cifar | Kind::Arrays) {
         let text = format!("{}: no images are in it: `tightfit data inspect` says what is", path.display());
         return Err(Failure::bad_input(text));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tightfit::command::plural;
 use tightfit::data::image::ImageList;
 use tightfit::data::series::{SeriesOptions, TimeSeries};
 use tightfit::data::table::ColumnKind;
@@ -181,7 +182,11 @@ pub(super) fn image_options(data: &DataTable, model: &Model) -> Result<ImageOpti
     let Some(budget) = data.host_budget else { return Ok(options) };
     // A quarter for all that decode at once.
     let readers = super::workers_of(data, false).max(1) as u64;
-    Ok(options.within(budget.0 / 4 / readers)?)
+    options.within(budget.0 / 4 / readers).map_err(|error| {
+        let share =
+            format!("of the host budget a quarter is for {} that read images", plural(readers as usize, "thread"));
+        Failure::bad_input(format!("{error} ({share}): allow more"))
+    })
 }
 
 fn folder(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {

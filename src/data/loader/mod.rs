@@ -308,7 +308,6 @@ impl<'a> DataLoader<'a> {
     ///
     /// # Errors
     /// As [`memory`](Self::memory), and where the dataset cannot be cut into such batches.
-    #[allow(clippy::needless_pass_by_value)]
     pub fn epoch<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
