@@ -84,7 +84,7 @@ pub(crate) fn run(args: &PredictArgs, output: &Output) -> Result<u8, Failure> {
     overwrite::refuse(&[("--output", args.output.as_deref())], &inputs, None)?;
     let trained = Preprocessing::of_weights(&args.weights)?.unwrap_or_default();
     if let Some(prompt) = &args.prompt {
-        return text::go_on(args, &mut file, (model, config), trained, prompt, output);
+        return text::go_on(args, &file, (model, config), &trained, prompt, output);
     }
     let paths = match (&args.paths[..], &file.data.path) {
         ([], None) => return Err(Failure::bad_input("of what? Give files or folders, or --data PATH")),

@@ -277,7 +277,7 @@ fn folders_are_inspected_and_shown() {
 
     // A broken file ends a training, or another takes its place.
     let model = folder.write("m.toml", MODEL);
-    let args = [&*model, "--images", &photos, "--epochs", "2", "--batch", "8", "--device", "cpu"];
+    let args = [&*model, "--images", &photos, "--keep-last", "--batch", "8", "--device", "cpu"];
     let message = error(&[&["train"], &args[..]].concat());
     assert!(message.contains("broken.png"), "{message}");
     let output = run(&[&["--json", "train"], &args[..], &["--on-error", "skip"]].concat());

@@ -66,7 +66,7 @@ fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
         model = model.with_input(input);
     }
     let loss = match name {
-        "lstm_forecaster" => Loss::Mse,
+        "lstm_forecaster" | "mlp" => Loss::Mse,
         "char_lstm" | "gpt" => Loss::cross_entropy_of_sequences(),
         _ => Loss::default(),
     };
@@ -134,6 +134,7 @@ zoo! {
     densenet121: "densenet121", IMAGE, 4, Gpu;
     unet: "unet", IMAGE, 2, Gpu;
     unet_small: "unet_small", IMAGE, 4, Gpu;
+    mlp: "mlp", None, 4096, Gpu;
     lstm_forecaster: "lstm_forecaster", None, 128, Gpu;
     char_lstm: "char_lstm", None, 4, Gpu;
     gpt: "gpt", None, 4, Gpu;

@@ -90,7 +90,7 @@ impl Division {
 
     pub(super) fn apply(
         self,
-        all: Arc<dyn Dataset>,
+        all: &Arc<dyn Dataset>,
         test: Option<Arc<dyn Dataset>>,
         settings: &DataTable,
         others: Option<&Others<'_>>,
@@ -99,11 +99,11 @@ impl Division {
             if indices.is_empty() {
                 return Ok(None);
             }
-            Ok(Some(shared(Subset::new(Arc::clone(&all), indices)?)))
+            Ok(Some(shared(Subset::new(Arc::clone(all), indices)?)))
         };
         let (val, own_test) = (part(self.val)?, part(self.test)?);
         let is_whole = val.is_none() && own_test.is_none();
-        let train = if is_whole { Arc::clone(&all) } else { part(self.train)?.expect("bug: nothing to train on") };
+        let train = if is_whole { Arc::clone(all) } else { part(self.train)?.expect("bug: nothing to train on") };
         let (preprocessing, notes) = (Preprocessing::default(), self.notes);
         let mut parts = Parts { train, val, test: own_test.or(test), preprocessing, notes };
         for (place, part) in [(&mut parts.val, &settings.val), (&mut parts.test, &settings.test)] {
@@ -121,11 +121,11 @@ impl Division {
 }
 
 pub(super) fn divide(
-    all: Arc<dyn Dataset>,
+    all: &Arc<dyn Dataset>,
     test: Option<Arc<dyn Dataset>>,
     data: &DataTable,
     config: &Config,
     others: Option<&Others<'_>>,
 ) -> Result<Parts, Failure> {
-    Division::of(&*all, data, config.seed)?.apply(all, test, data, others)
+    Division::of(&**all, data, config.seed)?.apply(all, test, data, others)
 }

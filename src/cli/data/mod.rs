@@ -113,7 +113,8 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
         val = val.map(probabilities).transpose()?;
         test = test.map(probabilities).transpose()?;
     }
-    let counts = (train.len(), val.as_ref().map(|data| data.len()), test.as_ref().map(|data| data.len()));
+    let count = |data: &Option<Arc<dyn Dataset>>| data.as_ref().map(Dataset::len);
+    let counts = (train.len(), count(&val), count(&test));
     let loader = |data: Arc<dyn Dataset>| loader(data, &file.data);
     let (mut train, val, test) = (loader(train), val.map(loader), test.map(loader));
     let is_bytes = dtype == tightfit::tensor::DType::U8 && (kind != Kind::Idx || file.data.normalize.is_some());

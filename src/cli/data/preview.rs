@@ -68,8 +68,7 @@ pub(super) fn run(args: &PreviewArgs, output: &Output) -> Result<u8, Failure> {
     let size = data.size.map_or([224, 224], |size| size.0);
     let model = models::builtin("resnet18").expect("bug: it is built in");
     let model = model.with_input([args.channels, size[0], size[1]]);
-    let mut config = Config::default();
-    config.seed = args.seed;
+    let config = Config { seed: args.seed, ..Config::default() };
     let parts = sources::open(kind, &path, &data, &model, &config)?;
     let features = parts.train.features()?;
     let names = match features.class_names() {

@@ -36,11 +36,11 @@ pub(super) fn open(
     match kind {
         Kind::Idx => {
             let (train, test) = mnist::open(path)?;
-            divide(shared(train), Some(shared(test)), data, config, None)
+            divide(&shared(train), Some(shared(test)), data, config, None)
         }
         Kind::Cifar => {
             let (train, test) = cifar::open(path)?;
-            let parts = divide(shared(train), Some(shared(test)), data, config, None)?;
+            let parts = divide(&shared(train), Some(shared(test)), data, config, None)?;
             let class_names = cifar::CLASSES.map(str::to_owned).to_vec();
             Ok(Parts { preprocessing: Preprocessing { class_names, ..Preprocessing::default() }, ..parts })
         }
@@ -113,7 +113,7 @@ pub(super) fn open_as_trained(
         }
         _ => return open(kind, path, data, model, config),
     };
-    let parts = divide(all, None, data, config, None)?;
+    let parts = divide(&all, None, data, config, None)?;
     Ok(Parts { preprocessing: trained.clone(), ..parts })
 }
 
@@ -207,7 +207,7 @@ fn folder(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
     data.test = data.test.or(test.map(Part::Path));
     let preprocessing =
         Preprocessing { images: Some(options.clone()), class_names: class_names.clone(), ..Preprocessing::default() };
-    let parts = divide(shared(train), None, &data, config, Some(&others))?;
+    let parts = divide(&shared(train), None, &data, config, Some(&others))?;
     Ok(Parts { preprocessing, ..parts })
 }
 
@@ -229,7 +229,7 @@ fn list(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result
     };
     let preprocessing =
         Preprocessing { images: Some(options.clone()), class_names: class_names.clone(), ..Preprocessing::default() };
-    let parts = divide(shared(train), None, data, config, Some(&others))?;
+    let parts = divide(&shared(train), None, data, config, Some(&others))?;
     Ok(Parts { preprocessing, ..parts })
 }
 
@@ -242,7 +242,7 @@ fn masked(path: &Path, masks: &Path, data: &DataTable, model: &Model, config: &C
         class_names: train.class_names().to_vec(),
         ..Preprocessing::default()
     };
-    let parts = divide(shared(train), None, data, config, None)?;
+    let parts = divide(&shared(train), None, data, config, None)?;
     Ok(Parts { preprocessing, ..parts })
 }
 
@@ -261,7 +261,7 @@ fn tar(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<
     };
     let images = Some(options.clone());
     let preprocessing = Preprocessing { images, masks, class_names: class_names.clone(), ..Preprocessing::default() };
-    let parts = divide(shared(train), None, data, config, Some(&others))?;
+    let parts = divide(&shared(train), None, data, config, Some(&others))?;
     Ok(Parts { preprocessing, ..parts })
 }
 
@@ -302,7 +302,7 @@ fn arrays(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
     let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
         Ok(shared(ArrayDataset::open(path, &ArrayOptions { part: None, ..options.clone() })?))
     };
-    divide(shared(train), test.map(shared), data, config, Some(&others))
+    divide(&shared(train), test.map(shared), data, config, Some(&others))
 }
 
 fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failure> {
@@ -329,7 +329,7 @@ fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failur
     let constant: Vec<_> = preprocessing.constant_inputs().map(|name| format!("`{name}`")).collect();
     let others =
         |path: &Path| -> Result<Arc<dyn Dataset>, Failure> { Ok(shared(Table::open_with(path, &preprocessing)?)) };
-    let mut parts = indices.apply(shared(train), None, data, Some(&others))?;
+    let mut parts = indices.apply(&shared(train), None, data, Some(&others))?;
     for column in &preprocessing.targets {
         if let ColumnKind::Number { std, .. } = column.kind {
             let name = &column.name;

@@ -16,9 +16,9 @@ use super::PredictArgs;
 /// Writes on, each time with the most probable character.
 pub(super) fn go_on(
     args: &PredictArgs,
-    file: &mut RunFile,
+    file: &RunFile,
     (model, config): (Model, Config),
-    trained: Preprocessing,
+    trained: &Preprocessing,
     prompt: &str,
     output: &Output,
 ) -> Result<u8, Failure> {

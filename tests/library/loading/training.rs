@@ -209,7 +209,7 @@ fn steps_on_batches_are_those_of_a_fit() {
     let parameters = |trainer: &mut Trainer| trainer.parameters_sha256().expect("reads");
     assert_eq!(parameters(&mut by_hand), parameters(&mut expected));
     let wrong = Computed(9);
-    let batch = &batches(&DataLoader::new(&wrong), EpochOptions::new(9), false).expect("reads")[0];
+    let batch = &batches(&DataLoader::new(wrong), EpochOptions::new(9), false).expect("reads")[0];
     let error = by_hand.step_batch(batch).expect_err("too many").to_string();
     assert!(error.contains("takes the 4 samples of a batch"), "{error}");
     assert!(bits(&mut by_hand, folder.path()).len() == 2);
