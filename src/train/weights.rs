@@ -153,14 +153,7 @@ impl Layout {
     ) -> Result<Loaded, TrainError> {
         let corrupt = |reason: String| DataError::Corrupt { path: path.to_owned(), reason };
         let io = |source| DataError::Io { path: path.to_owned(), source };
-        let (mut file, length) = files::open(path, "`tightfit train … --save FILE` writes one")?;
-        let (metadata, start) = match read_header(&mut file, length) {
-            Ok(found) => found,
-            Err(error) => {
-                let whole = || format!("not a whole safetensors file ({error}): save it again");
-                return Err(corrupt(foreign::advice(&mut file, path).map_err(io)?.unwrap_or_else(whole)).into());
-            }
-        };
+        let (mut file, metadata, start) = open(path)?;
         let loaded = self.compare(&metadata);
         if strict && let Some(fault) = loaded.fault() {
             let rest = match loaded.loaded.len() {
@@ -233,13 +226,21 @@ impl Layout {
 
 /// What a file of weights says besides its tensors.
 pub(super) fn metadata_of(path: &Path) -> Result<Option<HashMap<String, String>>, TrainError> {
+    Ok(open(path)?.1.metadata().clone())
+}
+
+/// A file of weights, its header, and where tensors begin; a file of another kind is said to be one.
+fn open(path: &Path) -> Result<(File, Metadata, u64), TrainError> {
     let (mut file, length) = files::open(path, "`tightfit train … --save FILE` writes one")?;
-    let corrupt = |error: Error| DataError::Corrupt {
-        path: path.to_owned(),
-        reason: format!("not a whole safetensors file ({error}): save it again"),
-    };
-    let (metadata, _) = read_header(&mut file, length).map_err(corrupt)?;
-    Ok(metadata.metadata().clone())
+    match read_header(&mut file, length) {
+        Ok((metadata, start)) => Ok((file, metadata, start)),
+        Err(error) => {
+            let io = |source| DataError::Io { path: path.to_owned(), source };
+            let whole = || format!("not a whole safetensors file ({error}): save it again");
+            let reason = foreign::advice(&mut file, path).map_err(io)?.unwrap_or_else(whole);
+            Err(DataError::Corrupt { path: path.to_owned(), reason }.into())
+        }
+    }
 }
 
 fn is_finite(bytes: &[u8]) -> bool {

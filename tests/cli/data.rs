@@ -295,7 +295,7 @@ fn what_is_wrong_with_data_is_said_in_one_sentence() {
         (vec!["--images", &nowhere], vec!["nowhere", "not found"]),
         (vec!["--images", &photos, "--val", &nowhere], vec!["nowhere"]),
         (vec!["--images", &photos, "--host-budget", "1KiB"], vec!["host budget"]),
-        (vec!["--images", &photos, "--masks", &photos], vec!["mask"]),
+        (vec!["--images", &photos, "--masks", &photos], vec!["no images"]),
         (vec!["--images", &photos, "--normalize", "0.5,0.5,0.5/1,1,1"], vec!["3 channels"]),
         (vec!["--images", &photos, "--class-weights", "balanced", "--val", "0.99"], vec!["class"]),
         (vec!["--data", &csv], vec!["--target"]),

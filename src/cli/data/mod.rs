@@ -73,7 +73,8 @@ fn kind_at(path: &Path, data: &DataTable) -> Result<Kind, Failure> {
 }
 
 /// Threads that read.
-fn workers_of(data: &DataTable, is_in_memory: bool) -> usize {
+fn workers_of(data: &DataTable, kind: Kind) -> usize {
+    let is_in_memory = matches!(kind, Kind::Idx | Kind::Cifar | Kind::Series);
     data.workers.unwrap_or(if is_in_memory { 0 } else { 2 })
 }
 
@@ -115,7 +116,7 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
     }
     let count = |data: &Option<Arc<dyn Dataset>>| data.as_ref().map(Dataset::len);
     let counts = (train.len(), count(&val), count(&test));
-    let loader = |data: Arc<dyn Dataset>| loader(data, &file.data);
+    let loader = |data: Arc<dyn Dataset>| loader(data, &file.data, kind);
     let (mut train, val, test) = (loader(train), val.map(loader), test.map(loader));
     let is_bytes = dtype == tightfit::tensor::DType::U8 && (kind != Kind::Idx || file.data.normalize.is_some());
     if is_bytes && model.normalization().is_none() {
@@ -170,7 +171,7 @@ pub(crate) fn open_test(
     if let Some(normalization) = trained.normalization.clone().filter(|_| model.normalization().is_none()) {
         model = model.normalized(normalization);
     }
-    let data = loader(data, &file.data);
+    let data = loader(data, &file.data, kind);
     train::check_data(&model, &config, &data).map_err(|error| misfit(error.into(), kind, &path, &model))?;
     Ok(Tested { model, config, data })
 }
@@ -209,7 +210,7 @@ pub(crate) fn open_to_predict(
         config.batch = 1;
     }
     adapt::answers_for(file, &mut config, trained);
-    let loader = loader(samples, &file.data);
+    let loader = loader(samples, &file.data, Kind::Images);
     Ok(ToPredict { model, config, data, loader })
 }
 
@@ -230,9 +231,8 @@ fn in_shape(data: Arc<dyn Dataset>, model: &Model) -> Result<Arc<dyn Dataset>, F
 }
 
 /// How samples of a part are read.
-fn loader(data: Arc<dyn Dataset>, settings: &DataTable) -> DataLoader<'static> {
-    let workers = workers_of(settings, data.tensors().is_some());
-    let mut loader = DataLoader::new(data).workers(workers);
+fn loader(data: Arc<dyn Dataset>, settings: &DataTable, kind: Kind) -> DataLoader<'static> {
+    let mut loader = DataLoader::new(data).workers(workers_of(settings, kind));
     if let Some(batches) = settings.prefetch {
         loader = loader.prefetch(batches);
     }

@@ -35,7 +35,10 @@ pub(super) fn open(
 ) -> Result<Parts, Failure> {
     match kind {
         Kind::Idx => {
-            let (train, test) = mnist::open(path)?;
+            // Images of digits may be rows of pixels, or sequences of rows.
+            let is_like = mnist::image_shape(path)?.numel() == model.input_shape().numel();
+            let (train, test) =
+                if is_like { mnist::open_as(path, model.input_shape().clone())? } else { mnist::open(path)? };
             divide(&shared(train), Some(shared(test)), data, config, None)
         }
         Kind::Cifar => {
@@ -181,7 +184,7 @@ pub(super) fn image_options(data: &DataTable, model: &Model) -> Result<ImageOpti
     options.check()?;
     let Some(budget) = data.host_budget else { return Ok(options) };
     // A quarter for all that decode at once.
-    let readers = super::workers_of(data, false).max(1) as u64;
+    let readers = super::workers_of(data, Kind::Images).max(1) as u64;
     options.within(budget.0 / 4 / readers).map_err(|error| {
         let share =
             format!("of the host budget a quarter is for {} that read images", plural(readers as usize, "thread"));
