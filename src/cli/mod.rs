@@ -323,7 +323,7 @@ mod tests {
         );
         assert!(message(&["train"]).contains("<MODEL>"));
         assert_eq!(message(&["train", "m", "--save", ""]), "--save <FILE>: nothing was given");
-        assert_eq!(message(&["train", "m", "--data="]), "--data <DIR>: nothing was given");
+        assert_eq!(message(&["train", "m", "--data="]), "--data <PATH>: nothing was given");
         for command in ["plan", "train", "eval"] {
             assert_eq!(message(&[command, "", "--weights", "w"][..2]), "<MODEL>: nothing was given");
         }
