@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use tightfit::train::Trainer;
+use tightfit::train::{MetricKind, Trainer};
 
 use super::data::{self, DataArgs, Tested};
 use super::failure::{Failure, INTERRUPTED};
@@ -16,6 +16,7 @@ use super::plan::say_budget;
 use super::progress::metric_values;
 use super::run_file::set;
 use super::settings::{DeviceArgs, ModelArgs};
+use super::train::{metric, metrics_help};
 
 #[derive(Args, Debug)]
 pub(crate) struct EvalArgs {
@@ -26,6 +27,9 @@ pub(crate) struct EvalArgs {
 
     #[command(flatten)]
     data: DataArgs,
+
+    #[arg(long, value_name = "METRICS", value_delimiter = ',', value_parser = metric, help = metrics_help())]
+    metrics: Vec<MetricKind>,
 
     /// Parameters that `train --save` wrote
     #[arg(long, value_name = "FILE")]
@@ -42,6 +46,9 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let mut file = args.model.run_file()?;
     set(&mut file.budget.device, args.device.device.as_ref());
     args.data.put_over(&mut file.data, &mut file.augment);
+    if !args.metrics.is_empty() {
+        file.metrics.evaluate.clone_from(&args.metrics);
+    }
     let (model, config) = file.resolve_for_evaluation()?;
     let Tested { model, config, data: test, .. } = data::open_test(&mut file, model, config, &args.weights, output)?;
     first_use::for_device(file.device(), args.device.no_calibrate, output);

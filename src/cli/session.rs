@@ -92,6 +92,9 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let Opened { model, config, train, val, test, preprocessing, text: data, notes, memory } =
         data::open(file, model, config, output)?;
     file.adapt(&model);
+    if val.is_some() {
+        file.data.validation.get_or_insert(true);
+    }
     // Before all that takes long.
     let steps_per_epoch = train.batches_per_epoch(config.batch, config.drop_last)? as u64;
     let data_bytes = before.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));

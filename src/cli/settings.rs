@@ -157,8 +157,7 @@ pub(crate) fn levers_without(names: &[LeverName]) -> Levers {
 
 fn model_help() -> String {
     format!(
-        "Built-in model, model file or run file (TOML); `train` and `eval` take those whose input is an image of the data (--input changes \
-         what most take). Built in are {}",
+        "Built-in model, model file or run file (TOML); --input changes what most take. Built in are {}",
         models::NAMES.join(", ")
     )
 }

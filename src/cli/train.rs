@@ -142,7 +142,7 @@ fn schedule_help() -> String {
     )
 }
 
-fn metrics_help() -> String {
+pub(crate) fn metrics_help() -> String {
     let kinds = MetricKind::KINDS.iter().map(|metric| metric.kind).collect::<Vec<_>>().join(", ");
     format!("What is said of evaluations besides loss and accuracy, separated by commas: {kinds}")
 }
@@ -156,7 +156,7 @@ fn schedule(text: &str) -> Result<Schedule, String> {
     Ok(parsed)
 }
 
-fn metric(text: &str) -> Result<MetricKind, String> {
+pub(crate) fn metric(text: &str) -> Result<MetricKind, String> {
     RunFile::parse_part("metric", &toml::Value::from(text.trim()).to_string())
 }
 

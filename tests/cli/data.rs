@@ -125,6 +125,28 @@ fn photos_train_and_new_ones_are_told_by_the_names_of_their_classes() {
 }
 
 #[test]
+fn parts_of_a_folder_are_validated_and_tested() {
+    let folder = Folder::new();
+    let (photos, model) = (folder.photos(), folder.write("m.toml", MODEL));
+    for (part, numbers) in [("train", 0..6), ("val", 6..8), ("test", 8..10)] {
+        for class in CLASSES {
+            let place = folder.path("parts").join(part).join(class);
+            fs::create_dir_all(&place).expect("writes");
+            for number in numbers.clone() {
+                let name = format!("{number}.png");
+                fs::copy(Path::new(&photos).join(class).join(&name), place.join(&name)).expect("writes");
+            }
+        }
+    }
+    let parts = folder.text("parts");
+    let args = ["--json", "train", &model, "--images", &parts, "--batch", "6", "--epochs", "2", "--device", "cpu"];
+    let output = run(&args);
+    let epochs: Vec<_> = objects(&output).into_iter().filter(|object| object["event"] == "epoch").collect();
+    assert!(epochs.len() == 2 && epochs.iter().all(|epoch| epoch["val_loss"].is_number()), "{epochs:?}");
+    assert_eq!((&last(&output)["steps"], &last(&output)["test_samples"]), (&6.into(), &6.into()));
+}
+
+#[test]
 fn threads_and_interruptions_change_no_bit() {
     let folder = Folder::new();
     let (photos, model) = (folder.photos(), folder.write("m.toml", MODEL));
@@ -220,6 +242,11 @@ out_features = 3
     assert!(summary["test_loss"].as_f64().expect("a number") < 0.2, "{summary}");
     let output = run(&["predict", &model, &csv, "--weights", &weights, "--device", "cpu", "--batch", "4"]);
     let text = stdout(&output);
+    // The newest window alone is enough.
+    let rows: Vec<_> = rows.lines().collect();
+    let newest = folder.write("newest.csv", &format!("hour,load\n{}\n", rows[rows.len() - 12..].join("\n")));
+    let output = run(&["predict", &model, &newest, "--weights", &weights, "--device", "cpu"]);
+    assert_eq!(stdout(&output).lines().count(), 2, "{}", String::from_utf8_lossy(&output.stderr));
     let newest: Vec<f64> =
         text.lines().last().expect("a line").split(',').skip(1).map(|cell| cell.parse().expect("a number")).collect();
     assert!(text.starts_with("sample,load+1,load+2,load+3\n"), "{text}");
@@ -305,6 +332,10 @@ fn what_is_wrong_with_data_is_said_in_one_sentence() {
         let message = error(&[&["train", &model, "--device", "cpu"], &args[..]].concat());
         assert!(words.iter().all(|word| message.contains(word)), "{args:?}: {message}");
     }
+    let slip: String = (0..40).map(|i| if i == 7 { "x7,1\n".to_owned() } else { format!("{i},{}\n", i * 2) }).collect();
+    let slip = folder.write("slip.csv", &format!("a,b\n{slip}"));
+    let message = error(&["train", "mlp", "--data", &slip, "--target", "b", "--device", "cpu"]);
+    assert!(message.contains("`x7` in line 9") && message.contains("mend it"), "{message}");
     for args in [
         ["--val", "1.5"],
         ["--val", "0"],

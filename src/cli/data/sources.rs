@@ -14,12 +14,17 @@ use tightfit::data::{
 };
 use tightfit::error::DataError;
 use tightfit::nn::{Mode, Model};
+use tightfit::plan::format_bytes;
 use tightfit::train::{Config, Preprocessing};
 
 use super::super::failure::Failure;
 use super::divide::{Division, Others, Parts, divide, shared};
 use super::settings::{DataTable, Kind, Part, kind_of};
 
+/// What a thread must be allowed to read small images with.
+const LEAST_READING_BYTES: u64 = 4 << 20;
+/// Categories of a column that hardly anyone means to be so many inputs.
+const MANY_CATEGORIES: usize = 50;
 /// Names of folders of parts.
 const TRAIN: [&str; 2] = ["train", "training"];
 const VAL: [&str; 4] = ["val", "valid", "validation", "dev"];
@@ -140,7 +145,7 @@ pub(super) fn open_to_predict(
         return Ok(shared(Table::open_with(one()?, table)?));
     }
     if let Some(series) = trained.series.as_ref().filter(|_| matches!(kind, Kind::Table | Kind::Series)) {
-        return Ok(shared(TimeSeries::open_with(one()?, series)?.for_forecasts()?));
+        return Ok(shared(TimeSeries::open_for_forecasts(one()?, series)?));
     }
     match kind {
         Kind::Arrays | Kind::Tar | Kind::Cifar => {
@@ -188,7 +193,8 @@ pub(super) fn image_options(data: &DataTable, model: &Model) -> Result<ImageOpti
     options.within(budget.0 / 4 / readers).map_err(|error| {
         let share =
             format!("of the host budget a quarter is for {} that read images", plural(readers as usize, "thread"));
-        Failure::bad_input(format!("{error} ({share}): allow more"))
+        let least = format_bytes(LEAST_READING_BYTES * 4 * readers);
+        Failure::bad_input(format!("{error} ({share}): allow {least} or more"))
     })
 }
 
@@ -298,14 +304,18 @@ fn arrays(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
     };
     let part = |part: &str| ArrayOptions { part: Some(part.to_owned()), ..options.clone() };
     // An archive with parts has one for the training.
-    let (train, test) = match as_model(part("train")) {
-        Ok(train) => (train, as_model(part("test")).ok()),
-        Err(_) => (as_model(options.clone())?, None),
+    let (train, val, test) = match as_model(part("train")) {
+        Ok(train) => (train, as_model(part("val")).ok(), as_model(part("test")).ok()),
+        Err(_) => (as_model(options.clone())?, None, None),
     };
     let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
         Ok(shared(ArrayDataset::open(path, &ArrayOptions { part: None, ..options.clone() })?))
     };
-    divide(&shared(train), test.map(shared), data, config, Some(&others))
+    let mut parts = divide(&shared(train), test.map(shared), data, config, Some(&others))?;
+    if data.fold.is_none() && data.val.is_none() {
+        parts.val = val.map(shared);
+    }
+    Ok(parts)
 }
 
 fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failure> {
@@ -338,6 +348,16 @@ fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failur
             let name = &column.name;
             parts.notes.push(format!(
                 "losses and metrics of `{name}` are in its standard deviations, of {std:.6}; predictions are not"
+            ));
+        }
+    }
+    for column in &preprocessing.inputs {
+        if let ColumnKind::Text { categories, .. } = &column.kind
+            && categories.len() > MANY_CATEGORIES
+        {
+            let (name, count) = (&column.name, categories.len());
+            parts.notes.push(format!(
+                "column `{name}` has {count} categories, each an input of its own: --inputs leaves it out"
             ));
         }
     }

@@ -19,6 +19,8 @@ use crate::tensor::room;
 const FIRST: usize = 16;
 /// What a mask of two classes often has: black and white.
 const BLACK_AND_WHITE: [u16; 2] = [0, 255];
+/// What masks have where there is no class, unless they say otherwise.
+const VOID: u16 = 255;
 /// What the decoder may take besides pixels.
 const MARGIN_BYTES: usize = 32 << 20;
 
@@ -29,7 +31,8 @@ pub struct MaskOptions {
     /// The value of each class, in the order of their labels, such as `[0, 255]`. Without it, values are the labels; where black and
     /// white alone (0 and 255) are found, they are classes 0 and 1.
     pub values: Option<Vec<u16>>,
-    /// A value that is no class: nothing is asked of the model there, and the loss must ignore it.
+    /// A value that is no class: nothing is asked of the model there, and the loss must ignore it. Where all masks are read to see, and
+    /// 255 stands beside classes below 127, it is that.
     pub ignored: Option<u16>,
     /// How many classes there are. Without it, and without `values` or `class_names`, all masks are read at the beginning to see.
     pub classes: Option<u32>,
@@ -87,6 +90,14 @@ impl Masks {
                 options.values = Some(BLACK_AND_WHITE.to_vec());
                 classes = Some(2);
             } else if classes.is_none() {
+                // As in Pascal VOC: classes from 0 on, and 255 where there is none.
+                let others = || found.iter().filter(|value| **value != VOID);
+                let is_void = |largest: u16| found.contains(&VOID) && largest < VOID / 2;
+                if options.ignored.is_none() && others().max().is_some_and(|largest| is_void(*largest)) {
+                    log::info!("masks have {VOID} beside classes from 0 on: nothing is asked of a model there");
+                    options.ignored = Some(VOID);
+                    found.remove(&VOID);
+                }
                 classes = Some(found.last().map_or(1, |largest| usize::from(*largest) + 1));
             }
         }

@@ -146,7 +146,7 @@ impl TimeSeries {
     /// table, a cell is no finite number, or the time decreases; [`DataError::Mismatch`] where a number of the options is 0, it is too
     /// short for one window, or takes more memory than it may.
     pub fn open(path: impl AsRef<Path>, options: &SeriesOptions) -> Result<Self, DataError> {
-        TimeSeries::read(path.as_ref(), options, None)
+        TimeSeries::read(path.as_ref(), options, None, false)
     }
 
     /// Reads another file with the same columns, in any order, scaled in the same way. Where it is for forecasts alone, it needs the
@@ -158,10 +158,23 @@ impl TimeSeries {
         if preprocessing.columns.is_empty() {
             return Err(DataError::Mismatch("a series needs at least one column".to_owned()));
         }
-        TimeSeries::read(path.as_ref(), &preprocessing.options, Some(preprocessing))
+        TimeSeries::read(path.as_ref(), &preprocessing.options, Some(preprocessing), false)
     }
 
-    fn read(path: &Path, options: &SeriesOptions, learned: Option<&SeriesPreprocessing>) -> Result<Self, DataError> {
+    /// As [`open_with`](Self::open_with), [for forecasts](Self::for_forecasts): a window is enough.
+    ///
+    /// # Errors
+    /// As [`TimeSeries::open`].
+    pub fn open_for_forecasts(path: impl AsRef<Path>, preprocessing: &SeriesPreprocessing) -> Result<Self, DataError> {
+        TimeSeries::read(path.as_ref(), &preprocessing.options, Some(preprocessing), true)
+    }
+
+    fn read(
+        path: &Path,
+        options: &SeriesOptions,
+        learned: Option<&SeriesPreprocessing>,
+        is_for_forecasts: bool,
+    ) -> Result<Self, DataError> {
         if options.horizon == 0 {
             return Err(DataError::Mismatch("the horizon of a series must be at least 1".to_owned()));
         }
@@ -213,7 +226,7 @@ impl TimeSeries {
             Some(learned) => series.preprocessing = learned.clone(),
             None => series.learn()?,
         }
-        if series.targets.is_empty() { series.for_forecasts() } else { series.part(0..len) }
+        if is_for_forecasts || series.targets.is_empty() { series.for_forecasts() } else { series.part(0..len) }
     }
 
     /// Mean and deviation of the rows.

@@ -52,12 +52,17 @@ impl Moments {
     }
 }
 
+/// So many numbers for one cell that is none are a column of numbers.
+const NUMBERS_FOR_ONE: u64 = 20;
+
 /// All that is known of a column before its kind is.
 #[derive(Debug)]
 pub(super) struct Guess {
     moments: Moments,
     /// A cell that is no number, and where it is.
     not_a_number: Option<(String, super::Place)>,
+    /// How many cells are none.
+    others: u64,
     all_booleans: bool,
     all_integers: bool,
     all_decimal_commas: bool,
@@ -72,6 +77,7 @@ impl Guess {
         Guess {
             moments: Moments::NONE,
             not_a_number: None,
+            others: 0,
             all_booleans: true,
             all_integers: true,
             all_decimal_commas: true,
@@ -85,10 +91,10 @@ impl Guess {
     pub(super) fn add(&mut self, cell: &str, place: super::Place, left: &mut usize) -> Option<u32> {
         match number(cell) {
             Some(value) => self.moments.add(value),
-            None if self.not_a_number.is_none() => {
-                self.not_a_number = Some((cell.chars().take(40).collect(), place));
+            None => {
+                self.others += 1;
+                self.not_a_number.get_or_insert_with(|| (cell.chars().take(40).collect(), place));
             }
-            None => {}
         }
         self.all_booleans &= boolean(cell).is_some();
         self.all_integers &= integer(cell).is_some();
@@ -116,6 +122,9 @@ impl Guess {
         let at = || format!("`{}` in {}", text.escape_debug(), place(*at));
         if self.all_decimal_commas {
             return Err(format!("has numbers with decimal commas, such as {}: write them with points", at()));
+        }
+        if self.is_misspelled() {
+            return Err(format!("has numbers, and {}: mend it, or leave the column out", at()));
         }
         if self.all_booleans {
             let count = |wanted: bool| {
@@ -148,6 +157,10 @@ impl Guess {
         if categories.is_empty() {
             return self.moments.kind().map(|kind| (kind, Vec::new()));
         }
+        if let Some((text, at)) = self.not_a_number.as_ref().filter(|_| self.is_misspelled()) {
+            let (text, place) = (text.escape_debug(), place(*at));
+            return Err(format!("has numbers, and `{text}` in {place}: mend it, or say what the column is"));
+        }
         let is_number = self.not_a_number.is_none();
         if is_number && !self.all_integers {
             return Err("has numbers that are no integers: they are no classes".to_owned());
@@ -170,6 +183,11 @@ impl Guess {
             classes[*at as usize] = class as u32;
         }
         Ok((text_kind(names), classes))
+    }
+
+    /// Whether a column of numbers has a few cells that are none: nobody means categories then.
+    fn is_misspelled(&self) -> bool {
+        self.others > 0 && self.moments.count >= NUMBERS_FOR_ONE * self.others
     }
 
     /// Whether the cells name classes where nobody said what they are.

@@ -178,6 +178,21 @@ fn files_without_labels_are_read_in_their_order() {
 }
 
 #[test]
+fn a_value_far_from_the_classes_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (name, class) in [("a", 1), ("b", 255)] {
+        plain(at(&format!("images/{name}.png")), 2, 3, 9);
+        plain(at(&format!("masks/{name}.png")), 2, 3, class);
+    }
+    let open = || MaskedImages::open(at("images"), at("masks"), any_size(), MaskOptions::default()).unwrap();
+    assert_eq!((open().mask_options().classes, open().mask_options().ignored), (Some(2), Some(255)));
+    // Classes may be many.
+    plain(at("masks/a.png"), 2, 3, 200);
+    assert_eq!((open().mask_options().classes, open().mask_options().ignored), (Some(256), None));
+}
+
+#[test]
 fn masks_have_their_images_and_their_values() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
