@@ -324,7 +324,6 @@ fn what_is_wrong_with_data_is_said_in_one_sentence() {
         (vec!["--images", &photos, "--host-budget", "1KiB"], vec!["host budget"]),
         (vec!["--images", &photos, "--masks", &photos], vec!["no images"]),
         (vec!["--images", &photos, "--normalize", "0.5,0.5,0.5/1,1,1"], vec!["3 channels"]),
-        (vec!["--images", &photos, "--class-weights", "balanced", "--val", "0.99"], vec!["class"]),
         (vec!["--data", &csv], vec!["--target"]),
         (vec!["--data", &csv, "--target", "c"], vec!["`c`"]),
         (vec!["--data", &csv, "--target", "b"], vec!["t.csv"]),
