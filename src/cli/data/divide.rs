@@ -47,6 +47,12 @@ impl Division {
         if val.is_none() && test.is_none() && settings.fold.is_none() {
             return Ok(division);
         }
+        if val.unwrap_or(0.0) + test.unwrap_or(0.0) >= 1.0 {
+            let (val, test) = (val.unwrap_or(0.0), test.unwrap_or(0.0));
+            return Err(Failure::bad_input(format!(
+                "--val {val} and --test {test} leave nothing to train on: hold less back"
+            )));
+        }
         let has_labels = !data.is_empty() && data.label(0)?.is_some();
         let is_stratified = settings.stratified.unwrap_or(has_labels);
         let labels = if is_stratified { Some(split::labels(data)?) } else { None };

@@ -96,11 +96,19 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
     let features = sources::features(&*train)?;
     let augment = file.augment.clone().unwrap_or_default();
     let mut model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, &preprocessing));
-    let labels = || Ok((split::labels(&*train)?, features.classes().unwrap_or(0)));
+    let labels_for = |option: &str| -> Result<(Vec<u32>, u32), Failure> {
+        let labels = split::labels(&*train).map_err(|error| {
+            let why = "it takes samples with one class each";
+            Failure::from(error).prefixed(format_args!("{option}: {why}"))
+        })?;
+        Ok((labels, features.classes().unwrap_or(0)))
+    };
+    let labels = || labels_for("--class-weights");
     adapt::loss_for(file, &mut config, &features, &augment, labels)?;
     let sampler = match file.data.sampler {
         Some(Balanced::Balanced) => {
-            Some(WeightedSampler::balanced(&split::labels(&*train)?, features.classes().unwrap_or(0))?)
+            let (labels, classes) = labels_for("--sampler")?;
+            Some(WeightedSampler::balanced(&labels, classes)?)
         }
         None => None,
     };
@@ -261,6 +269,14 @@ fn described((train, val, test): (usize, Option<usize>, Option<usize>), path: &P
 fn misfit(failure: Failure, kind: Kind, path: &Path, model: &Model) -> Failure {
     match kind {
         Kind::Idx => failure,
+        Kind::Table if model.input_shape().len() == 2 => {
+            let failure = failure.prefixed(format_args!("{}, for `{}`", path.display(), model.name()));
+            failure.and("--lookback ROWS reads the rows as a series")
+        }
+        Kind::Images if model.output_shape().is_ok_and(|shape| shape.len() == 3) => {
+            let failure = failure.prefixed(format_args!("{}, for `{}`", path.display(), model.name()));
+            failure.and("--masks DIR is where the classes of pixels are")
+        }
         _ => failure.prefixed(format_args!("{}, for `{}`", path.display(), model.name())),
     }
 }
