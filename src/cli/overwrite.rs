@@ -90,6 +90,9 @@ impl Kind {
     }
 }
 
+/// How names of files end that data is read from.
+const DATA: [&str; 11] = [".png", ".jpg", ".jpeg", ".csv", ".tsv", ".npy", ".npz", ".tar", ".txt", ".parquet", ".bin"];
+
 /// Refuses outputs that are the same file as an input, as another output, or as one of the data.
 pub(crate) fn refuse(outputs: &[Named<'_>], inputs: &[Named<'_>], data: Option<&Path>) -> Result<(), Failure> {
     let given = |files: &[Named<'_>]| -> Vec<(&'static str, PathBuf)> {
@@ -111,7 +114,8 @@ pub(crate) fn refuse(outputs: &[Named<'_>], inputs: &[Named<'_>], data: Option<&
             return text(&format!("what {other} writes"));
         }
         let name = output.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if output.parent() == data.as_deref() && name.contains("-ubyte") && output.exists() {
+        let is_data = name.contains("-ubyte") || DATA.iter().any(|end| name.to_lowercase().ends_with(end));
+        if data.as_ref().is_some_and(|data| output.starts_with(data)) && is_data && output.exists() {
             return text("a file of the data");
         }
     }

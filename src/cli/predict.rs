@@ -2,6 +2,7 @@
 
 mod text;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -103,9 +104,16 @@ pub(crate) fn run(args: &PredictArgs, output: &Output) -> Result<u8, Failure> {
     trainer.load(&args.weights)?;
     let _stop = stop_when_asked()?;
     let mut prediction = trainer.predict(&loader)?;
+    // Those that could not be read are left out.
+    let skipped = loader.skipped_samples();
+    let read = (0..data.len()).filter(|index| skipped.binary_search(index).is_err()).map(|index| data.origin(index));
+    let read: Vec<String> = read.collect();
+    if read.is_empty() {
+        return Err(Failure::bad_input("no sample could be read"));
+    }
     if let Answer::Pixels { names } = &answer {
         let folder = args.output.as_deref().expect("bug: it was asked for");
-        return masks(&prediction, names, &*data, folder, output);
+        return masks(&prediction, names, &read, folder, output);
     }
     if let Some(table) = &trained.table {
         table.invert_targets(&mut prediction.values);
@@ -113,7 +121,7 @@ pub(crate) fn run(args: &PredictArgs, output: &Output) -> Result<u8, Failure> {
     if let Some(series) = &trained.series {
         series.invert_targets(&mut prediction.values);
     }
-    let rows = rows(&prediction, &answer, &*data, args.top);
+    let rows = rows(&prediction, &answer, &read, args.top);
     tell(&rows, args.output.as_deref(), output)?;
     Ok(0)
 }
@@ -148,12 +156,11 @@ fn answer_of(shape: &[usize], config: &Config, trained: &Preprocessing) -> Answe
 /// One line for each sample: names and values, in this order.
 type Row = Vec<(String, Value)>;
 
-fn rows(prediction: &Prediction, answer: &Answer, data: &dyn Dataset, top: usize) -> Vec<Row> {
-    let count = prediction.shape[0].max(1);
-    let samples = prediction.values.chunks(prediction.values.len() / count);
-    let row = |(index, values): (usize, &[f32])| {
+fn rows(prediction: &Prediction, answer: &Answer, origins: &[String], top: usize) -> Vec<Row> {
+    let samples = prediction.values.chunks((prediction.values.len() / origins.len()).max(1));
+    let row = |(origin, values): (&String, &[f32])| {
         let mut row = Row::new();
-        row.push(("sample".to_owned(), json!(data.origin(index))));
+        row.push(("sample".to_owned(), json!(origin)));
         match answer {
             Answer::Classes { names, from_logits } => {
                 let shares =
@@ -173,7 +180,7 @@ fn rows(prediction: &Prediction, answer: &Answer, data: &dyn Dataset, top: usize
         }
         row
     };
-    samples.enumerate().map(row).collect()
+    origins.iter().zip(samples).map(row).collect()
 }
 
 /// A number with as many digits as tell it from others of its kind.
@@ -230,37 +237,64 @@ fn tell(rows: &[Row], path: Option<&Path>, output: &Output) -> Result<(), Failur
     Ok(())
 }
 
+/// Where the mask of an image is written.
+fn mask_of(origin: &str, folder: &Path) -> PathBuf {
+    let stem = Path::new(origin).file_stem().map_or_else(|| "mask".into(), |stem| stem.to_string_lossy());
+    folder.join(format!("{stem}.png"))
+}
+
+/// Refuses masks that would replace an image, or one another.
+fn check_masks(origins: &[String], paths: &[PathBuf]) -> Result<(), Failure> {
+    let place = |path: &Path| path.canonicalize().ok();
+    let mut seen = BTreeMap::new();
+    for (origin, path) in origins.iter().zip(paths) {
+        if let Some(other) = seen.insert(path, origin) {
+            let path = path.display();
+            return Err(Failure::bad_input(format!(
+                "the masks of {other} and {origin} would both be {path}: predict them one by one"
+            )));
+        }
+    }
+    let images: BTreeSet<_> = origins.iter().filter_map(|origin| place(Path::new(origin))).collect();
+    match paths.iter().find(|path| place(path).is_some_and(|path| images.contains(&path))) {
+        Some(path) => {
+            let path = path.display();
+            Err(Failure::bad_input(format!(
+                "--output: {path} is an image of the data: write masks into another folder"
+            )))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Writes the class of each pixel as a grey image, and says the share of each class.
 fn masks(
     prediction: &Prediction,
     names: &[String],
-    data: &dyn Dataset,
+    origins: &[String],
     folder: &Path,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let &[count, classes, height, width] = &prediction.shape[..] else {
+    let &[_, classes, height, width] = &prediction.shape[..] else {
         return Err(Failure::failed("this is a defect of tightfit: a segmentation of another shape"));
     };
     std::fs::create_dir_all(folder).map_err(|error| Failure::bad_input(format!("{}: {error}", folder.display())))?;
+    let paths: Vec<PathBuf> = origins.iter().map(|origin| mask_of(origin, folder)).collect();
+    check_masks(origins, &paths)?;
     let pixels = height * width;
     let mut rows = Vec::new();
-    for (index, values) in prediction.values.chunks(classes * pixels).enumerate().take(count) {
+    for ((origin, path), values) in origins.iter().zip(&paths).zip(prediction.values.chunks(classes * pixels)) {
         let best = |pixel: usize| {
             let score = |class: usize| values[class * pixels + pixel];
             (1..classes).fold(0, |best, class| if score(class) > score(best) { class } else { best })
         };
         let labels: Vec<usize> = (0..pixels).map(best).collect();
-        let origin = data.origin(index);
-        let stem = Path::new(&origin)
-            .file_stem()
-            .map_or_else(|| index.to_string(), |stem| stem.to_string_lossy().into_owned());
-        let path = folder.join(format!("{stem}.png"));
         let bytes: Vec<u8> = labels.iter().map(|&label| label as u8).collect();
         let png = tightfit::data::sheet::grey_png(&bytes, [height, width])?;
-        keep(&path, |path| Ok(files::write_whole(path, &png)?))?;
+        keep(path, |path| Ok(files::write_whole(path, &png)?))?;
         let mut row = Row::new();
         row.push(("sample".to_owned(), json!(origin)));
-        row.push(("mask".to_owned(), shown(&path)));
+        row.push(("mask".to_owned(), shown(path)));
         for (class, name) in names.iter().enumerate() {
             let share = labels.iter().filter(|&&label| label == class).count() as f64 / pixels as f64;
             row.push((name.clone(), json!((share * 1e6).round() / 1e6)));

@@ -11,8 +11,8 @@ use tightfit::error::{PlanError, TrainError};
 use tightfit::nn::Model;
 use tightfit::plan::{ArenaRole, Plan, format_bytes, format_ns};
 use tightfit::train::{
-    Callback, Checkpoint, Config, FitOptions, FitReport, Length, Loaded, LowerOnPlateau, PlanFile, StopEarly, Trainer,
-    Unfreeze,
+    Callback, Checkpoint, Config, FitOptions, FitReport, Length, Loaded, LowerOnPlateau, PlanFile, Preprocessing,
+    StopEarly, Trainer, Unfreeze,
 };
 
 use super::data::{self, Opened};
@@ -95,6 +95,9 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     if val.is_some() {
         file.data.validation.get_or_insert(true);
     }
+    if let Some(checkpoint) = &checkpoint {
+        check_same(checkpoint, &preprocessing)?;
+    }
     // Before all that takes long.
     let steps_per_epoch = train.batches_per_epoch(config.batch, config.drop_last)? as u64;
     let data_bytes = before.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
@@ -167,6 +170,21 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     }
     // Where the parameters are matters more than whatever went wrong after that.
     unsaved.map_or(concluded, Err)
+}
+
+/// Whether data is read as it was when a training began: its classes, statistics and characters.
+fn check_same(checkpoint: &Checkpoint, now: &Preprocessing) -> Result<(), Failure> {
+    let before = Preprocessing::of_weights(checkpoint.path().join("model.safetensors"))?;
+    match before {
+        Some(before) if before != *now => {
+            let what = if before.class_names != now.class_names { "its classes" } else { "what was learned of it" };
+            Err(Failure::bad_input(format!(
+                "{}: the data is not what the training began with, {what} would be other: give it the same data",
+                checkpoint.path().display()
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether data, batches and what is offloaded are within the host budget.

@@ -147,6 +147,45 @@ fn parts_of_a_folder_are_validated_and_tested() {
 }
 
 #[test]
+fn nothing_is_lost_and_no_answer_is_of_another_file() {
+    let folder = Folder::new();
+    let (photos, model, weights) = (folder.photos(), folder.write("m.toml", MODEL), folder.text("w.safetensors"));
+    train(&[&model, "--images", &photos, "--epochs", "15", "--batch", "8", "--normalize", "fit", "--save", &weights]);
+    let mixed = folder.path("mixed");
+    fs::create_dir(&mixed).expect("writes");
+    for (name, of) in [("a.png", "above/1.png"), ("c.png", "left/1.png")] {
+        fs::copy(Path::new(&photos).join(of), mixed.join(name)).expect("writes");
+    }
+    fs::write(mixed.join("b.png"), b"").expect("writes");
+    let mixed = mixed.to_str().expect("UTF-8");
+    let predict = ["predict", &model, mixed, "--weights", &weights, "--device", "cpu"];
+    assert!(error(&predict).contains("b.png"));
+    for workers in ["0", "2"] {
+        let text = stdout(&run(&[&predict[..], &["--on-error", "skip", "--workers", workers]].concat()));
+        let found: Vec<_> = text.lines().skip(1).map(|line| line.split(',').nth(1).expect("a class")).collect();
+        assert!(found == ["above", "left"] && !text.contains("b.png"), "{text}");
+    }
+    let empty = folder.path("empty");
+    fs::create_dir(&empty).expect("writes");
+    fs::write(empty.join("x.png"), b"").expect("writes");
+    let empty = empty.to_str().expect("UTF-8");
+    let message = error(&["predict", &model, empty, "--weights", &weights, "--device", "cpu", "--on-error", "skip"]);
+    assert!(message.contains("x.png") || message.contains("could be read"), "{message}");
+    // A picture of the data is not replaced by one of it.
+    let picture = Path::new(&photos).join("above/0.png");
+    let message = error(&["data", "preview", &photos, "--size", "8", "--output", picture.to_str().expect("UTF-8")]);
+    assert!(message.contains("a file of the data"), "{message}");
+    // Other classes are other data.
+    let run_folder = folder.text("run");
+    train(&[&model, "--images", &photos, "--steps", "2", "--batch", "8", "--run", &run_folder]);
+    fs::rename(Path::new(&photos).join("above"), Path::new(&photos).join("zenith")).expect("renames");
+    assert!(error(&["resume", &run_folder, "--steps", "4"]).contains("its classes"));
+    // Numbers of any size are numbers of batches.
+    let args = [&*model, "--images", &photos, "--steps", "2", "--batch", "8", "--prefetch", "9000000000000000000"];
+    train(&args);
+}
+
+#[test]
 fn threads_and_interruptions_change_no_bit() {
     let folder = Folder::new();
     let (photos, model) = (folder.photos(), folder.write("m.toml", MODEL));

@@ -148,7 +148,7 @@ pub(super) fn loss_for(
             }
         }
     }
-    if augment.mixup.or(augment.cutmix).is_some() {
+    if mixes_labels(augment, features) {
         let loss = std::mem::take(&mut config.loss);
         config.loss = match loss {
             Loss::CrossEntropy { label_smoothing, class_weights, from_logits, .. } => {
@@ -172,6 +172,12 @@ pub(super) fn answers_for(file: &RunFile, config: &mut Config, trained: &Preproc
     } else if has_classes && !takes_labels(&config.loss) {
         config.loss = Loss::default();
     }
+}
+
+/// Whether labels become probabilities: those of pixels are cut and stay labels.
+pub(super) fn mixes_labels(augment: &Augmentation, features: &Features) -> bool {
+    let is_one_each = matches!(features.target(), TargetKind::Labels { shape, .. } if shape.is_empty());
+    augment.mixup.or(augment.cutmix).is_some() && is_one_each
 }
 
 /// Whether targets of a loss are labels. A dice loss takes both.

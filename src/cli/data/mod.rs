@@ -116,7 +116,7 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
     train = in_shape(train, &model)?;
     val = val.map(|data| in_shape(data, &model)).transpose()?;
     test = test.map(|data| in_shape(data, &model)).transpose()?;
-    if augment.mixup.or(augment.cutmix).is_some() {
+    if adapt::mixes_labels(&augment, &features) {
         let probabilities =
             |data: Arc<dyn Dataset>| -> Result<Arc<dyn Dataset>, Failure> { Ok(Arc::new(OneHot::new(data)?)) };
         val = val.map(probabilities).transpose()?;

@@ -51,6 +51,8 @@ pub(crate) struct PreviewArgs {
 const LEAST_PIXELS: usize = 96;
 /// Images are drawn as no more than this.
 const MOST_SAMPLES: usize = 400;
+/// Pixels of all images of a sheet.
+const MOST_PIXELS: usize = 1 << 26;
 const COLUMNS: usize = 6;
 
 pub(super) fn run(args: &PreviewArgs, output: &Output) -> Result<u8, Failure> {
@@ -65,7 +67,19 @@ pub(super) fn run(args: &PreviewArgs, output: &Output) -> Result<u8, Failure> {
     if args.samples > MOST_SAMPLES {
         return Err(Failure::bad_input(format!("--samples: a sheet shows at most {MOST_SAMPLES}")));
     }
+    super::super::overwrite::refuse(&[("--output", Some(&args.output))], &[("PATH", Some(&path))], Some(&path))?;
+    if !args.output.extension().is_some_and(|end| end.eq_ignore_ascii_case("png")) {
+        return Err(Failure::bad_input(format!(
+            "--output {}: a sheet is a PNG file: name it so",
+            args.output.display()
+        )));
+    }
     let size = data.size.map_or([224, 224], |size| size.0);
+    if size.iter().fold(args.samples, |pixels, extent| pixels.saturating_mul(*extent)) > MOST_PIXELS {
+        return Err(Failure::bad_input(
+            "a sheet of so many images of that size is too large: show fewer, or smaller ones",
+        ));
+    }
     let model = models::builtin("resnet18").expect("bug: it is built in");
     let model = model.with_input([args.channels, size[0], size[1]]);
     let config = Config { seed: args.seed, ..Config::default() };

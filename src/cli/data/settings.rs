@@ -228,7 +228,7 @@ macro_rules! data_settings {
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub(crate) struct DataTable {
-            #[serde(skip_serializing_if = "is_default", alias = "folder")]
+            #[serde(skip_serializing_if = "is_default", alias = "folder", alias = "data")]
             pub(crate) path: Option<PathBuf>,
             #[serde(skip_serializing_if = "is_default")]
             pub(crate) batch: Option<NonZeroUsize>,
@@ -241,7 +241,7 @@ macro_rules! data_settings {
             $(#[serde(skip_serializing_if = "is_default")] pub(crate) $name: Option<$kind>,)*
             #[serde(skip_serializing_if = "is_default")]
             pub(crate) inputs: Vec<String>,
-            #[serde(skip_serializing_if = "is_default")]
+            #[serde(skip_serializing_if = "is_default", alias = "target")]
             pub(crate) targets: Vec<String>,
         }
 

@@ -198,6 +198,11 @@ pub(super) fn image_options(data: &DataTable, model: &Model) -> Result<ImageOpti
     })
 }
 
+/// How images of other runs are read, which have host budgets of their own.
+fn for_others(options: &ImageOptions) -> ImageOptions {
+    ImageOptions { max_pixels: ImageOptions::default().max_pixels, ..options.clone() }
+}
+
 fn folder(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
     let options = image_options(data, model)?;
     let found = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|path| path.is_dir());
@@ -214,8 +219,11 @@ fn folder(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
         data.val = data.val.or(val.map(Part::Path));
     }
     data.test = data.test.or(test.map(Part::Path));
-    let preprocessing =
-        Preprocessing { images: Some(options.clone()), class_names: class_names.clone(), ..Preprocessing::default() };
+    let preprocessing = Preprocessing {
+        images: Some(for_others(&options)),
+        class_names: class_names.clone(),
+        ..Preprocessing::default()
+    };
     let parts = divide(&shared(train), None, &data, config, Some(&others))?;
     Ok(Parts { preprocessing, ..parts })
 }
@@ -236,8 +244,11 @@ fn list(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result
     let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
         Ok(shared(ImageList::open(path, &same, options.clone())?))
     };
-    let preprocessing =
-        Preprocessing { images: Some(options.clone()), class_names: class_names.clone(), ..Preprocessing::default() };
+    let preprocessing = Preprocessing {
+        images: Some(for_others(&options)),
+        class_names: class_names.clone(),
+        ..Preprocessing::default()
+    };
     let parts = divide(&shared(train), None, data, config, Some(&others))?;
     Ok(Parts { preprocessing, ..parts })
 }
@@ -246,7 +257,7 @@ fn masked(path: &Path, masks: &Path, data: &DataTable, model: &Model, config: &C
     let options = image_options(data, model)?;
     let train = MaskedImages::open(path, masks, options, MaskOptions::default())?;
     let preprocessing = Preprocessing {
-        images: Some(train.options()),
+        images: Some(for_others(&train.options())),
         masks: Some(train.mask_options().clone()),
         class_names: train.class_names().to_vec(),
         ..Preprocessing::default()
@@ -268,7 +279,7 @@ fn tar(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<
     let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
         Ok(shared(TarShards::open(&[path], &same, options.clone())?))
     };
-    let images = Some(options.clone());
+    let images = Some(for_others(&options));
     let preprocessing = Preprocessing { images, masks, class_names: class_names.clone(), ..Preprocessing::default() };
     let parts = divide(&shared(train), None, data, config, Some(&others))?;
     Ok(Parts { preprocessing, ..parts })

@@ -160,17 +160,17 @@ impl<'a> DataLoader<'a> {
         }
     }
 
-    /// Threads that read while the device computes; 0, the default, reads in the thread that trains.
+    /// Threads that read while the device computes, at most 256; 0, the default, reads in the thread that trains.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers;
+        self.workers = workers.min(MOST_WORKERS);
         self
     }
 
-    /// Batches that are read ahead at most. The default is the number of workers, at least 1.
+    /// Batches that are read ahead at most, no more than 1024. The default is the number of workers, at least 1.
     #[must_use]
     pub fn prefetch(mut self, batches: usize) -> Self {
-        self.prefetch = Some(batches);
+        self.prefetch = Some(batches.min(MOST_AHEAD));
         self
     }
 
@@ -294,6 +294,11 @@ impl<'a> DataLoader<'a> {
     /// Samples that could not be read so far, each with the reason.
     pub fn skipped(&self) -> Vec<String> {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The numbers of the samples that could not be read so far, ascending.
+    pub fn skipped_samples(&self) -> Vec<usize> {
+        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
     /// Host memory that is taken with batches of this size.
@@ -442,6 +447,10 @@ impl<'a> DataLoader<'a> {
         true
     }
 }
+
+/// Threads that read, and batches that are read ahead, whatever is asked for.
+const MOST_WORKERS: usize = 256;
+const MOST_AHEAD: usize = 1024;
 
 /// Samples one after the other that may be unreadable before a run ends.
 const MOST_UNREADABLE: usize = 100;

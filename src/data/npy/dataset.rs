@@ -14,6 +14,8 @@ const PIECE: usize = 1 << 18;
 /// What arrays with samples are called, the likeliest first.
 const INPUTS: [&str; 10] = ["x", "X", "data", "images", "inputs", "input", "image", "features", "samples", "arr_0"];
 const TARGETS: [&str; 9] = ["y", "Y", "labels", "label", "targets", "target", "masks", "classes", "arr_1"];
+/// Classes that labels may be of.
+const MOST_CLASSES: u32 = 1 << 20;
 /// What parts of a set are called.
 const PARTS: [&[&str]; 3] = [&["train", "training"], &["test"], &["val", "valid", "validation"]];
 
@@ -276,6 +278,11 @@ impl Entry {
             }
             Ok(())
         })?;
+        if let Some(label) = largest.filter(|label| *label >= MOST_CLASSES) {
+            let reason =
+                format!("has the label {label}, and there are at most {MOST_CLASSES} classes: number them from 0");
+            return Err(self.array.corrupt(&reason));
+        }
         let classes = largest.map_or(Some(0), |label: u32| label.checked_add(1));
         classes.filter(|classes| *classes > 0).ok_or_else(|| {
             self.array.corrupt("has no label from which the number of classes follows: labels go from 0 to classes - 1")

@@ -10,6 +10,7 @@ pub enum Missing {
     #[default]
     Error,
     /// The row is left out.
+    #[serde(alias = "drop")]
     DropRows,
     /// The column's mean takes its place, or its most frequent category. Targets and weights must be there.
     Fill,

@@ -53,7 +53,7 @@ impl Moments {
 }
 
 /// So many numbers for one cell that is none are a column of numbers.
-const NUMBERS_FOR_ONE: u64 = 20;
+const NUMBERS_FOR_ONE: u64 = 10;
 
 /// All that is known of a column before its kind is.
 #[derive(Debug)]
@@ -156,6 +156,9 @@ impl Guess {
         };
         if categories.is_empty() {
             return self.moments.kind().map(|kind| (kind, Vec::new()));
+        }
+        if self.all_decimal_commas {
+            return self.kind(place).map(|kind| (kind, Vec::new()));
         }
         if let Some((text, at)) = self.not_a_number.as_ref().filter(|_| self.is_misspelled()) {
             let (text, place) = (text.escape_debug(), place(*at));

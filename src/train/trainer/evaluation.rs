@@ -131,6 +131,10 @@ impl Trainer {
         };
         let all = self.predictions(data, &fed, Carried::Fresh, &mut visit, go_on)?;
         let (loss, accuracy, samples) = (tally.loss(), tally.accuracy(), tally.samples());
+        if samples == 0 && all {
+            let text = "no sample could be read, so there is nothing to evaluate".to_owned();
+            return Err(DataError::Mismatch(text).into());
+        }
         Ok(all.then(|| Evaluation { loss, accuracy, samples, metrics: tally.metrics() }))
     }
 
