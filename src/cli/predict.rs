@@ -195,19 +195,17 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-/// A cell of CSV.
-fn cell(value: &Value) -> String {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    };
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
-}
-
-fn csv(rows: &[Row]) -> String {
-    let header = rows.first().map(|row| row.iter().map(|(key, _)| cell(&json!(key))).collect::<Vec<_>>().join(","));
-    let line = |row: &Row| row.iter().map(|(_, value)| cell(value)).collect::<Vec<_>>().join(",");
-    header.into_iter().chain(rows.iter().map(line)).collect::<Vec<_>>().join("\n")
+fn as_csv(rows: &[Row]) -> String {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let header = rows.first().map(|row| row.iter().map(|(name, _)| name.clone()).collect());
+    let lines = rows.iter().map(|row| row.iter().map(|(_, value)| text(value)).collect());
+    for line in header.into_iter().chain(lines) {
+        let line: Vec<String> = line;
+        writer.write_record(line).expect("bug: rows of different lengths");
+    }
+    String::from_utf8(writer.into_inner().expect("bug: memory that cannot be written"))
+        .expect("bug: texts that are none")
 }
 
 fn tell(rows: &[Row], path: Option<&Path>, output: &Output) -> Result<(), Failure> {
@@ -216,7 +214,7 @@ fn tell(rows: &[Row], path: Option<&Path>, output: &Output) -> Result<(), Failur
     if let Some(path) = path {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
         let text = match extension.as_deref() {
-            Some("csv") => csv(rows) + "\n",
+            Some("csv") => as_csv(rows),
             Some("json" | "jsonl") => lines(rows) + "\n",
             _ => return Err(Failure::bad_input(format!("--output {}: name a .csv or a .json file", path.display()))),
         };
@@ -232,7 +230,7 @@ fn tell(rows: &[Row], path: Option<&Path>, output: &Output) -> Result<(), Failur
             output.object(&Value::Object(object));
         }
     } else {
-        output.unwrapped(&csv(rows));
+        output.unwrapped(as_csv(rows).trim_end_matches('\n'));
     }
     Ok(())
 }

@@ -80,6 +80,14 @@ pub(super) fn as_trained(file: &RunFile, model: Model, trained: &Preprocessing) 
     })
 }
 
+/// A model of bytes where it was trained on such, unless it says itself how they become numbers.
+pub(super) fn normalized_as(model: Model, trained: &Preprocessing) -> Model {
+    match &trained.normalization {
+        Some(normalization) if model.normalization().is_none() => model.normalized(normalization.clone()),
+        _ => model,
+    }
+}
+
 /// How bytes become numbers: what is asked for, else what the weights were trained with, else from 0 to 1.
 pub(super) fn normalization(
     file: &RunFile,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tightfit::data::{Dataset, Subset, split};
+use tightfit::data::{Dataset, Subset, series, split};
 use tightfit::train::{Config, Preprocessing};
 
 use super::super::failure::Failure;
@@ -23,6 +23,17 @@ pub(super) struct Parts {
 /// A set of the same kind at another path, read as that of the training is.
 pub(super) type Others<'a> = dyn Fn(&Path) -> Result<Arc<dyn Dataset>, Failure> + 'a;
 
+/// Parts that follow each other, all of them known.
+pub(super) fn in_order<D: Dataset + 'static>(found: series::Parts<D>, preprocessing: Preprocessing) -> Parts {
+    Parts {
+        train: shared(found.training),
+        val: found.validation.map(shared),
+        test: found.test.map(shared),
+        preprocessing,
+        notes: Vec::new(),
+    }
+}
+
 pub(super) fn shared(data: impl Dataset + 'static) -> Arc<dyn Dataset> {
     Arc::new(data)
 }
@@ -39,10 +50,7 @@ impl Division {
     pub(super) fn of(data: &(impl Dataset + ?Sized), settings: &DataTable, seed: u64) -> Result<Self, Failure> {
         let all = (0..data.len()).collect::<Vec<_>>();
         let mut division = Division { train: all, val: Vec::new(), test: Vec::new(), notes: Vec::new() };
-        let share = |part: &Option<Part>| match part {
-            Some(Part::Share(share)) => Some(*share),
-            _ => None,
-        };
+        let share = |part: &Option<Part>| part.as_ref().and_then(Part::share);
         let (val, test) = (share(&settings.val), share(&settings.test));
         if val.is_none() && test.is_none() && settings.fold.is_none() {
             return Ok(division);

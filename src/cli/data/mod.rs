@@ -173,12 +173,10 @@ pub(crate) fn open_test(
         sources::open_as_trained(kind, &path, &file.data, &model, &config, &trained)?;
     let data = test.or(val).unwrap_or(train);
     let features = sources::features(&*data)?;
-    let mut model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, &trained));
+    let model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, &trained));
     adapt::loss_for(file, &mut config, &features, &Default::default(), || Ok(Default::default()))?;
     let data = in_shape(data, &model)?;
-    if let Some(normalization) = trained.normalization.clone().filter(|_| model.normalization().is_none()) {
-        model = model.normalized(normalization);
-    }
+    let model = adapt::normalized_as(model, &trained);
     let data = loader(data, &file.data, kind);
     train::check_data(&model, &config, &data).map_err(|error| misfit(error.into(), kind, &path, &model))?;
     Ok(Tested { model, config, data })
@@ -207,11 +205,9 @@ pub(crate) fn open_to_predict(
     };
     let data = sources::open_to_predict(&file.data, &model, &config, trained, paths)?;
     let features = sources::features(&*data)?;
-    let mut model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, trained));
+    let model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, trained));
     let samples = in_shape(Arc::clone(&data), &model)?;
-    if let Some(normalization) = trained.normalization.clone().filter(|_| model.normalization().is_none()) {
-        model = model.normalized(normalization);
-    }
+    let model = adapt::normalized_as(model, trained);
     let mut config = config;
     if trained.series.as_ref().is_some_and(|series| series.options.stateful.is_some()) {
         // The windows of a series follow each other.
@@ -267,17 +263,16 @@ fn described((train, val, test): (usize, Option<usize>, Option<usize>), path: &P
 
 /// What to do where a model does not take the data, besides what the error says.
 fn misfit(failure: Failure, kind: Kind, path: &Path, model: &Model) -> Failure {
+    if kind == Kind::Idx {
+        return failure;
+    }
+    let failure = failure.prefixed(format_args!("{}, for `{}`", path.display(), model.name()));
     match kind {
-        Kind::Idx => failure,
-        Kind::Table if model.input_shape().len() == 2 => {
-            let failure = failure.prefixed(format_args!("{}, for `{}`", path.display(), model.name()));
-            failure.and("--lookback ROWS reads the rows as a series")
-        }
+        Kind::Table if model.input_shape().len() == 2 => failure.and("--lookback ROWS reads the rows as a series"),
         Kind::Images if model.output_shape().is_ok_and(|shape| shape.len() == 3) => {
-            let failure = failure.prefixed(format_args!("{}, for `{}`", path.display(), model.name()));
             failure.and("--masks DIR is where the classes of pixels are")
         }
-        _ => failure.prefixed(format_args!("{}, for `{}`", path.display(), model.name())),
+        _ => failure,
     }
 }
 

@@ -86,6 +86,16 @@ pub(crate) enum Balanced {
     Balanced,
 }
 
+impl Part {
+    /// The share that is held back, where it is one.
+    pub(crate) fn share(&self) -> Option<f64> {
+        match self {
+            Part::Share(share) => Some(*share),
+            Part::Path(_) => None,
+        }
+    }
+}
+
 impl FromStr for Part {
     type Err = String;
 

@@ -18,7 +18,7 @@ use tightfit::plan::format_bytes;
 use tightfit::train::{Config, Preprocessing};
 
 use super::super::failure::Failure;
-use super::divide::{Division, Others, Parts, divide, shared};
+use super::divide::{Division, Others, Parts, divide, in_order, shared};
 use super::settings::{DataTable, Kind, Part, kind_of};
 
 /// What a thread must be allowed to read small images with.
@@ -76,27 +76,21 @@ pub(super) fn open_as_trained(
     trained: &Preprocessing,
 ) -> Result<Parts, Failure> {
     let names = &trained.class_names;
-    let class_names = Some(names.clone()).filter(|names| !names.is_empty());
+    let class_names = unless_empty(names);
     let images = trained.images.clone();
     let all = match (kind, &trained.table, &trained.series, &trained.vocabulary) {
         (Kind::Table, Some(table), ..) => shared(Table::open_with(path, table)?),
         (Kind::Table | Kind::Series, _, Some(series), _) => {
             let series = TimeSeries::open_with(path, series)?;
             let (val, test) = shares(data, "a series")?;
-            let found = series.split(val, test)?;
-            let (val, test) = (found.validation.map(shared), found.test.map(shared));
-            let preprocessing = trained.clone();
-            return Ok(Parts { train: shared(found.training), val, test, preprocessing, notes: Vec::new() });
+            return Ok(in_order(series.split(val, test)?, trained.clone()));
         }
         (Kind::Text, _, _, Some(vocabulary)) => {
             let pieces = pieces(data, model, config)?;
             let found =
                 TextFile::open_with(path, vocabulary, &TextOptions { pieces, ..TextOptions::new(pieces.length) })?;
             let (val, test) = shares(data, "a text")?;
-            let found = found.split(val, test)?;
-            let (val, test) = (found.validation.map(shared), found.test.map(shared));
-            let preprocessing = trained.clone();
-            return Ok(Parts { train: shared(found.training), val, test, preprocessing, notes: Vec::new() });
+            return Ok(in_order(found.split(val, test)?, trained.clone()));
         }
         (Kind::Images, ..) if data.masks.is_some() && images.is_some() => {
             let (masks, options) =
@@ -198,6 +192,11 @@ pub(super) fn image_options(data: &DataTable, model: &Model) -> Result<ImageOpti
     })
 }
 
+/// Names, where there are some.
+fn unless_empty(names: &[String]) -> Option<Vec<String>> {
+    (!names.is_empty()).then(|| names.to_vec())
+}
+
 /// How images of other runs are read, which have host budgets of their own.
 fn for_others(options: &ImageOptions) -> ImageOptions {
     ImageOptions { max_pixels: ImageOptions::default().max_pixels, ..options.clone() }
@@ -240,7 +239,7 @@ fn list(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result
     let list = ListOptions { target, weight: data.weight.clone(), ..ListOptions::default() };
     let train = ImageList::open(path, &list, options)?;
     let (class_names, options) = (train.class_names().to_vec(), train.options());
-    let same = ListOptions { class_names: Some(class_names.clone()).filter(|names| !names.is_empty()), ..list };
+    let same = ListOptions { class_names: unless_empty(&class_names), ..list };
     let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
         Ok(shared(ImageList::open(path, &same, options.clone())?))
     };
@@ -272,7 +271,7 @@ fn tar(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<
     let (class_names, options) = (train.class_names().to_vec(), train.options());
     let masks = train.mask_options().cloned();
     let same = TarOptions {
-        class_names: Some(class_names.clone()).filter(|names| !names.is_empty()),
+        class_names: unless_empty(&class_names),
         masks: masks.clone().unwrap_or_default(),
         ..TarOptions::default()
     };
@@ -337,7 +336,7 @@ fn table(path: &Path, data: &DataTable, config: &Config) -> Result<Parts, Failur
         )));
     }
     let options = TableOptions {
-        inputs: Some(data.inputs.clone()).filter(|names| !names.is_empty()),
+        inputs: unless_empty(&data.inputs),
         targets: data.targets.clone(),
         weight: data.weight.clone(),
         task: data.task,
@@ -390,10 +389,7 @@ fn shares(data: &DataTable, what: &str) -> Result<(f64, f64), Failure> {
     if data.fold.is_some() {
         return Err(Failure::bad_input(format!("--fold: {what} is divided by its order: use --val SHARE")));
     }
-    let share = |part: &Option<Part>| match part {
-        Some(Part::Share(share)) => *share,
-        _ => 0.0,
-    };
+    let share = |part: &Option<Part>| part.as_ref().and_then(Part::share).unwrap_or(0.0);
     Ok((share(&data.val), share(&data.test)))
 }
 
@@ -411,8 +407,8 @@ fn with_paths(mut parts: Parts, data: &DataTable, others: &Others<'_>) -> Result
 fn series(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
     let lookback = data.lookback.or_else(|| model.input_shape().first().copied()).unwrap_or(1);
     let mut options = SeriesOptions::new(lookback, data.horizon.unwrap_or(1));
-    options.columns = Some(data.inputs.clone()).filter(|names| !names.is_empty());
-    options.targets = Some(data.targets.clone()).filter(|names| !names.is_empty());
+    options.columns = unless_empty(&data.inputs);
+    options.targets = unless_empty(&data.targets);
     options.stride = data.stride.unwrap_or(options.stride);
     options.stateful = stateful(model, config)?;
     if let Some(budget) = data.host_budget {
@@ -424,13 +420,7 @@ fn series(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
     let others =
         |path: &Path| -> Result<Arc<dyn Dataset>, Failure> { Ok(shared(TimeSeries::open_with(path, &preprocessing)?)) };
     let series = Some(preprocessing.clone());
-    let parts = Parts {
-        train: shared(found.training),
-        val: found.validation.map(shared),
-        test: found.test.map(shared),
-        preprocessing: Preprocessing { series, ..Preprocessing::default() },
-        notes: Vec::new(),
-    };
+    let parts = in_order(found, Preprocessing { series, ..Preprocessing::default() });
     with_paths(parts, data, &others)
 }
 
@@ -459,14 +449,8 @@ fn text(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result
     let others = |path: &Path| -> Result<Arc<dyn Dataset>, Failure> {
         Ok(shared(TextFile::open_with(path, &vocabulary, &options)?))
     };
-    let parts = Parts {
-        train: shared(found.training),
-        val: found.validation.map(shared),
-        test: found.test.map(shared),
-        preprocessing: Preprocessing { vocabulary: Some(vocabulary.clone()), ..Preprocessing::default() },
-        notes: Vec::new(),
-    };
-    with_paths(parts, data, &others)
+    let preprocessing = Preprocessing { vocabulary: Some(vocabulary.clone()), ..Preprocessing::default() };
+    with_paths(in_order(found, preprocessing), data, &others)
 }
 
 fn tokens(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Result<Parts, Failure> {
@@ -476,14 +460,8 @@ fn tokens(path: &Path, data: &DataTable, model: &Model, config: &Config) -> Resu
     let found = TokenFile::open(path, vocabulary, pieces)?.split(val, test)?;
     let others =
         |path: &Path| -> Result<Arc<dyn Dataset>, Failure> { Ok(shared(TokenFile::open(path, vocabulary, pieces)?)) };
-    let parts = Parts {
-        train: shared(found.training),
-        val: found.validation.map(shared),
-        test: found.test.map(shared),
-        preprocessing: Preprocessing::default(),
-        notes: Vec::new(),
-    };
-    with_paths(parts, data, &others)
+    let preprocessing = Preprocessing::default();
+    with_paths(in_order(found, preprocessing), data, &others)
 }
 
 /// What all samples of a set have.
