@@ -15,6 +15,7 @@ pub mod exec;
 mod files;
 pub mod graph;
 pub mod models;
+pub mod native;
 pub mod nn;
 pub mod ops;
 pub mod plan;

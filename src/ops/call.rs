@@ -11,6 +11,8 @@ pub enum Input<'a, T> {
     Int(&'a [u32]),
     /// The input is mutated: find its data among the outputs (see [`Call::mutated`]).
     Mutated,
+    /// Output 0 takes over the input's memory, and holds its data before it is written. Only native forms of ops meet this.
+    InPlace,
 }
 
 /// Data of one output, or of one mutated input.

@@ -28,6 +28,7 @@ pub(crate) mod case;
 mod check;
 mod dispatch;
 mod launches;
+pub(crate) mod native;
 mod real;
 mod sums;
 
@@ -44,6 +45,8 @@ pub use dispatch::{Dispatch, MAX_LOOP_ITERATIONS, Slot};
 pub use elementwise::activation::Activation;
 pub use elementwise::function::Elementwise;
 pub use launches::{LaunchError, check_launches};
+#[doc(hidden)]
+pub use native::{Elements, Epilogue, Native, Resources, Source};
 pub use norm::normalization::Affine;
 pub use params::{KernelParams, Number};
 pub use real::Real;
@@ -293,6 +296,19 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         let _ = target;
         let function = self.elementwise().expect("bug: an op has neither kernels nor an elementwise function");
         vec![elementwise::function::dispatch(&function, inputs, &outputs[0])]
+    }
+
+    /// The op on the vectors and threads of a CPU, if it has such a form. Otherwise it is [`elements`](Op::elements) or the twin that
+    /// runs there.
+    #[doc(hidden)]
+    fn native(&self) -> Option<&dyn Native> {
+        None
+    }
+
+    /// An elementwise op as a function on the vectors of a CPU.
+    #[doc(hidden)]
+    fn elements(&self) -> Option<&dyn Elements> {
+        None
     }
 
     /// The CPU twin in f32. Written once, generic, with [`twin!`](crate::twin).

@@ -1,0 +1,208 @@
+//! Native forms: ops in f32 on the vectors and threads of a CPU. The twin stays the reference; forms are tested against it in the
+//! same cases as the kernels of devices.
+//!
+//! An op has a native form if it implements [`Native`], or [`Elements`] where it is elementwise; all others run their twin.
+
+use crate::native::{Cores, Level};
+use crate::ops::{Call, Input, Op, Output};
+use crate::tensor::{DType, TensorDesc};
+
+/// An op on the cores of a CPU.
+pub trait Native: Sync {
+    /// Scratch in bytes, for so many threads; alive only while the op runs. Results do not depend on the number of threads.
+    fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        let _ = (inputs, outputs, threads);
+        Vec::new()
+    }
+
+    /// Runs the op. Of an input that is [`Input::InPlace`], the data is in output 0, to be read before it is written.
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>);
+}
+
+/// A function of the elements at one place.
+pub trait Elements: Sync {
+    /// Computes each element of `output` from those of the operands at its place. All are of one length. Of an input of
+    /// type u32, each bit is an operand, 1 or 0.
+    fn elements(&self, level: Level, operands: &[&[f32]], output: &mut [f32]);
+}
+
+/// What a native form runs with.
+#[derive(Debug)]
+pub struct Resources<'a> {
+    pub cores: &'a Cores,
+    /// As [`Native::workspaces`] asked for, at least as long. What is in them is undefined.
+    pub workspaces: Vec<&'a mut [f32]>,
+    /// What is to be done to output 0 before it is written.
+    pub epilogue: Epilogue<'a>,
+}
+
+/// Elementwise functions that follow an op, one after the other.
+#[derive(Default)]
+pub struct Epilogue<'a> {
+    functions: Vec<(&'a dyn Elements, Vec<Source<'a>>)>,
+}
+
+/// Where an operand of a function comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// What the function before has made.
+    Value,
+    /// What is in the memory of output 0 before it is written.
+    Output,
+    /// A tensor of the same length.
+    Real(&'a [f32]),
+    /// A bit for each element.
+    Bits(&'a [u32]),
+}
+
+impl<'a> Source<'a> {
+    /// Input `i` of a run.
+    pub fn of(input: &Input<'a, f32>) -> Self {
+        match *input {
+            Input::Real(data) => Source::Real(data),
+            Input::Int(words) => Source::Bits(words),
+            Input::InPlace => Source::Output,
+            Input::Mutated => panic!("bug: an elementwise function of what it changes"),
+        }
+    }
+}
+
+/// Elements that functions are applied to at a time, so that they stay in the first cache.
+const BLOCK: usize = 512;
+/// Most operands of a function.
+const MAX_OPERANDS: usize = 3;
+
+impl<'a> Epilogue<'a> {
+    /// Adds a function.
+    pub fn then(&mut self, function: &'a dyn Elements, operands: Vec<Source<'a>>) {
+        assert!(operands.len() <= MAX_OPERANDS, "bug: a function of too many operands");
+        self.functions.push((function, operands));
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// Applies the functions to values that are to become the elements of output 0 from `start` on, and writes them there.
+    /// `output` holds what is in memory at their places. Values are overwritten.
+    #[inline]
+    pub fn finish(&self, level: Level, start: usize, values: &mut [f32], output: &mut [f32]) {
+        for at in (0..values.len()).step_by(BLOCK) {
+            let end = values.len().min(at + BLOCK);
+            self.block(level, start + at, &mut values[at..end], &output[at..end]);
+            output[at..end].copy_from_slice(&values[at..end]);
+        }
+    }
+
+    fn block(&self, level: Level, start: usize, values: &mut [f32], output: &[f32]) {
+        let mut room = [[0.0; BLOCK]; MAX_OPERANDS];
+        for (function, sources) in &self.functions {
+            let mut operands: [&[f32]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
+            for ((operand, room), source) in operands.iter_mut().zip(&mut room).zip(sources) {
+                *operand = source.block(start, values, output, &mut room[..values.len()]);
+            }
+            function.elements(level, &operands[..sources.len()], values);
+        }
+    }
+}
+
+impl std::fmt::Debug for Epilogue<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} functions", self.functions.len())
+    }
+}
+
+impl<'a> Source<'a> {
+    /// The elements at the places of a block, in `room` where they do not lie anywhere as they are.
+    fn block<'b>(self, start: usize, values: &[f32], output: &[f32], room: &'b mut [f32]) -> &'b [f32]
+    where
+        'a: 'b,
+    {
+        match self {
+            Source::Real(data) => return &data[start..start + room.len()],
+            Source::Value => room.copy_from_slice(values),
+            Source::Output => room.copy_from_slice(output),
+            Source::Bits(words) => {
+                for (i, x) in room.iter_mut().enumerate() {
+                    let place = start + i;
+                    *x = (words[place / 32] >> (place % 32) & 1) as f32;
+                }
+            }
+        }
+        room
+    }
+}
+
+/// Scratch of an op on so many threads of a CPU.
+pub(crate) fn workspaces(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+    match op.native() {
+        Some(native) => native.workspaces(inputs, outputs, threads),
+        None if op.elements().is_some() => Vec::new(),
+        // The twin has all operands in places of their own.
+        None => op.in_place().iter().map(|&(input, _)| inputs[input].size_bytes()).max().into_iter().collect(),
+    }
+}
+
+/// Runs an op on the cores of a CPU.
+pub(crate) fn run(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+    if let Some(native) = op.native() {
+        native.run(call, with);
+    } else if let Some(function) = op.elements() {
+        elementwise(function, call, with);
+    } else {
+        debug_assert!(with.epilogue.is_empty(), "bug: an epilogue after an op without a native form");
+        with_copies(op, call, with);
+    }
+}
+
+/// Runs the twin, with inputs that are in output 0 copied to a workspace.
+fn with_copies(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+    let Some(input) = call.inputs.iter().position(|input| matches!(input, Input::InPlace)) else {
+        return op.run_f32(call);
+    };
+    let length = call.input_descs[input].words();
+    let copy = &mut with.workspaces[0][..length];
+    match (&call.outputs[0], call.input_descs[input].dtype) {
+        (Output::Real(data), _) => copy.copy_from_slice(&data[..length]),
+        (Output::Int(words), _) => copy.copy_from_slice(bytemuck::cast_slice(&words[..length])),
+    }
+    let data: &[f32] = copy;
+    let outputs = call.outputs.iter_mut().map(Output::again).collect();
+    let mutated = call.mutated.iter_mut().map(Output::again).collect();
+    let mut inputs = call.inputs.clone();
+    inputs[input] = match call.input_descs[input].dtype {
+        DType::F32 | DType::F16 => Input::Real(data),
+        DType::U32 | DType::U8 => Input::Int(bytemuck::cast_slice(data)),
+    };
+    let (input_descs, output_descs) = (call.input_descs, call.output_descs);
+    op.run_f32(&mut Call { input_descs, output_descs, inputs, outputs, mutated });
+}
+
+/// Runs an elementwise op, and what follows it, in one pass.
+fn elementwise(function: &dyn Elements, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+    let sources: Vec<_> = call.inputs.iter().map(Source::of).collect();
+    let Resources { cores, epilogue, .. } = with;
+    let is_plain = |source: &Source<'_>| matches!(source, Source::Real(_));
+    if epilogue.is_empty() && sources.iter().all(is_plain) {
+        return cores.pieces(call.output(0), |start, output| {
+            let mut operands: [&[f32]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
+            for (operand, source) in operands.iter_mut().zip(&sources) {
+                if let Source::Real(data) = source {
+                    *operand = &data[start..start + output.len()];
+                }
+            }
+            function.elements(cores.level(), &operands[..sources.len()], output);
+        });
+    }
+    let mut all = Epilogue::default();
+    all.then(function, sources);
+    all.functions.extend(epilogue.functions.iter().map(|(function, sources)| (*function, sources.clone())));
+    cores.pieces(call.output(0), |start, output| {
+        let mut values = [0.0; BLOCK];
+        for at in (0..output.len()).step_by(BLOCK) {
+            let end = output.len().min(at + BLOCK);
+            all.finish(cores.level(), start + at, &mut values[..end - at], &mut output[at..end]);
+        }
+    });
+}
