@@ -157,7 +157,8 @@ impl Tile<'_, '_> {
             }
         }
         let a_rows: [*const f32; ROWS] = std::array::from_fn(|row| unsafe { a.data.as_ptr().add(rows[row]) });
-        let b_columns: [*const f32; VECTORS] = std::array::from_fn(|vector| unsafe { b.data.as_ptr().add(columns[vector]) });
+        let b_columns: [*const f32; VECTORS] =
+            std::array::from_fn(|vector| unsafe { b.data.as_ptr().add(columns[vector]) });
         unsafe {
             match (a.offsets, b.offsets) {
                 (Offsets::Step(a), Offsets::Step(b)) => add_terms(simd, terms, a_rows, a, b_columns, b, &mut sums),

@@ -90,9 +90,15 @@ impl<'a> Block<'a> {
         let mut parts = Vec::new();
         let mut rest = self;
         while rest.rows > 0 {
-            let (mut band, below) = { let at = rows.min(rest.rows); rest.split_rows(at) };
+            let (mut band, below) = {
+                let at = rows.min(rest.rows);
+                rest.split_rows(at)
+            };
             while band.columns > 0 {
-                let (part, right) = { let at = columns.min(band.columns); band.split_columns(at) };
+                let (part, right) = {
+                    let at = columns.min(band.columns);
+                    band.split_columns(at)
+                };
                 parts.push(part);
                 band = right;
             }
