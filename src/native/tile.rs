@@ -30,8 +30,25 @@ pub(crate) enum Offsets<'a> {
     Table(&'a [u32]),
 }
 
-impl Offsets<'_> {
-    fn largest(self, terms: usize) -> usize {
+impl<'a> Offsets<'a> {
+    /// Where term `first` lies, and the offsets of it and the terms after it from there.
+    pub(crate) fn from(self, first: usize) -> (usize, Offsets<'a>) {
+        match self {
+            Offsets::Step(step) => (first * step, self),
+            Offsets::Table(table) => (0, Offsets::Table(&table[first..])),
+        }
+    }
+
+    /// The offset of a term.
+    #[inline(always)]
+    pub(crate) fn at(self, term: usize) -> usize {
+        match self {
+            Offsets::Step(step) => term * step,
+            Offsets::Table(table) => table[term] as usize,
+        }
+    }
+
+    pub(crate) fn largest(self, terms: usize) -> usize {
         match self {
             Offsets::Step(step) => step * (terms - 1),
             Offsets::Table(table) => table[..terms].iter().fold(0, |most, &offset| most.max(offset)) as usize,
@@ -52,6 +69,8 @@ pub(crate) enum Start<'a> {
     Zero,
     /// What the output holds.
     Output,
+    /// Zero, and what the output holds is added in the end: long sums, made in blocks, are wrong by less.
+    Block,
     /// A number for each row.
     Rows(&'a [f32]),
     /// A number for each column.
@@ -135,7 +154,7 @@ impl Tile<'_, '_> {
         let is_whole = tail == S::LANES;
         let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
         match start {
-            Start::Zero => {}
+            Start::Zero | Start::Block => {}
             Start::Output => {
                 for row in 0..ROWS {
                     for vector in 0..VECTORS {
@@ -157,7 +176,8 @@ impl Tile<'_, '_> {
             }
         }
         let a_rows: [*const f32; ROWS] = std::array::from_fn(|row| unsafe { a.data.as_ptr().add(rows[row]) });
-        let b_columns: [*const f32; VECTORS] = std::array::from_fn(|vector| unsafe { b.data.as_ptr().add(columns[vector]) });
+        let b_columns: [*const f32; VECTORS] =
+            std::array::from_fn(|vector| unsafe { b.data.as_ptr().add(columns[vector]) });
         unsafe {
             match (a.offsets, b.offsets) {
                 (Offsets::Step(a), Offsets::Step(b)) => add_terms(simd, terms, a_rows, a, b_columns, b, &mut sums),
@@ -168,7 +188,11 @@ impl Tile<'_, '_> {
         }
         for row in 0..ROWS {
             for vector in 0..VECTORS {
-                let sum = if relu { simd.relu(sums[row][vector]) } else { sums[row][vector] };
+                let mut sum = sums[row][vector];
+                if let Start::Block = start {
+                    sum = simd.add(unsafe { read(simd, output.add(row * stride), vector, VECTORS, tail) }, sum);
+                }
+                let sum = if relu { simd.relu(sum) } else { sum };
                 unsafe {
                     let to = output.add(row * stride + vector * S::LANES);
                     if vector + 1 < VECTORS || is_whole {
