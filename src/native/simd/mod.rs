@@ -98,6 +98,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 
     /// Swaps rows and columns of a square of `LANES` by `LANES`.
+    #[inline(always)]
+    fn transpose(self, from: &[f32], from_stride: usize, to: &mut [f32], to_stride: usize) {
+        assert!((Self::LANES - 1) * from_stride + Self::LANES <= from.len());
+        assert!((Self::LANES - 1) * to_stride + Self::LANES <= to.len());
+        // Sound: all elements were just found to be there.
+        unsafe { self.transpose_at(from.as_ptr(), from_stride, to.as_mut_ptr(), to_stride) }
+    }
+
+    /// Swaps rows and columns of a square of `LANES` by `LANES`.
     ///
     /// # Safety
     /// `LANES` elements lie at each of `from + i · from_stride` and `to + i · to_stride` for i below `LANES`, and nothing else
