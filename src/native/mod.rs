@@ -4,6 +4,7 @@
 
 mod cores;
 mod fast;
+mod map;
 mod pool;
 mod simd;
 mod tile;
@@ -11,6 +12,7 @@ mod view;
 
 pub use cores::Cores;
 pub(crate) use fast::Fast;
+pub(crate) use map::{Function, expand_bits, map, pack_signs};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};
 pub(crate) use tile::{MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
