@@ -1,7 +1,7 @@
 //! Executors run a [`Plan`](crate::plan::Plan), command by command: [`GpuExecutor`] on a device, [`CpuExecutor`] in plain Rust. They
 //! decide nothing.
 
-mod cpu;
+pub(crate) mod cpu;
 #[cfg(test)]
 mod cpu_tests;
 mod gpu;
@@ -13,7 +13,7 @@ mod released;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod single;
 
-pub use cpu::CpuExecutor;
+pub use cpu::{Cpu, CpuExecutor};
 pub use gpu::GpuExecutor;
 pub use profile::{Clock, NodeTime};
 pub(crate) use released::Released;

@@ -1,9 +1,11 @@
 //! What native code of ops is written with: vectors of the processor ([`simd`]), the tile of matrix products ([`tile`])
-//! and the products made of it ([`product`]), threads ([`pool`]), and views of outputs that threads share ([`view`]). All `unsafe` code of native forms is in these files, each
-//! of which says why it is sound; what is built on them is safe.
+//! and the products made of it ([`product`]), functions of elements ([`map`], [`fast`]), threads ([`pool`]), and views of outputs
+//! that threads share ([`view`]). All `unsafe` code of native forms is in these files, each of which says why it is sound; what is
+//! built on them is safe.
 
 mod cores;
 mod fast;
+mod map;
 mod pool;
 mod product;
 mod simd;
@@ -13,6 +15,7 @@ mod view;
 
 pub use cores::Cores;
 pub(crate) use fast::Fast;
+pub(crate) use map::{Function, expand_bits, map, pack_signs};
 pub(crate) use product::{Extents, Factor, Finish, Product};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};
