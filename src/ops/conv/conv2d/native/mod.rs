@@ -3,12 +3,16 @@
 mod band;
 mod direct;
 mod gather;
+mod grad_bias;
+mod grad_weight;
 mod padded;
 mod plan;
 mod weights;
 
 use self::direct::Direct;
 use self::gather::{Axis, Gather, Window};
+pub(super) use self::grad_bias::grad_bias;
+use self::grad_weight::GradWeight;
 use self::plan::{Plan, Unit};
 use super::geometry::Geometry;
 use crate::ops::Resources;
@@ -83,6 +87,28 @@ impl Geometry {
         let packed = &mut packed[..self.weight_numel()];
         weights::pack(&gather, &plan.parts, self.kernel, operands.weights, with.cores, packed);
         run(&gather, &plan, &Operands { weights: packed, ..*operands }, with, output);
+    }
+
+    /// Scratch of the native form of the gradient of weights: of threads, and for the sums of each part.
+    pub(in crate::ops) fn native_grad_weight_workspaces(&self, threads: usize) -> Vec<u64> {
+        let gather = self.native_forward();
+        let plan = grad_weight::Plan::new(&gather);
+        let scratch = Unit::ALL.into_iter().map(|unit| plan.scratch(&gather, unit)).max().unwrap_or(0);
+        [scratch * threads, plan.parts * self.weight_numel()].map(|len| len as u64 * F32).to_vec()
+    }
+
+    /// The gradient of weights in native code.
+    pub(in crate::ops) fn run_grad_weight(
+        &self,
+        input: &[f32],
+        grad_output: &[f32],
+        with: &mut Resources<'_>,
+        output: &mut [f32],
+    ) {
+        let gather = self.native_forward();
+        let plan = grad_weight::Plan::new(&gather);
+        let [scratch, sums] = &mut with.workspaces[..] else { panic!("bug: not two workspaces") };
+        GradWeight { gather: &gather, input, grad_output }.run(with.cores, &plan, scratch, sums, output);
     }
 }
 
