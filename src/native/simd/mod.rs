@@ -166,6 +166,13 @@ impl Level {
         Level::available().pop().expect("bug: portable code runs everywhere")
     }
 
+    /// The widest that this processor has, or, where the environment variable `TIGHTFIT_CPU` names one that it has, that: for tests
+    /// and comparisons.
+    pub fn chosen() -> Level {
+        let wanted = std::env::var("TIGHTFIT_CPU").unwrap_or_default();
+        Level::available().into_iter().find(|level| level.name() == wanted).unwrap_or_else(Level::best)
+    }
+
     /// Elements of a vector.
     pub fn lanes(self) -> usize {
         struct Lanes;
@@ -192,7 +199,7 @@ impl Level {
         self.run(Tile)
     }
 
-    /// The name, as in `--cpu-features`.
+    /// The name, as in `TIGHTFIT_CPU`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Width::Portable => "portable",
