@@ -7,6 +7,7 @@ mod fast;
 mod map;
 mod pool;
 mod simd;
+mod sum;
 mod tile;
 mod view;
 
@@ -15,5 +16,6 @@ pub(crate) use fast::Fast;
 pub(crate) use map::{Function, expand_bits, map, pack_signs};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};
+pub(crate) use sum::sum;
 pub(crate) use tile::{MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
 pub(crate) use view::Block;
