@@ -7,12 +7,14 @@ mod fast;
 mod map;
 mod pool;
 mod simd;
+mod sums;
 mod tile;
 mod view;
 
 pub use cores::Cores;
 pub(crate) use fast::Fast;
-pub(crate) use map::{Function, expand_bits, map, pack_signs};
+pub(crate) use map::{Function, Rule, change, expand_bits, map, pack_signs};
+pub(crate) use sums::{Sum, dot, sum};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};
 pub(crate) use tile::{MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
