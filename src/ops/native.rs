@@ -168,8 +168,14 @@ impl std::fmt::Debug for Epilogue<'_> {
     }
 }
 
-/// Scratch of an op on so many threads of a CPU.
-pub(crate) fn workspaces(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+/// Scratch of an op in bytes: of its kernels, or of its native form on so many threads.
+pub(crate) fn workspaces(
+    op: &dyn Op,
+    inputs: &[TensorDesc],
+    outputs: &[TensorDesc],
+    threads: Option<usize>,
+) -> Vec<u64> {
+    let Some(threads) = threads else { return op.workspaces(inputs, outputs) };
     match op.native() {
         Some(native) => native.workspaces(inputs, outputs, threads),
         None if op.elements().is_some() => Vec::new(),
@@ -179,7 +185,7 @@ pub(crate) fn workspaces(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDe
 }
 
 /// Runs an op on the cores of a CPU.
-pub(crate) fn run(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+pub(crate) fn run_native(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
     if let Some(native) = op.native() {
         native.run(call, with);
     } else if let Some(function) = op.elements() {

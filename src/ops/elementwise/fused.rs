@@ -213,7 +213,7 @@ impl Op for Fused {
 
 impl Native for Fused {
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
-        native::workspaces(&*self.head, &inputs[..self.head_inputs], outputs, threads)
+        native::workspaces(&*self.head, &inputs[..self.head_inputs], outputs, Some(threads))
     }
 
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
@@ -225,7 +225,7 @@ impl Native for Fused {
         }
         epilogue.extend(&with.epilogue);
         let workspaces = with.workspaces.iter_mut().map(|workspace| &mut **workspace).collect();
-        native::run(
+        native::run_native(
             &*self.head,
             &mut Call {
                 input_descs: &call.input_descs[..self.head_inputs],
