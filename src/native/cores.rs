@@ -106,4 +106,16 @@ impl Cores {
             }
         });
     }
+
+    /// Calls `work` with the parts of a tensor's rows, with the number of the row and of the column that each begins at.
+    pub(crate) fn rows<T: Send>(&self, data: &mut [T], row: usize, work: impl Fn(usize, usize, &mut [T]) + Sync) {
+        self.pieces(data, |start, mut piece| {
+            let (mut number, mut column) = (start / row, start % row);
+            while !piece.is_empty() {
+                let (part, rest) = piece.split_at_mut((row - column).min(piece.len()));
+                work(number, column, part);
+                (number, column, piece) = (number + 1, 0, rest);
+            }
+        });
+    }
 }

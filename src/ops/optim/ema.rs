@@ -4,7 +4,8 @@ use crate::error::OpError;
 use crate::native::{Fast, Rule};
 use crate::ops::optim::update;
 use crate::ops::{
-    Call, Case, Cost, Dispatch, Fill, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype, expect_shape,
+    Call, Case, Cost, Dispatch, Fill, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+    expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, format_number};

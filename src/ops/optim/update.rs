@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use crate::error::OpError;
 use crate::native::{Cores, Fast, Rule, change};
 use crate::ops::{
-    Call, Case, Cost, Dispatch, Fill, Flags, HYPER_LEN, KernelParams, Native, Op, Real, Resources, Slot, UpdateRule, expect_count,
-    expect_dtype, expect_shape,
+    Call, Case, Cost, Dispatch, Fill, Flags, HYPER_LEN, KernelParams, Native, Op, Real, Resources, Slot, UpdateRule,
+    expect_count, expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
