@@ -69,7 +69,7 @@ impl<R: Rule<CHANGED, READ>, const CHANGED: usize, const READ: usize> Kernel for
 
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
-        let Change { rule, mut changed, read } = self;
+        let Change { rule, changed, read } = self;
         let length = changed[0].len();
         let (mut values, mut others) = ([[0.0; CHUNK]; CHANGED], [[0.0; CHUNK]; READ]);
         for start in (0..length).step_by(CHUNK) {
