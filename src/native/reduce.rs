@@ -60,9 +60,11 @@ pub(crate) struct Terms<'a> {
 /// Terms that are added up one after the other in a lane or a column.
 const TERMS: usize = 256;
 /// Results side by side that are made at once.
-const WIDTH: usize = 512;
+const WIDTH: usize = 1024;
 /// Lanes of a row.
 const LANES: usize = 64;
+/// Results that are made at once of few terms each.
+const GROUP: usize = 16;
 /// Elements that are worth a part of their own, and results that are enough without parts.
 const PART: usize = 16_384;
 const ENOUGH: usize = 64;
@@ -214,7 +216,13 @@ impl<F: Fold> Task<'_, '_, F> {
     fn rows(&mut self) {
         let Task { of, fold, terms, range, first, .. } = *self;
         let (run, outer) = of.reduced.split_first().map_or((1, &[][..]), |(inner, outer)| (inner.0, outer));
-        for (i, y) in self.output.iter_mut().enumerate() {
+        // Results of few terms that follow each other are made together.
+        let is_dense = of.kept.len() == 1 && of.kept[0].1 == run && outer.is_empty() && run < LANES;
+        let grouped = if is_dense { self.output.len() / GROUP * GROUP } else { 0 };
+        for i in (0..grouped).step_by(GROUP) {
+            self.group(i, run);
+        }
+        for i in grouped..self.output.len() {
             let result = if F::HAS_RESULTS { Fast(terms.results[first + i]) } else { Fast(0.0) };
             let base = offset(of.kept, first + i);
             let mut all = Fast(F::START);
@@ -228,7 +236,35 @@ impl<F: Fold> Task<'_, '_, F> {
                 all = fold.join(all, row(fold, data, pairs, result));
                 term += count;
             }
-            *y = all.0;
+            self.output[i] = all.0;
+        }
+    }
+
+    /// Results from one on, whose terms follow each other.
+    #[inline(always)]
+    fn group(&mut self, at: usize, run: usize) {
+        let Task { fold, terms, range, first, .. } = *self;
+        let from = (first + at) * run;
+        let count = range.1 - range.0;
+        let mut rows = [(&[][..], &[][..]); GROUP];
+        let mut all = [Fast(F::START); GROUP];
+        let mut results = [Fast(0.0); GROUP];
+        for i in 0..GROUP {
+            let from = from + i * run + range.0;
+            rows[i].0 = &terms.data[from..][..count];
+            rows[i].1 = if F::HAS_PAIRS { &terms.pairs[from..][..count] } else { rows[i].0 };
+            if F::HAS_RESULTS {
+                results[i] = Fast(terms.results[first + at + i]);
+            }
+        }
+        for term in 0..count {
+            for i in 0..GROUP {
+                let (data, pairs) = rows[i];
+                all[i] = fold.join(all[i], fold.term(Fast(data[term]), Fast(pairs[term]), results[i]));
+            }
+        }
+        for i in 0..GROUP {
+            self.output[at + i] = all[i].0;
         }
     }
 
@@ -245,7 +281,7 @@ impl<F: Fold> Task<'_, '_, F> {
             let stride = of.reduced.first().map_or(0, |dim| dim.1);
             // Short rows that follow each other are taken as longer ones.
             let is_dense = width == inner.0 && stride == width && of.reduced.len() == 1;
-            let wide = if is_dense { (LANES / width).max(1) } else { 1 };
+            let wide = if is_dense && width <= LANES { GROUP * 4usize.div_ceil(width) } else { 1 };
             let whole = if wide > 1 { (range.1 - range.0) / wide } else { 0 };
             let mut sums = [F::START; WIDTH];
             if whole > 0 {
@@ -331,28 +367,24 @@ fn four<F: Fold>(fold: F, terms: Terms<'_>, from: [usize; 4], results: &[f32], s
 /// The result of a row.
 #[inline(always)]
 fn row<F: Fold>(fold: F, data: &[f32], pairs: &[f32], result: Fast) -> Fast {
-    let pairs = &pairs[..data.len()];
-    let whole = data.len() / LANES * LANES;
-    let mut all = Fast(F::START);
-    if whole > 0 {
-        let mut lanes = [Fast(F::START); LANES];
-        for start in (0..whole).step_by(LANES) {
-            let (data, pairs) = (&data[start..start + LANES], &pairs[start..start + LANES]);
+    let mut lanes = [Fast(F::START); LANES];
+    for (data, pairs) in data.chunks(LANES).zip(pairs.chunks(LANES)) {
+        if data.len() == LANES && pairs.len() == LANES {
             for lane in 0..LANES {
                 lanes[lane] = fold.join(lanes[lane], fold.term(Fast(data[lane]), Fast(pairs[lane]), result));
             }
-        }
-        let mut width = LANES / 2;
-        while width > 0 {
-            for lane in 0..width {
-                lanes[lane] = fold.join(lanes[lane], lanes[lane + width]);
+        } else {
+            for ((all, &x), &pair) in lanes.iter_mut().zip(data).zip(pairs) {
+                *all = fold.join(*all, fold.term(Fast(x), Fast(pair), result));
             }
-            width /= 2;
         }
-        all = lanes[0];
     }
-    for (&x, &pair) in data[whole..].iter().zip(&pairs[whole..]) {
-        all = fold.join(all, fold.term(Fast(x), Fast(pair), result));
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] = fold.join(lanes[lane], lanes[lane + width]);
+        }
+        width /= 2;
     }
-    all
+    lanes[0]
 }

@@ -1,6 +1,6 @@
 //! A tensor read in another order: the Rust side of `shaders/shared/strided.wgsl`.
 
-use crate::native::{Cores, transpose};
+use crate::native::{Cores, Level, transpose};
 
 /// Most dimensions of a tensor that is permuted or summed over axes.
 pub(in crate::ops) const MAX_RANK: usize = 6;
@@ -102,7 +102,7 @@ impl Strided {
                 let from = outer.offset(line / columns) + column;
                 for i in 0..between.elements() {
                     let from = &buffer[from + between.offset(i)..];
-                    transpose(cores.level(), rows, count, from, stride, &mut part[i * rows..], step);
+                    transposed(cores.level(), [rows, count], from, stride, &mut part[i * rows..], step);
                 }
                 (line, output) = (line + count, rest);
             }
@@ -121,6 +121,49 @@ impl Strided {
                 *y = scale * x;
             }
         });
+    }
+}
+
+/// Rows and columns that change places at once.
+const SQUARE: [usize; 2] = [64, 32];
+/// Elements from one line of the output to the next from which on squares are worth while: lines that are further apart than
+/// this share few places of a cache.
+const FAR: usize = 256;
+
+/// Swaps rows and columns. Where lines of the output are far apart, each is written in long pieces, by way of a square.
+fn transposed(
+    level: Level,
+    [rows, columns]: [usize; 2],
+    from: &[f32],
+    from_stride: usize,
+    to: &mut [f32],
+    to_stride: usize,
+) {
+    if to_stride < FAR {
+        return transpose(level, rows, columns, from, from_stride, to, to_stride);
+    }
+    let mut square = [[0.0; SQUARE[0]]; SQUARE[1]];
+    for column in (0..columns).step_by(SQUARE[1]) {
+        let wide = SQUARE[1].min(columns - column);
+        for row in (0..rows).step_by(SQUARE[0]) {
+            let high = SQUARE[0].min(rows - row);
+            transpose(
+                level,
+                high,
+                wide,
+                &from[row * from_stride + column..],
+                from_stride,
+                square.as_flattened_mut(),
+                SQUARE[0],
+            );
+            for (i, line) in square[..wide].iter().enumerate() {
+                let to = &mut to[(column + i) * to_stride + row..][..high];
+                match <&mut [f32; SQUARE[0]]>::try_from(&mut *to) {
+                    Ok(to) => *to = *line,
+                    Err(_) => to.copy_from_slice(&line[..high]),
+                }
+            }
+        }
     }
 }
 
