@@ -4,6 +4,7 @@
 
 mod cores;
 mod fast;
+pub(crate) mod lanes;
 mod pool;
 mod simd;
 mod tile;
