@@ -35,10 +35,12 @@ impl Activation for Swish {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         x * sigmoid(T::from_f64(f64::from(self.beta)) * x)
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         grad_input(saved, T::from_f64(f64::from(self.beta)), grad_output)
     }

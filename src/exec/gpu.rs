@@ -31,6 +31,7 @@ impl Device {
             max_binding_bytes: floor(self.info().max_binding_bytes).min(max_buffer_bytes),
             alignment_bytes: self.alignment_bytes(),
             baseline_bytes: self.baseline_bytes(),
+            threads: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Executors run a [`Plan`](crate::plan::Plan), command by command: [`GpuExecutor`] on a device, [`CpuExecutor`] in plain Rust. They
 //! decide nothing.
 
-mod cpu;
+pub(crate) mod cpu;
 #[cfg(test)]
 mod cpu_tests;
 mod gpu;

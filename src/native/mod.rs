@@ -1,18 +1,25 @@
-//! What native code of ops is written with: vectors of the processor ([`simd`]), the tile of matrix products ([`tile`]), threads
-//! ([`pool`]), and views of outputs that threads share ([`view`]). All `unsafe` code of native forms is in these files, each of
-//! which says why it is sound; what is built on them is safe.
+//! What native code of ops is written with: vectors of the processor ([`simd`]), the tile of matrix products ([`tile`])
+//! and the products made of it ([`product`]), functions of elements ([`map`], [`fast`]), threads ([`pool`]), and views of outputs
+//! that threads share ([`view`]). All `unsafe` code of native forms is in these files, each of which says why it is sound; what is
+//! built on them is safe.
 
 mod cores;
 mod fast;
 pub(crate) mod lanes;
+mod map;
 mod pool;
+mod product;
 mod simd;
 mod tile;
+mod transpose;
 mod view;
 
 pub use cores::Cores;
 pub(crate) use fast::Fast;
+pub(crate) use map::{Function, expand_bits, map, pack_signs};
+pub(crate) use product::{Extents, Factor, Finish, Product};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};
 pub(crate) use tile::{MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
+pub(crate) use transpose::transpose;
 pub(crate) use view::Block;

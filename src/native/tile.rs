@@ -30,8 +30,25 @@ pub(crate) enum Offsets<'a> {
     Table(&'a [u32]),
 }
 
-impl Offsets<'_> {
-    fn largest(self, terms: usize) -> usize {
+impl<'a> Offsets<'a> {
+    /// Where term `first` lies, and the offsets of it and the terms after it from there.
+    pub(crate) fn from(self, first: usize) -> (usize, Offsets<'a>) {
+        match self {
+            Offsets::Step(step) => (first * step, self),
+            Offsets::Table(table) => (0, Offsets::Table(&table[first..])),
+        }
+    }
+
+    /// The offset of a term.
+    #[inline(always)]
+    pub(crate) fn at(self, term: usize) -> usize {
+        match self {
+            Offsets::Step(step) => term * step,
+            Offsets::Table(table) => table[term] as usize,
+        }
+    }
+
+    pub(crate) fn largest(self, terms: usize) -> usize {
         match self {
             Offsets::Step(step) => step * (terms - 1),
             Offsets::Table(table) => table[..terms].iter().fold(0, |most, &offset| most.max(offset)) as usize,
@@ -52,6 +69,8 @@ pub(crate) enum Start<'a> {
     Zero,
     /// What the output holds.
     Output,
+    /// Zero, and what the output holds is added in the end: long sums, made in blocks, are wrong by less.
+    Block,
     /// A number for each row.
     Rows(&'a [f32]),
     /// A number for each column.
@@ -82,23 +101,50 @@ pub(crate) fn tile(level: Level, sums: &Sums<'_>, output: Block<'_>) {
     if let Start::Columns(numbers) = sums.start {
         assert!(numbers.len() >= output.columns(), "bug: too few numbers to start from");
     }
-    level.run(Tile { sums, output });
+    // Each size and kind of offsets is a function of its own, so that the compiler keeps all its sums in registers.
+    macro_rules! by_size {
+        ($($rows:literal)*) => {
+            match (sums.rows.len(), sums.columns.len()) {
+                $(
+                    ($rows, 1) => by_offsets::<$rows, 1>(level, sums, output),
+                    ($rows, 2) => by_offsets::<$rows, 2>(level, sums, output),
+                    ($rows, 3) => by_offsets::<$rows, 3>(level, sums, output),
+                    ($rows, 4) => by_offsets::<$rows, 4>(level, sums, output),
+                )*
+                _ => panic!("bug: a tile that there is not"),
+            }
+        };
+    }
+    by_size!(1 2 3 4 5 6);
 }
 
-struct Tile<'a, 'b> {
+fn by_offsets<const ROWS: usize, const VECTORS: usize>(level: Level, sums: &Sums<'_>, output: Block<'_>) {
+    match (sums.a.offsets, sums.b.offsets) {
+        (Offsets::Step(a), Offsets::Step(b)) => level.run(Tile::<_, _, ROWS, VECTORS> { sums, a, b, output }),
+        (Offsets::Step(a), Offsets::Table(b)) => level.run(Tile::<_, _, ROWS, VECTORS> { sums, a, b, output }),
+        (Offsets::Table(a), Offsets::Step(b)) => level.run(Tile::<_, _, ROWS, VECTORS> { sums, a, b, output }),
+        (Offsets::Table(a), Offsets::Table(b)) => level.run(Tile::<_, _, ROWS, VECTORS> { sums, a, b, output }),
+    }
+}
+
+struct Tile<'a, 'b, A, B, const ROWS: usize, const VECTORS: usize> {
     sums: &'a Sums<'a>,
+    a: A,
+    b: B,
     output: Block<'b>,
 }
 
-impl Kernel for Tile<'_, '_> {
+impl<A: Walk, B: Walk, const ROWS: usize, const VECTORS: usize> Kernel for Tile<'_, '_, A, B, ROWS, VECTORS> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        if ROWS > S::ROWS || VECTORS > S::VECTORS {
+            panic!("bug: a tile that is too large");
+        }
         let Sums { a, rows, b, columns, terms, .. } = *self.sums;
         let width = self.output.columns();
-        assert!((1..=S::VECTORS).contains(&columns.len()), "bug: vectors of a tile");
-        assert!(width <= columns.len() * S::LANES && width > (columns.len() - 1) * S::LANES, "bug: columns of a tile");
+        assert!(width <= VECTORS * S::LANES && width > (VECTORS - 1) * S::LANES, "bug: columns of a tile");
         if terms > 0 {
             let most = |starts: &[usize]| starts.iter().fold(0, |most, &start| most.max(start));
             assert!(most(rows) + a.offsets.largest(terms) < a.data.len(), "bug: rows beyond their data");
@@ -106,28 +152,15 @@ impl Kernel for Tile<'_, '_> {
             assert!(last <= b.data.len(), "bug: columns beyond their data");
         }
         // Sound: the largest index of each factor was just compared with its length; the output is exclusive.
-        macro_rules! by_size {
-            ($($rows:literal)*) => {
-                match (rows.len(), columns.len()) {
-                    $(
-                        ($rows, 1) if S::ROWS >= $rows => unsafe { self.sized::<S, $rows, 1>(simd) },
-                        ($rows, 2) if S::ROWS >= $rows => unsafe { self.sized::<S, $rows, 2>(simd) },
-                        ($rows, 3) if S::ROWS >= $rows && S::VECTORS > 2 => unsafe { self.sized::<S, $rows, 3>(simd) },
-                        ($rows, 4) if S::ROWS >= $rows && S::VECTORS > 2 => unsafe { self.sized::<S, $rows, 4>(simd) },
-                    )*
-                    _ => unreachable!("bug: a tile that there is not"),
-                }
-            };
-        }
-        by_size!(1 2 3 4 5 6);
+        unsafe { self.compute(simd) }
     }
 }
 
-impl Tile<'_, '_> {
+impl<A: Walk, B: Walk, const ROWS: usize, const VECTORS: usize> Tile<'_, '_, A, B, ROWS, VECTORS> {
     /// # Safety
     /// All indices are within the factors.
     #[inline(always)]
-    unsafe fn sized<S: Simd, const ROWS: usize, const VECTORS: usize>(mut self, simd: S) {
+    unsafe fn compute<S: Simd>(mut self, simd: S) {
         let Sums { a, rows, b, columns, terms, start, relu } = *self.sums;
         let (width, stride) = (self.output.columns(), self.output.stride());
         let output = self.output.pointer();
@@ -135,7 +168,7 @@ impl Tile<'_, '_> {
         let is_whole = tail == S::LANES;
         let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
         match start {
-            Start::Zero => {}
+            Start::Zero | Start::Block => {}
             Start::Output => {
                 for row in 0..ROWS {
                     for vector in 0..VECTORS {
@@ -157,18 +190,16 @@ impl Tile<'_, '_> {
             }
         }
         let a_rows: [*const f32; ROWS] = std::array::from_fn(|row| unsafe { a.data.as_ptr().add(rows[row]) });
-        let b_columns: [*const f32; VECTORS] = std::array::from_fn(|vector| unsafe { b.data.as_ptr().add(columns[vector]) });
-        unsafe {
-            match (a.offsets, b.offsets) {
-                (Offsets::Step(a), Offsets::Step(b)) => add_terms(simd, terms, a_rows, a, b_columns, b, &mut sums),
-                (Offsets::Step(a), Offsets::Table(b)) => add_terms(simd, terms, a_rows, a, b_columns, b, &mut sums),
-                (Offsets::Table(a), Offsets::Step(b)) => add_terms(simd, terms, a_rows, a, b_columns, b, &mut sums),
-                (Offsets::Table(a), Offsets::Table(b)) => add_terms(simd, terms, a_rows, a, b_columns, b, &mut sums),
-            }
-        }
+        let b_columns: [*const f32; VECTORS] =
+            std::array::from_fn(|vector| unsafe { b.data.as_ptr().add(columns[vector]) });
+        unsafe { add_terms(simd, terms, a_rows, self.a, b_columns, self.b, &mut sums) };
         for row in 0..ROWS {
             for vector in 0..VECTORS {
-                let sum = if relu { simd.relu(sums[row][vector]) } else { sums[row][vector] };
+                let mut sum = sums[row][vector];
+                if let Start::Block = start {
+                    sum = simd.add(unsafe { read(simd, output.add(row * stride), vector, VECTORS, tail) }, sum);
+                }
+                let sum = if relu { simd.relu(sum) } else { sum };
                 unsafe {
                     let to = output.add(row * stride + vector * S::LANES);
                     if vector + 1 < VECTORS || is_whole {

@@ -65,6 +65,13 @@ impl<'a> Block<'a> {
         unsafe { std::slice::from_raw_parts(self.data.add(row * self.stride), self.columns) }
     }
 
+    /// All rows, which must lie one after the other.
+    pub(crate) fn all(&mut self) -> &mut [f32] {
+        assert!(self.columns == self.stride || self.rows <= 1, "bug: a block with gaps");
+        // Sound: without gaps, all of the slice that the block was made of is the block's.
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.rows * self.columns) }
+    }
+
     /// The block again, for a while.
     #[inline(always)]
     pub(crate) fn part(&mut self, rows: Range<usize>, columns: Range<usize>) -> Block<'_> {
@@ -98,9 +105,15 @@ impl<'a> Block<'a> {
         let mut parts = Vec::new();
         let mut rest = self;
         while rest.rows > 0 {
-            let (mut band, below) = { let at = rows.min(rest.rows); rest.split_rows(at) };
+            let (mut band, below) = {
+                let at = rows.min(rest.rows);
+                rest.split_rows(at)
+            };
             while band.columns > 0 {
-                let (part, right) = { let at = columns.min(band.columns); band.split_columns(at) };
+                let (part, right) = {
+                    let at = columns.min(band.columns);
+                    band.split_columns(at)
+                };
                 parts.push(part);
                 band = right;
             }

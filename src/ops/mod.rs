@@ -28,7 +28,7 @@ pub(crate) mod case;
 mod check;
 mod dispatch;
 mod launches;
-pub(crate) mod native;
+mod native;
 mod place;
 mod real;
 mod sums;
@@ -48,6 +48,7 @@ pub use elementwise::function::Elementwise;
 pub use launches::{LaunchError, check_launches};
 #[doc(hidden)]
 pub use native::{Elements, Epilogue, Native, Resources, Source};
+pub(crate) use native::{run_native, workspaces};
 pub use norm::normalization::Affine;
 pub use params::{KernelParams, Number};
 pub use real::Real;

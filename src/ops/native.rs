@@ -3,7 +3,9 @@
 //!
 //! An op has a native form if it implements [`Native`], or [`Elements`] where it is elementwise; all others run their twin.
 
-use crate::native::{Cores, Level};
+use std::cell::RefCell;
+
+use crate::native::{Cores, Level, expand_bits};
 use crate::ops::{Call, Input, Op, Output};
 use crate::tensor::{DType, TensorDesc};
 
@@ -72,11 +74,28 @@ const BLOCK: usize = 512;
 /// Most operands of a function.
 const MAX_OPERANDS: usize = 3;
 
+/// What a thread keeps for blocks: operands that do not lie anywhere as they are, and two places for what goes from one
+/// function to the next.
+struct Room {
+    operands: [[f32; BLOCK]; MAX_OPERANDS],
+    values: [[f32; BLOCK]; 2],
+}
+
+thread_local! {
+    static ROOM: RefCell<Room> =
+        const { RefCell::new(Room { operands: [[0.0; BLOCK]; MAX_OPERANDS], values: [[0.0; BLOCK]; 2] }) };
+}
+
 impl<'a> Epilogue<'a> {
     /// Adds a function.
     pub fn then(&mut self, function: &'a dyn Elements, operands: Vec<Source<'a>>) {
         assert!(operands.len() <= MAX_OPERANDS, "bug: a function of too many operands");
         self.functions.push((function, operands));
+    }
+
+    /// Adds what another does.
+    pub(in crate::ops) fn extend(&mut self, other: &Epilogue<'a>) {
+        self.functions.extend(other.functions.iter().map(|(function, sources)| (*function, sources.clone())));
     }
 
     /// Whether there is nothing to do.
@@ -88,21 +107,57 @@ impl<'a> Epilogue<'a> {
     /// `output` holds what is in memory at their places. Values are overwritten.
     #[inline]
     pub fn finish(&self, level: Level, start: usize, values: &mut [f32], output: &mut [f32]) {
-        for at in (0..values.len()).step_by(BLOCK) {
-            let end = values.len().min(at + BLOCK);
-            self.block(level, start + at, &mut values[at..end], &output[at..end]);
-            output[at..end].copy_from_slice(&values[at..end]);
-        }
+        ROOM.with_borrow_mut(|Room { operands, values: [spare, _] }| {
+            let blocks = values.chunks_mut(BLOCK).zip(output.chunks_mut(BLOCK));
+            for (i, (values, output)) in blocks.enumerate() {
+                self.block(level, start + i * BLOCK, [values, &mut spare[..]], output, operands);
+            }
+        });
     }
 
-    fn block(&self, level: Level, start: usize, values: &mut [f32], output: &[f32]) {
-        let mut room = [[0.0; BLOCK]; MAX_OPERANDS];
-        for (function, sources) in &self.functions {
-            let mut operands: [&[f32]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
-            for ((operand, room), source) in operands.iter_mut().zip(&mut room).zip(sources) {
-                *operand = source.block(start, values, output, &mut room[..values.len()]);
+    /// Applies the functions, of which the first has no values, and writes what they come to.
+    fn run(&self, level: Level, start: usize, output: &mut [f32]) {
+        ROOM.with_borrow_mut(|Room { operands, values: [values, spare] }| {
+            for (i, output) in output.chunks_mut(BLOCK).enumerate() {
+                self.block(level, start + i * BLOCK, [&mut values[..], &mut spare[..]], output, operands);
             }
-            function.elements(level, &operands[..sources.len()], values);
+        });
+    }
+
+    /// Functions write to one place and read what is in the other; the last writes to the output.
+    fn block(
+        &self,
+        level: Level,
+        start: usize,
+        [mut values, mut next]: [&mut [f32]; 2],
+        output: &mut [f32],
+        room: &mut [[f32; BLOCK]; MAX_OPERANDS],
+    ) {
+        let length = output.len();
+        for (i, (function, sources)) in self.functions.iter().enumerate() {
+            let mut operands: [&[f32]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
+            for ((operand, room), source) in operands.iter_mut().zip(&mut *room).zip(sources) {
+                let room = &mut room[..length];
+                *operand = match *source {
+                    Source::Real(data) => &data[start..start + length],
+                    Source::Value => &values[..length],
+                    Source::Output => {
+                        room.copy_from_slice(output);
+                        room
+                    }
+                    Source::Bits(words) => {
+                        expand_bits(level, words, start, room);
+                        room
+                    }
+                };
+            }
+            let operands = &operands[..sources.len()];
+            if i + 1 == self.functions.len() {
+                function.elements(level, operands, output);
+            } else {
+                function.elements(level, operands, &mut next[..length]);
+                std::mem::swap(&mut values, &mut next);
+            }
         }
     }
 }
@@ -113,29 +168,14 @@ impl std::fmt::Debug for Epilogue<'_> {
     }
 }
 
-impl<'a> Source<'a> {
-    /// The elements at the places of a block, in `room` where they do not lie anywhere as they are.
-    fn block<'b>(self, start: usize, values: &[f32], output: &[f32], room: &'b mut [f32]) -> &'b [f32]
-    where
-        'a: 'b,
-    {
-        match self {
-            Source::Real(data) => return &data[start..start + room.len()],
-            Source::Value => room.copy_from_slice(values),
-            Source::Output => room.copy_from_slice(output),
-            Source::Bits(words) => {
-                for (i, x) in room.iter_mut().enumerate() {
-                    let place = start + i;
-                    *x = (words[place / 32] >> (place % 32) & 1) as f32;
-                }
-            }
-        }
-        room
-    }
-}
-
-/// Scratch of an op on so many threads of a CPU.
-pub(crate) fn workspaces(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+/// Scratch of an op in bytes: of its kernels, or of its native form on so many threads.
+pub(crate) fn workspaces(
+    op: &dyn Op,
+    inputs: &[TensorDesc],
+    outputs: &[TensorDesc],
+    threads: Option<usize>,
+) -> Vec<u64> {
+    let Some(threads) = threads else { return op.workspaces(inputs, outputs) };
     match op.native() {
         Some(native) => native.workspaces(inputs, outputs, threads),
         None if op.elements().is_some() => Vec::new(),
@@ -145,7 +185,7 @@ pub(crate) fn workspaces(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDe
 }
 
 /// Runs an op on the cores of a CPU.
-pub(crate) fn run(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+pub(crate) fn run_native(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
     if let Some(native) = op.native() {
         native.run(call, with);
     } else if let Some(function) = op.elements() {
@@ -197,12 +237,6 @@ fn elementwise(function: &dyn Elements, call: &mut Call<'_, f32>, with: &mut Res
     }
     let mut all = Epilogue::default();
     all.then(function, sources);
-    all.functions.extend(epilogue.functions.iter().map(|(function, sources)| (*function, sources.clone())));
-    cores.pieces(call.output(0), |start, output| {
-        let mut values = [0.0; BLOCK];
-        for at in (0..output.len()).step_by(BLOCK) {
-            let end = output.len().min(at + BLOCK);
-            all.finish(cores.level(), start + at, &mut values[..end - at], &mut output[at..end]);
-        }
-    });
+    all.extend(epilogue);
+    cores.pieces(call.output(0), |start, output| all.run(cores.level(), start, output));
 }

@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
+use crate::native::Fast;
 use crate::ops::{Call, Op};
 
 /// f32 or f64: what a CPU twin computes in. It is not `Sum` on purpose: twins add up with `ops/sums.rs`.
@@ -60,6 +61,8 @@ pub trait Real:
     fn max(self, other: Self) -> Self;
     /// The smaller of two.
     fn min(self, other: Self) -> Self;
+    /// To the power of a number.
+    fn powf(self, exponent: f64) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
     /// Not a number.
@@ -116,6 +119,9 @@ macro_rules! real {
             fn min(self, other: Self) -> Self {
                 self.min(other)
             }
+            fn powf(self, exponent: f64) -> Self {
+                f64::from(self).powf(exponent) as $t
+            }
             fn is_finite(self) -> bool {
                 self.is_finite()
             }
@@ -131,3 +137,51 @@ macro_rules! real {
 
 real!(f32, libm::erff, run_f32);
 real!(f64, libm::erf, run_f64);
+
+/// The functions of [`Fast`] under the trait's names.
+macro_rules! fast {
+    ($($function:ident($($operand:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(#[inline(always)]
+        fn $function(self, $($operand: $type),*) -> $result {
+            Fast::$function(self, $($operand),*)
+        })*
+    };
+}
+
+impl Real for Fast {
+    const ZERO: Self = Fast(0.0);
+    const ONE: Self = Fast(1.0);
+    const NEG_INFINITY: Self = Fast(f32::NEG_INFINITY);
+
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        Fast(x as f32)
+    }
+
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(self.0)
+    }
+
+    fast! {
+        exp() -> Self;
+        exp_m1() -> Self;
+        ln() -> Self;
+        ln_1p() -> Self;
+        tanh() -> Self;
+        sin() -> Self;
+        cos() -> Self;
+        sqrt() -> Self;
+        abs() -> Self;
+        erf() -> Self;
+        max(other: Self) -> Self;
+        min(other: Self) -> Self;
+        powf(exponent: f64) -> Self;
+        is_finite() -> bool;
+        is_nan() -> bool;
+    }
+
+    fn twin(op: &dyn Op, _call: &mut Call<'_, Self>) {
+        unreachable!("bug: the twin of {} in the numbers of native forms", op.name());
+    }
+}

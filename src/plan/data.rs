@@ -210,6 +210,9 @@ pub struct Plan {
     pub staging: Staging,
     /// What the device took when it was opened.
     pub baseline_bytes: u64,
+    /// Threads of the CPU that it is for, with native code; `None` where it is for kernels of a device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
     /// Estimated time of a step.
     pub predicted_step_ns: u64,
     /// Lower bound on the step time, where one was computed.

@@ -37,6 +37,7 @@ pub(super) fn plan(layout: &Layout<'_>) -> Planned {
         persistent,
         staging: layout.staging,
         baseline_bytes: request.limits.baseline_bytes,
+        threads: request.limits.threads,
         bound: None,
         reasons: Vec::new(),
     };

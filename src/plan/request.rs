@@ -27,6 +27,9 @@ pub struct Limits {
     pub alignment_bytes: u64,
     /// Charged from the start, for what the device takes when it is opened.
     pub baseline_bytes: u64,
+    /// Threads of the CPU, where native code of ops runs on it; `None` where kernels do on a device. Workspaces depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
 }
 
 impl Limits {
@@ -34,12 +37,19 @@ impl Limits {
     pub fn any_device() -> Self {
         Limits { baseline_bytes: 4 << 20, ..Limits::default() }
     }
+
+    /// Those of native code on so many threads of the CPU: memory is one piece.
+    pub fn of_cpu(threads: usize) -> Self {
+        let most = 1 << 50;
+        Limits { max_buffer_bytes: most, max_binding_bytes: most, threads: Some(threads), ..Limits::default() }
+    }
 }
 
 /// Those of the interpreter on the host.
 impl Default for Limits {
     fn default() -> Self {
-        Limits { max_buffer_bytes: 1 << 30, max_binding_bytes: 1 << 30, alignment_bytes: 256, baseline_bytes: 0 }
+        let (max_buffer_bytes, max_binding_bytes) = (1 << 30, 1 << 30);
+        Limits { max_buffer_bytes, max_binding_bytes, alignment_bytes: 256, baseline_bytes: 0, threads: None }
     }
 }
 

@@ -7,10 +7,13 @@ use super::candidate::{Form, microbatch};
 use super::{Allocation, Arena, ArenaRole, Command, Limits, Plan, Planned, Program, Source, check, format_bytes};
 use crate::error::PlanError;
 use crate::graph::Graph;
+use crate::ops::workspaces;
 use crate::tensor::{TensorDesc, ValueId};
 
 /// Upload slots that make sense at most.
 const MAX_UPLOAD_SLOTS: u32 = 64;
+/// Threads that a machine may have.
+const MAX_THREADS: usize = 4096;
 /// Least unit of buffers.
 const UNIT_BYTES: u64 = 256;
 /// What an arena may have beyond the values in it, from rounding up.
@@ -45,6 +48,9 @@ pub(crate) fn restore(plan: Plan, source: &dyn Source, batch: usize, limits: &Li
 fn check_size(plan: &Plan, batch: usize) -> Result<(), String> {
     if plan.batch != batch {
         return Err(format!("it is for a batch of {}, and this training has a batch of {batch}", plan.batch));
+    }
+    if plan.threads.is_some_and(|threads| !(1..=MAX_THREADS).contains(&threads)) {
+        return Err("it is damaged (no machine has so many threads)".to_owned());
     }
     let used: BTreeSet<usize> = plan.schedule.iter().copied().chain(plan.evaluate).collect();
     let kinds: BTreeSet<_> = plan.programs.iter().map(|program| (program.pass, program.samples)).collect();
@@ -88,6 +94,15 @@ fn places(program: &Program) -> impl Iterator<Item = Allocation> + '_ {
 }
 
 fn check_limits(plan: &Plan, graphs: &[Arc<Graph>], limits: &Limits) -> Result<(), String> {
+    if plan.threads.is_some() != limits.threads.is_some() {
+        let of =
+            |threads: Option<usize>| if threads.is_some() { "native code of the CPU" } else { "kernels of a device" };
+        return Err(format!(
+            "it is for {}, and this training runs {}: plan again with --device",
+            of(plan.threads),
+            of(limits.threads)
+        ));
+    }
     let staging = plan.staging;
     let buffers = [staging.upload_slot_bytes, staging.readback_bytes];
     let is_whole = |bytes: &u64| *bytes >= UNIT_BYTES && bytes.is_multiple_of(UNIT_BYTES);
@@ -112,7 +127,7 @@ fn check_limits(plan: &Plan, graphs: &[Arc<Graph>], limits: &Limits) -> Result<(
     }
     for graph in graphs {
         let values = graph.values().iter().map(|value| (value.name.as_str(), value.desc.size_bytes()));
-        let workspaces = graph.nodes().iter().zip(workspaces(graph));
+        let workspaces = graph.nodes().iter().zip(all_workspaces(graph, plan.threads));
         let workspaces =
             workspaces.flat_map(|(node, sizes)| sizes.into_iter().map(|bytes| (node.name.as_str(), bytes)));
         if let Some((name, bytes)) = values.chain(workspaces).find(|(_, bytes)| *bytes > limits.max_binding_bytes) {
@@ -127,11 +142,11 @@ fn check_limits(plan: &Plan, graphs: &[Arc<Graph>], limits: &Limits) -> Result<(
 }
 
 /// Workspaces of each node.
-fn workspaces(graph: &Graph) -> impl Iterator<Item = Vec<u64>> + '_ {
-    graph.nodes().iter().map(|node| {
+fn all_workspaces(graph: &Graph, threads: Option<usize>) -> impl Iterator<Item = Vec<u64>> + '_ {
+    graph.nodes().iter().map(move |node| {
         let descs =
             |ids: &[ValueId]| -> Vec<TensorDesc> { ids.iter().map(|&id| graph.value(id).desc.clone()).collect() };
-        node.op.workspaces(&descs(&node.inputs), &descs(&node.outputs))
+        workspaces(&*node.op, &descs(&node.inputs), &descs(&node.outputs), threads)
     })
 }
 
@@ -142,7 +157,7 @@ fn check_bytes(plan: &Plan, graphs: &[Arc<Graph>]) -> Result<(), String> {
     let mut count = 0;
     for graph in graphs {
         let values = graph.values().iter().map(|value| value.desc.size_bytes());
-        for bytes in values.chain(workspaces(graph).flatten()) {
+        for bytes in values.chain(all_workspaces(graph, plan.threads).flatten()) {
             most = most.saturating_add(rounded(bytes));
             count += 1;
         }

@@ -335,7 +335,7 @@ fn memory_of_the_host_is_used_again() -> Result<(), Box<dyn Error>> {
     let run = |value: ValueId| Event::Run(graph.value(value).producer.expect("no input"));
     let events = [run(a), run(b), run(c), Event::Fetch(a), run(d), run(e), Event::Fetch(b), run(f)];
 
-    let storage = Storage::of(&graph, 256)?;
+    let storage = Storage::of(&graph, 256, None)?;
     let moved = Lifetimes::of(&graph, &storage, &events).moved(&storage, &events);
     let moved: [_; 2] = moved.try_into().expect("two values");
     let interval = |start, end| Interval { start, end, size_bytes: 3328 };

@@ -83,12 +83,13 @@ impl Profile {
         if !has_such_family(profile.costs.target.family) {
             return Err(format!("a device profile with a family of kernels that there is not: {again}"));
         }
-        let Limits { max_buffer_bytes, max_binding_bytes, alignment_bytes, baseline_bytes } = profile.limits;
+        let Limits { max_buffer_bytes, max_binding_bytes, alignment_bytes, baseline_bytes, threads } = profile.limits;
         let sound = (1..=1 << 16).contains(&alignment_bytes)
             && alignment_bytes.is_power_of_two()
             && max_buffer_bytes >= LEAST_BUFFER_BYTES
             && max_binding_bytes >= LEAST_BUFFER_BYTES
-            && baseline_bytes <= 1 << 40;
+            && baseline_bytes <= 1 << 40
+            && threads.is_none_or(|threads| threads > 0);
         if !sound {
             return Err(format!("a device profile with limits that no device has: {again}"));
         }

@@ -21,7 +21,7 @@ use crate::golden::differentiable_outputs;
 use crate::{Report, cases};
 
 /// Per term of the longest sum (times its square root), and per element.
-const TOLERANCE: Tolerance = Tolerance { scale: 2e-6, relative: 2e-5, absolute: 1e-30 };
+pub const TOLERANCE: Tolerance = Tolerance { scale: 2e-6, relative: 2e-5, absolute: 1e-30 };
 
 /// What is known to fail: part of the adapter's name, the op, and why. An op that is listed and passes is an error too.
 const KNOWN_FAILURES: &[(&str, &str, &str)] = &[];

@@ -2,7 +2,8 @@
 //!
 //! 1. `golden::<op>`: PyTorch's values and gradients against the CPU twin.
 //! 2. `finite_differences::<op>`: central differences in f64 against the twin's backward, under a random gradient.
-//! 3. `gpu::<op>`: the twin against each kernel of the op and of its backward, in every variant.
+//! 3. `gpu::<op>`: the twin against each kernel of the op and of its backward, in every variant; `native::<op>`: against its native form
+//!    with every kind of vectors that the processor has.
 //!
 //! `cargo test --release --test ops conv2d` runs what concerns one op. With `TIGHTFIT_QUICK=1`, 2 and 3 take an op's first case
 //! only.
@@ -17,6 +18,7 @@ mod swish;
 mod finite_differences;
 mod golden;
 mod gpu;
+mod native;
 mod sample_weights;
 mod sums;
 mod updates;
@@ -101,12 +103,14 @@ fn main() -> ExitCode {
         }
         trials.push(Trial::test(format!("finite_differences::{name}"), move || finite_differences::check(entry)));
         trials.push(Trial::test(format!("gpu::{name}"), move || gpu::check(entry)));
+        trials.push(Trial::test(format!("native::{name}"), move || native::check(entry)));
     }
     // Ops from outside the crate, without PyTorch's values.
     for entry in swish::ENTRIES {
         let name = entry.name;
         trials.push(Trial::test(format!("finite_differences::{name}"), move || finite_differences::check(entry)));
         trials.push(Trial::test(format!("gpu::{name}"), move || gpu::check(entry)));
+        trials.push(Trial::test(format!("native::{name}"), move || native::check(entry)));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

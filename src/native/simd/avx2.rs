@@ -75,16 +75,24 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn transpose_at(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         unsafe {
-            let rows: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(from.add(i * from_stride)));
-            let pairs: [__m256d; 8] = std::array::from_fn(|i| {
-                let (a, b) = (rows[i & !1], rows[i | 1]);
-                _mm256_castps_pd(if i % 2 == 0 { _mm256_unpacklo_ps(a, b) } else { _mm256_unpackhi_ps(a, b) })
-            });
-            let fours: [__m256; 8] = std::array::from_fn(|i| {
-                let (block, column) = (i & !3, (i & 2) >> 1);
-                let (a, b) = (pairs[block + column], pairs[block + column + 2]);
-                _mm256_castpd_ps(if i % 2 == 0 { _mm256_unpacklo_pd(a, b) } else { _mm256_unpackhi_pd(a, b) })
-            });
+            // Loops, not closures, which would be functions without these instructions.
+            let mut rows = [_mm256_setzero_ps(); 8];
+            for i in 0..8 {
+                rows[i] = _mm256_loadu_ps(from.add(i * from_stride));
+            }
+            let mut pairs = [_mm256_setzero_pd(); 8];
+            for i in (0..8).step_by(2) {
+                pairs[i] = _mm256_castps_pd(_mm256_unpacklo_ps(rows[i], rows[i + 1]));
+                pairs[i + 1] = _mm256_castps_pd(_mm256_unpackhi_ps(rows[i], rows[i + 1]));
+            }
+            let mut fours = [_mm256_setzero_ps(); 8];
+            for i in (0..8).step_by(4) {
+                for half in 0..2 {
+                    let (a, b) = (pairs[i + half], pairs[i + half + 2]);
+                    fours[i + 2 * half] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+                    fours[i + 2 * half + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+                }
+            }
             for i in 0..4 {
                 let (a, b) = (fours[i], fours[4 + i]);
                 _mm256_storeu_ps(to.add(i * to_stride), _mm256_permute2f128_ps::<0x20>(a, b));

@@ -70,17 +70,25 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn transpose_at(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         unsafe {
-            let rows: [__m512; 16] = std::array::from_fn(|i| _mm512_loadu_ps(from.add(i * from_stride)));
+            // Loops, not closures, which would be functions without these instructions.
+            let mut rows = [_mm512_setzero_ps(); 16];
+            for i in 0..16 {
+                rows[i] = _mm512_loadu_ps(from.add(i * from_stride));
+            }
             // Pairs of rows, then pairs of pairs, then the quarters of the vectors twice.
-            let pairs: [__m512d; 16] = std::array::from_fn(|i| {
-                let (a, b) = (rows[i & !1], rows[i | 1]);
-                _mm512_castps_pd(if i % 2 == 0 { _mm512_unpacklo_ps(a, b) } else { _mm512_unpackhi_ps(a, b) })
-            });
-            let fours: [__m512; 16] = std::array::from_fn(|i| {
-                let (block, column) = (i & !3, (i & 2) >> 1);
-                let (a, b) = (pairs[block + column], pairs[block + column + 2]);
-                _mm512_castpd_ps(if i % 2 == 0 { _mm512_unpacklo_pd(a, b) } else { _mm512_unpackhi_pd(a, b) })
-            });
+            let mut pairs = [_mm512_setzero_pd(); 16];
+            for i in (0..16).step_by(2) {
+                pairs[i] = _mm512_castps_pd(_mm512_unpacklo_ps(rows[i], rows[i + 1]));
+                pairs[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(rows[i], rows[i + 1]));
+            }
+            let mut fours = [_mm512_setzero_ps(); 16];
+            for i in (0..16).step_by(4) {
+                for half in 0..2 {
+                    let (a, b) = (pairs[i + half], pairs[i + half + 2]);
+                    fours[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                    fours[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                }
+            }
             for i in 0..4 {
                 let [a, b, c, d] = [fours[i], fours[4 + i], fours[8 + i], fours[12 + i]];
                 let (ab, cd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c, d));

@@ -98,6 +98,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 
     /// Swaps rows and columns of a square of `LANES` by `LANES`.
+    #[inline(always)]
+    fn transpose(self, from: &[f32], from_stride: usize, to: &mut [f32], to_stride: usize) {
+        assert!((Self::LANES - 1) * from_stride + Self::LANES <= from.len());
+        assert!((Self::LANES - 1) * to_stride + Self::LANES <= to.len());
+        // Sound: all elements were just found to be there.
+        unsafe { self.transpose_at(from.as_ptr(), from_stride, to.as_mut_ptr(), to_stride) }
+    }
+
+    /// Swaps rows and columns of a square of `LANES` by `LANES`.
     ///
     /// # Safety
     /// `LANES` elements lie at each of `from + i · from_stride` and `to + i · to_stride` for i below `LANES`, and nothing else
@@ -157,6 +166,13 @@ impl Level {
         Level::available().pop().expect("bug: portable code runs everywhere")
     }
 
+    /// The widest that this processor has, or, where the environment variable `TIGHTFIT_CPU` names one that it has, that: for tests
+    /// and comparisons.
+    pub fn chosen() -> Level {
+        let wanted = std::env::var("TIGHTFIT_CPU").unwrap_or_default();
+        Level::available().into_iter().find(|level| level.name() == wanted).unwrap_or_else(Level::best)
+    }
+
     /// Elements of a vector.
     pub fn lanes(self) -> usize {
         struct Lanes;
@@ -183,7 +199,7 @@ impl Level {
         self.run(Tile)
     }
 
-    /// The name, as in `--cpu-features`.
+    /// The name, as in `TIGHTFIT_CPU`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Width::Portable => "portable",

@@ -2,10 +2,12 @@
 
 use crate::error::OpError;
 use crate::ops::conv::conv2d::{
-    Conv2d, Conv2dGradBias, Conv2dGradWeight, Gather, Geometry, MAX_EXTENT, Operands, cost, expect_operands,
-    expect_short_sums, grad_input_twin,
+    Conv2d, Conv2dGradBias, Conv2dGradWeight, Gather, Geometry, MAX_EXTENT, NativeOperands, Operands, cost,
+    expect_operands, expect_short_sums, grad_input_twin,
 };
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_shape};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Real, Resources, Slot, expect_count, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -159,7 +161,24 @@ impl Op for ConvTranspose2d {
         self.geometry(inputs, outputs).gather(Gather::GradInput, target, operands)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for ConvTranspose2d {
+    fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        self.geometry(inputs, outputs).native_backward_workspaces(threads)
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let geometry = self.geometry(call.input_descs, call.output_descs);
+        let bias = self.bias.then(|| call.input(2));
+        let operands = NativeOperands { source: call.input(0), weights: call.input(1), bias, relu: false };
+        geometry.run_backward(&operands, with, call.output(0));
+    }
 }
 
 /// Test cases.

@@ -30,10 +30,12 @@ impl Activation for Abs {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         x.abs()
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         if saved > T::ZERO {
             grad_output

@@ -3,9 +3,11 @@
 use std::fmt::Debug;
 
 use crate::error::OpError;
+use crate::native::Level;
+use crate::ops::elementwise::formula::{self, Formula};
 use crate::ops::elementwise::mask::{GradInputMask, Mask};
 use crate::ops::{
-    Backward, Builder, BuiltInActivation, Call, Case, Cost, Elementwise, Fill, Op, Probabilities, Real, expect_count,
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Elementwise, Elements, Fill, Op, Probabilities, Real, expect_count,
     expect_dtype,
 };
 use crate::shader::WgslFile;
@@ -13,6 +15,9 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// A function of one element. Every activation is an [`Op`] with two functions in its file: `<file>_forward` of an element, and
 /// `<file>_grad_input` of the saved element and the gradient for the output, both for vectors of four.
+///
+/// On a CPU, [`value`](Self::value) and [`gradient`](Self::gradient) are compiled for vectors: mark them `#[inline(always)]`,
+/// and all that they call.
 pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// Name of the op, and in this crate of its files.
     const NAME: &'static str;
@@ -123,19 +128,33 @@ impl<A: Activation> Op for A {
         Some(Elementwise::new(A::FILE, self.entries()[0], self.settings()))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     fn run_f32(&self, call: &mut Call<'_, f32>) {
-        forward_twin(self, call);
+        formula::twin(Value(*self), call);
     }
 
     fn run_f64(&self, call: &mut Call<'_, f64>) {
-        forward_twin(self, call);
+        formula::twin(Value(*self), call);
     }
 }
 
-fn forward_twin<A: Activation, T: Real>(activation: &A, call: &mut Call<'_, T>) {
-    let input = call.input(0);
-    for (y, &x) in call.output(0).iter_mut().zip(input) {
-        *y = activation.value(x);
+impl<A: Activation> Elements for A {
+    fn elements(&self, level: Level, operands: &[&[f32]], output: &mut [f32]) {
+        formula::elements(Value(*self), level, operands, output);
+    }
+}
+
+/// The function of an activation.
+#[derive(Clone, Copy)]
+struct Value<A>(A);
+
+impl<A: Activation> Formula<1> for Value<A> {
+    #[inline(always)]
+    fn value<T: Real>(self, [x]: [T; 1]) -> T {
+        self.0.value(x)
     }
 }
 
@@ -165,15 +184,29 @@ impl<A: Activation> Op for GradInput<A> {
         Some(gradient(&self.0))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
 impl<A: Activation> GradInput<A> {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let (saved, grad_output) = (call.input(0), call.input(1));
-        for ((d, &s), &g) in call.output(0).iter_mut().zip(saved).zip(grad_output) {
-            *d = self.0.gradient(s, g);
-        }
+        formula::twin(*self, call);
+    }
+}
+
+impl<A: Activation> Elements for GradInput<A> {
+    fn elements(&self, level: Level, operands: &[&[f32]], output: &mut [f32]) {
+        formula::elements(*self, level, operands, output);
+    }
+}
+
+impl<A: Activation> Formula<2> for GradInput<A> {
+    #[inline(always)]
+    fn value<T: Real>(self, [saved, grad_output]: [T; 2]) -> T {
+        self.0.gradient(saved, grad_output)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Addition.
 
 use crate::error::OpError;
+use crate::ops::elementwise::formula::{Formula, by_formula};
 use crate::ops::elementwise::pairs;
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Fill, Op, Real};
+use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Fill, Op, Real};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// `output = a + b`
@@ -41,12 +42,19 @@ impl Op for Add {
         Some(Elementwise::new("add", "forward", []))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
-impl Add {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        pairs::twin(call, |a, b| a + b);
+by_formula!(Add, 2);
+
+impl Formula<2> for Add {
+    #[inline(always)]
+    fn value<T: Real>(self, [a, b]: [T; 2]) -> T {
+        a + b
     }
 }
 

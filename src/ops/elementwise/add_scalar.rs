@@ -1,7 +1,8 @@
 //! Addition of a constant.
 
 use crate::error::OpError;
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
+use crate::ops::elementwise::formula::{Formula, by_formula};
+use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output = input + value`
@@ -46,16 +47,19 @@ impl Op for AddScalar {
         Some(Elementwise::new("add_scalar", "forward", [self.value]))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
-impl AddScalar {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let value = T::from_f64(f64::from(self.value));
-        let input = call.input(0);
-        for (y, &x) in call.output(0).iter_mut().zip(input) {
-            *y = x + value;
-        }
+by_formula!(AddScalar, 1);
+
+impl Formula<1> for AddScalar {
+    #[inline(always)]
+    fn value<T: Real>(self, [x]: [T; 1]) -> T {
+        x + T::from_f64(f64::from(self.value))
     }
 }
 

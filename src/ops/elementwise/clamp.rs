@@ -58,10 +58,12 @@ impl Activation for Clamp {
         true
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         hold(x, self.min, self.max)
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let is_inside = saved > T::from_f64(f64::from(self.min)) && saved < T::from_f64(f64::from(self.max));
         if is_inside { grad_output } else { T::ZERO }
@@ -84,6 +86,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// `x` held between two limits; NaN stays NaN.
+#[inline(always)]
 pub(in crate::ops) fn hold<T: Real>(x: T, low: f32, high: f32) -> T {
     let [low, high] = [low, high].map(|limit| T::from_f64(f64::from(limit)));
     if x < low {

@@ -1,8 +1,10 @@
 //! Comparisons, as numbers.
 
 use crate::error::OpError;
+use crate::native::Level;
+use crate::ops::elementwise::formula::{self, Formula};
 use crate::ops::elementwise::pairs;
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Fill, Op, Real, expect_count, expect_dtype};
+use crate::ops::{Backward, Builder, Call, Case, Elementwise, Elements, Fill, Op, Real, expect_count, expect_dtype};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output = 1 where a relation b, else 0`
@@ -80,6 +82,7 @@ impl Relation {
         }
     }
 
+    #[inline(always)]
     fn holds<T: Real>(self, a: T, b: T) -> T {
         let holds = match self {
             Relation::Greater => a > b,
@@ -126,19 +129,42 @@ impl Op for Compare {
         })
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
 impl Compare {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let Some(number) = self.number else {
-            return pairs::twin(call, |a, b| self.relation.holds(a, b));
-        };
-        let number = T::from_f64(f64::from(number));
-        let input = call.input(0);
-        for (y, &x) in call.output(0).iter_mut().zip(input) {
-            *y = self.relation.holds(x, number);
+        match self.number {
+            None => formula::twin::<T, 2>(*self, call),
+            Some(_) => formula::twin::<T, 1>(*self, call),
         }
+    }
+}
+
+impl Elements for Compare {
+    fn elements(&self, level: Level, operands: &[&[f32]], output: &mut [f32]) {
+        match self.number {
+            None => formula::elements::<2>(*self, level, operands, output),
+            Some(_) => formula::elements::<1>(*self, level, operands, output),
+        }
+    }
+}
+
+impl Formula<2> for Compare {
+    #[inline(always)]
+    fn value<T: Real>(self, [a, b]: [T; 2]) -> T {
+        self.relation.holds(a, b)
+    }
+}
+
+impl Formula<1> for Compare {
+    #[inline(always)]
+    fn value<T: Real>(self, [x]: [T; 1]) -> T {
+        self.relation.holds(x, T::from_f64(f64::from(self.number.unwrap_or(0.0))))
     }
 }
 

@@ -29,10 +29,12 @@ impl Activation for Cos {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         x.cos()
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         -grad_output * saved.sin()
     }

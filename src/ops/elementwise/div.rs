@@ -1,8 +1,9 @@
 //! Elementwise quotient.
 
 use crate::error::OpError;
+use crate::ops::elementwise::formula::{Formula, by_formula};
 use crate::ops::elementwise::pairs::{self, PairGrad, PairGradient};
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Fill, Op, Real};
+use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Fill, Op, Real};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// `output = a / b`
@@ -46,12 +47,19 @@ impl Op for Div {
         Some(Elementwise::new("div", "forward", []))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
-impl Div {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        pairs::twin(call, |a, b| a / b);
+by_formula!(Div, 2);
+
+impl Formula<2> for Div {
+    #[inline(always)]
+    fn value<T: Real>(self, [a, b]: [T; 2]) -> T {
+        a / b
     }
 }
 
@@ -60,6 +68,7 @@ impl PairGradient for Div {
     const FILE: &'static str = "div";
     const ENTRY: &'static str = "grad_b";
 
+    #[inline(always)]
     fn gradient<T: Real>(a: T, b: T, grad_output: T) -> T {
         -grad_output * (a / b / b)
     }

@@ -46,10 +46,12 @@ impl Activation for Elu {
         self.alpha >= 0.0
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         if x > T::ZERO { x } else { T::from_f64(f64::from(self.alpha)) * x.exp_m1() }
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let alpha = T::from_f64(f64::from(self.alpha));
         if saved > T::ZERO {

@@ -21,7 +21,9 @@ use crate::ops::norm::batch_norm::BatchNorm;
 use crate::ops::norm::batch_norm_eval::BatchNormEval;
 use crate::ops::norm::layer_norm::LayerNorm;
 use crate::ops::norm::normalization::all_gradients;
-use crate::ops::{Affine, Call, Case, Cost, Dispatch, Fill, Flags, Input, Op, Real, Slot};
+use crate::ops::{
+    Affine, Call, Case, Cost, Dispatch, Epilogue, Fill, Flags, Input, Native, Op, Real, Resources, Slot, Source, native,
+};
 use crate::shader::{Family, Target};
 use crate::tensor::TensorDesc;
 
@@ -200,7 +202,41 @@ impl Op for Fused {
         dispatches
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        let has_form = (self.head.native().is_some() && self.head.takes_epilogue()) || self.head.elements().is_some();
+        let is_complete = has_form && self.epilogue.iter().all(|EpilogueOp { op, .. }| op.elements().is_some());
+        is_complete.then_some(self)
+    }
+
     twin!();
+}
+
+impl Native for Fused {
+    fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        native::workspaces(&*self.head, &inputs[..self.head_inputs], outputs, Some(threads))
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let mut epilogue = Epilogue::default();
+        for EpilogueOp { op, operands } in &self.epilogue {
+            let source = |operand: &Option<usize>| operand.map_or(Source::Value, |i| Source::of(&call.inputs[i]));
+            let function = op.elements().expect("bug: an epilogue without a native form");
+            epilogue.then(function, operands.iter().map(source).collect());
+        }
+        epilogue.extend(&with.epilogue);
+        let workspaces = with.workspaces.iter_mut().map(|workspace| &mut **workspace).collect();
+        native::run_native(
+            &*self.head,
+            &mut Call {
+                input_descs: &call.input_descs[..self.head_inputs],
+                output_descs: call.output_descs,
+                inputs: call.inputs[..self.head_inputs].to_vec(),
+                outputs: call.outputs.iter_mut().map(|output| output.again()).collect(),
+                mutated: Vec::new(),
+            },
+            &mut Resources { cores: with.cores, workspaces, epilogue },
+        );
+    }
 }
 
 /// Test cases.

@@ -59,6 +59,7 @@ impl Activation for Gelu {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         let c = T::from_f64;
         match self.approximate {
@@ -67,6 +68,7 @@ impl Activation for Gelu {
         }
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let (x, c) = (saved, T::from_f64);
         let derivative = match self.approximate {

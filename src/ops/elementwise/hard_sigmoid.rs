@@ -31,10 +31,12 @@ impl Activation for HardSigmoid {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         hold(x + T::from_f64(3.0), 0.0, 6.0) / T::from_f64(6.0)
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         if saved.abs() < T::from_f64(3.0) { grad_output / T::from_f64(6.0) } else { T::ZERO }
     }

@@ -29,11 +29,13 @@ impl Activation for HardSwish {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         let six = T::from_f64(6.0);
         x * (x + T::from_f64(3.0)).max(T::ZERO).min(six) / six
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let three = T::from_f64(3.0);
         let slope = if saved <= -three {

@@ -43,10 +43,12 @@ impl Activation for LeakyRelu {
         self.slope >= 0.0
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         if x > T::ZERO { x } else { T::from_f64(f64::from(self.slope)) * x }
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         if saved > T::ZERO { grad_output } else { T::from_f64(f64::from(self.slope)) * grad_output }
     }

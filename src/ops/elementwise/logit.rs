@@ -47,11 +47,13 @@ impl Activation for Logit {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         let p = hold(x, self.eps, 1.0 - self.eps);
         p.ln() - (T::ONE - p).ln()
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let limits = [self.eps, 1.0 - self.eps].map(|limit| T::from_f64(f64::from(limit)));
         let is_outside = saved < limits[0] || saved > limits[1];

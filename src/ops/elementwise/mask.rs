@@ -1,13 +1,17 @@
 //! Signs in place of numbers: one bit for each element that an activation's backward needs to know the sign of.
 
 use crate::error::OpError;
-use crate::ops::elementwise::activation;
-use crate::ops::{Activation, Call, Cost, Dispatch, Elementwise, Op, Real, Slot, expect_count, expect_dtype};
+use crate::native::{Level, pack_signs};
+use crate::ops::elementwise::activation::{self, GradInput};
+use crate::ops::elementwise::formula;
+use crate::ops::{Activation, Call, Cost, Dispatch, Elementwise, Elements, Native, Op, Real, Resources, Slot, expect_count, expect_dtype};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 
 /// Bits of an element of the mask.
 const BITS: usize = 32;
+/// Words of a mask that are worth a task.
+const LEAST_WORDS: usize = 256;
 
 /// `bit i mod 32 of mask[⌊i / 32⌋] = 1 where saved[i] > 0, else 0`; bits past the end are 0.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +45,10 @@ impl Op for Mask {
         vec![Dispatch::new("sign_mask", "forward", bindings).params(&params).linear(words.div_ceil(64))]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
 }
 
@@ -50,6 +58,16 @@ impl Mask {
         for (word, elements) in call.output_ints(0).iter_mut().zip(saved.chunks(BITS)) {
             *word = elements.iter().rev().fold(0, |word, &element| word << 1 | u32::from(element > T::ZERO));
         }
+    }
+}
+
+impl Native for Mask {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (saved, level) = (call.input(0), with.cores.level());
+        with.cores.pieces_of(call.output_ints(0), 1, LEAST_WORDS, |start, words| {
+            let end = saved.len().min((start + words.len()) * BITS);
+            pack_signs(level, &saved[start * BITS..end], words);
+        });
     }
 }
 
@@ -84,6 +102,10 @@ impl<A: Activation> Op for GradInputMask<A> {
         Some(activation::gradient(&self.activation))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
@@ -94,5 +116,11 @@ impl<A: Activation> GradInputMask<A> {
             let is_positive = mask[i / BITS] >> (i % BITS) & 1 == 1;
             *d = self.activation.gradient(if is_positive { T::ONE } else { T::ZERO }, g);
         }
+    }
+}
+
+impl<A: Activation> Elements for GradInputMask<A> {
+    fn elements(&self, level: Level, operands: &[&[f32]], output: &mut [f32]) {
+        formula::elements(GradInput(self.activation), level, operands, output);
     }
 }

@@ -1,8 +1,9 @@
 //! The larger of two.
 
 use crate::error::OpError;
+use crate::ops::elementwise::formula::{Formula, by_formula};
 use crate::ops::elementwise::pairs::{self, PairGrad, PairGradient};
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Fill, Op, Real};
+use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Fill, Op, Real};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// `output = max(a, b)`
@@ -47,12 +48,19 @@ impl Op for Maximum {
         Some(Elementwise::new("maximum", "forward", []))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
-impl Maximum {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        pairs::twin(call, |a, b| if b > a || b.is_nan() { b } else { a });
+by_formula!(Maximum, 2);
+
+impl Formula<2> for Maximum {
+    #[inline(always)]
+    fn value<T: Real>(self, [a, b]: [T; 2]) -> T {
+        if b > a || b.is_nan() { b } else { a }
     }
 }
 
@@ -61,6 +69,7 @@ impl PairGradient for Maximum {
     const FILE: &'static str = "maximum";
     const ENTRY: &'static str = "grad_input";
 
+    #[inline(always)]
     fn gradient<T: Real>(own: T, other: T, grad_output: T) -> T {
         if own == other {
             T::from_f64(0.5) * grad_output

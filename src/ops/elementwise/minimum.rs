@@ -1,8 +1,9 @@
 //! The smaller of two.
 
 use crate::error::OpError;
+use crate::ops::elementwise::formula::{Formula, by_formula};
 use crate::ops::elementwise::pairs::{self, PairGrad, PairGradient};
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Fill, Op, Real};
+use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Fill, Op, Real};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// `output = min(a, b)`
@@ -47,12 +48,19 @@ impl Op for Minimum {
         Some(Elementwise::new("minimum", "forward", []))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
-impl Minimum {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        pairs::twin(call, |a, b| if b < a || b.is_nan() { b } else { a });
+by_formula!(Minimum, 2);
+
+impl Formula<2> for Minimum {
+    #[inline(always)]
+    fn value<T: Real>(self, [a, b]: [T; 2]) -> T {
+        if b < a || b.is_nan() { b } else { a }
     }
 }
 
@@ -61,6 +69,7 @@ impl PairGradient for Minimum {
     const FILE: &'static str = "minimum";
     const ENTRY: &'static str = "grad_input";
 
+    #[inline(always)]
     fn gradient<T: Real>(own: T, other: T, grad_output: T) -> T {
         if own == other {
             T::from_f64(0.5) * grad_output

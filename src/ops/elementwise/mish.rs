@@ -23,6 +23,7 @@ use crate::ops::{Case, Fill, Real};
 pub struct Mish;
 
 /// `tanh(ln(1 + eˣ))`
+#[inline(always)]
 fn gate<T: Real>(x: T) -> T {
     let two = T::from_f64(2.0);
     if x > T::ZERO {
@@ -43,10 +44,12 @@ impl Activation for Mish {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         x * gate(x)
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let gate = gate(saved);
         grad_output * (gate + saved * sigmoid(saved) * (T::ONE - gate * gate))

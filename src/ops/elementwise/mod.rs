@@ -1,6 +1,7 @@
 //! Functions of single elements, products with a scale or a bias, and the op that fuses several into one pass.
 
 pub(in crate::ops) mod activation;
+pub(in crate::ops) mod formula;
 pub(in crate::ops) mod function;
 pub(in crate::ops) mod mask;
 pub(in crate::ops) mod pairs;

@@ -1,8 +1,9 @@
 //! Elementwise product.
 
 use crate::error::OpError;
+use crate::ops::elementwise::formula::{Formula, by_formula};
 use crate::ops::elementwise::pairs;
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Fill, Op, Real};
+use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Fill, Op, Real};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// `output = a · b`
@@ -45,12 +46,19 @@ impl Op for Mul {
         Some(Elementwise::new("mul", "forward", []))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
-impl Mul {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        pairs::twin(call, |a, b| a * b);
+by_formula!(Mul, 2);
+
+impl Formula<2> for Mul {
+    #[inline(always)]
+    fn value<T: Real>(self, [a, b]: [T; 2]) -> T {
+        a * b
     }
 }
 

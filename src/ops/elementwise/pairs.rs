@@ -3,8 +3,10 @@
 use std::fmt::Debug;
 
 use crate::error::OpError;
+use crate::native::Level;
 use crate::ops::elementwise::activation::shape_name;
-use crate::ops::{Call, Case, Elementwise, Fill, Op, Real, expect_count, expect_dtype, expect_shape};
+use crate::ops::elementwise::formula::{self, Formula};
+use crate::ops::{Call, Case, Elementwise, Elements, Fill, Op, Real, expect_count, expect_dtype, expect_shape};
 use crate::tensor::{DType, TensorDesc};
 
 /// Either input may be where the output is written.
@@ -17,14 +19,6 @@ pub(in crate::ops) fn outputs(op: &'static str, inputs: &[TensorDesc]) -> Result
     expect_dtype(op, "b", &inputs[1], DType::F32)?;
     expect_shape(op, "b", &inputs[1], inputs[0].shape.clone())?;
     Ok(vec![inputs[0].clone()])
-}
-
-/// The CPU twin.
-pub(in crate::ops) fn twin<T: Real>(call: &mut Call<'_, T>, function: impl Fn(T, T) -> T) {
-    let (a, b) = (call.input(0), call.input(1));
-    for ((y, &a), &b) in call.output(0).iter_mut().zip(a).zip(b) {
-        *y = function(a, b);
-    }
 }
 
 /// The gradient of an input of an op of two elements, as a function of both and the gradient for the output. Its kernel is the
@@ -60,15 +54,29 @@ impl<P: PairGradient> Op for PairGrad<P> {
         Some(Elementwise::new(P::FILE, P::ENTRY, []))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
 impl<P: PairGradient> PairGrad<P> {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let (first, second, grad_output) = (call.input(0), call.input(1), call.input(2));
-        for (((d, &x), &y), &g) in call.output(0).iter_mut().zip(first).zip(second).zip(grad_output) {
-            *d = P::gradient(x, y, g);
-        }
+        formula::twin(*self, call);
+    }
+}
+
+impl<P: PairGradient> Elements for PairGrad<P> {
+    fn elements(&self, level: Level, operands: &[&[f32]], output: &mut [f32]) {
+        formula::elements(*self, level, operands, output);
+    }
+}
+
+impl<P: PairGradient> Formula<3> for PairGrad<P> {
+    #[inline(always)]
+    fn value<T: Real>(self, [first, second, grad_output]: [T; 3]) -> T {
+        P::gradient(first, second, grad_output)
     }
 }
 

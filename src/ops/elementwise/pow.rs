@@ -44,13 +44,15 @@ impl Activation for Pow {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
-        power(x, f64::from(self.exponent))
+        x.powf(f64::from(self.exponent))
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let exponent = f64::from(self.exponent);
-        if exponent == 0.0 { T::ZERO } else { grad_output * T::from_f64(exponent) * power(saved, exponent - 1.0) }
+        if exponent == 0.0 { T::ZERO } else { grad_output * T::from_f64(exponent) * saved.powf(exponent - 1.0) }
     }
 }
 
@@ -74,8 +76,4 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(Case::new(name, Pow { exponent }, [TensorDesc::f32([5])]).fill(0, Fill::Constant(base)).large());
     }
     cases
-}
-
-fn power<T: Real>(x: T, exponent: f64) -> T {
-    T::from_f64(x.to_f64().powf(exponent))
 }

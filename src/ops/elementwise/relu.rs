@@ -33,10 +33,12 @@ impl Activation for Relu {
         true
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         if x < T::ZERO { T::ZERO } else { x }
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         if saved > T::ZERO { grad_output } else { T::ZERO }
     }

@@ -1,7 +1,8 @@
 //! Multiplication by a constant.
 
 use crate::error::OpError;
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
+use crate::ops::elementwise::formula::{Formula, by_formula};
+use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output = factor · input`
@@ -45,16 +46,19 @@ impl Op for Scale {
         Some(Elementwise::new("scale", "forward", [self.factor]))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
-impl Scale {
-    fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let factor = T::from_f64(f64::from(self.factor));
-        let input = call.input(0);
-        for (y, &x) in call.output(0).iter_mut().zip(input) {
-            *y = factor * x;
-        }
+by_formula!(Scale, 1);
+
+impl Formula<1> for Scale {
+    #[inline(always)]
+    fn value<T: Real>(self, [x]: [T; 1]) -> T {
+        T::from_f64(f64::from(self.factor)) * x
     }
 }
 

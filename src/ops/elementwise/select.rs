@@ -1,9 +1,11 @@
 //! One of two, element by element.
 
 use crate::error::OpError;
+use crate::native::Level;
 use crate::ops::elementwise::activation::shape_name;
+use crate::ops::elementwise::formula::{self, Formula};
 use crate::ops::{
-    Backward, Builder, Call, Case, Elementwise, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Elementwise, Elements, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
 };
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -78,19 +80,63 @@ impl Op for Select {
         Some(Elementwise::new("select", entry, settings))
     }
 
+    fn elements(&self) -> Option<&dyn Elements> {
+        Some(self)
+    }
+
     twin!();
 }
 
 impl Select {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let condition = call.input(0);
-        let number = |number: Option<f32>| T::from_f64(f64::from(number.unwrap_or(0.0)));
-        let a = self.a.is_none().then(|| call.input(1));
-        let b = self.b.is_none().then(|| call.input(if a.is_some() { 2 } else { 1 }));
-        for (i, y) in call.output(0).iter_mut().enumerate() {
-            let (tensor, other) = if condition[i] == T::ZERO { (b, self.b) } else { (a, self.a) };
-            *y = tensor.map_or_else(|| number(other), |tensor| tensor[i]);
+        match (self.a, self.b) {
+            (None, None) => formula::twin::<T, 3>(*self, call),
+            (Some(_), Some(_)) => formula::twin::<T, 1>(*self, call),
+            _ => formula::twin::<T, 2>(*self, call),
         }
+    }
+}
+
+impl Elements for Select {
+    fn elements(&self, level: Level, operands: &[&[f32]], output: &mut [f32]) {
+        match operands.len() {
+            1 => formula::elements::<1>(*self, level, operands, output),
+            2 => formula::elements::<2>(*self, level, operands, output),
+            _ => formula::elements::<3>(*self, level, operands, output),
+        }
+    }
+}
+
+/// One of two, by a condition.
+#[inline(always)]
+fn either<T: Real>(condition: T, a: T, b: T) -> T {
+    if condition == T::ZERO { b } else { a }
+}
+
+#[inline(always)]
+fn number<T: Real>(number: f32) -> T {
+    T::from_f64(f64::from(number))
+}
+
+impl Formula<3> for Select {
+    #[inline(always)]
+    fn value<T: Real>(self, [condition, a, b]: [T; 3]) -> T {
+        either(condition, a, b)
+    }
+}
+
+impl Formula<2> for Select {
+    #[inline(always)]
+    fn value<T: Real>(self, [condition, x]: [T; 2]) -> T {
+        let (a, b) = (self.a.map_or(x, number), self.b.map_or(x, number));
+        either(condition, a, b)
+    }
+}
+
+impl Formula<1> for Select {
+    #[inline(always)]
+    fn value<T: Real>(self, [condition]: [T; 1]) -> T {
+        either(condition, number(self.a.unwrap_or(0.0)), number(self.b.unwrap_or(0.0)))
     }
 }
 

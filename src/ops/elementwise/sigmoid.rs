@@ -21,6 +21,7 @@ use crate::ops::{Case, Fill, Probabilities, Real};
 pub struct Sigmoid;
 
 /// The function itself, for other ops' twins.
+#[inline(always)]
 pub(in crate::ops) fn sigmoid<T: Real>(x: T) -> T {
     let e = (-x.abs()).exp();
     (if x >= T::ZERO { T::ONE } else { e }) / (T::ONE + e)
@@ -36,10 +37,12 @@ impl Activation for Sigmoid {
         true
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         sigmoid(x)
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         grad_output * saved * (T::ONE - saved)
     }

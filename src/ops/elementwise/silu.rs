@@ -30,10 +30,12 @@ impl Activation for Silu {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         x * sigmoid(x)
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let s = sigmoid(saved);
         grad_output * s * (T::ONE + saved * (T::ONE - s))

@@ -55,12 +55,14 @@ impl Activation for Softplus {
         false
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         let beta = T::from_f64(f64::from(self.beta));
         let z = beta * x;
         if self.is_linear(z) { x } else { (z.max(T::ZERO) + (-z.abs()).exp().ln_1p()) / beta }
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         let z = T::from_f64(f64::from(self.beta)) * saved;
         if self.is_linear(z) { grad_output } else { grad_output * sigmoid(z) }
@@ -80,6 +82,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 impl Softplus {
+    #[inline(always)]
     fn is_linear<T: Real>(&self, z: T) -> bool {
         z > T::from_f64(f64::from(self.threshold))
     }

@@ -30,10 +30,12 @@ impl Activation for Sqrt {
         true
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T) -> T {
         x.sqrt()
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, saved: T, grad_output: T) -> T {
         grad_output / (saved + saved)
     }

@@ -45,6 +45,7 @@ impl ElementwiseLoss for Mae {
 }
 
 /// −1, 0 or 1.
+#[inline(always)]
 pub(in crate::ops) fn sign<T: Real>(x: T) -> T {
     if x > T::ZERO {
         T::ONE

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use crate::error::OpError;
+use crate::native::{Block, Extents, Factor, Product, Start};
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::bias_add::BiasAddGradBias;
 use crate::ops::elementwise::relu::Relu;
 use crate::ops::matmul::gemm::{Gemm, Matrix, View, multiply};
 use crate::ops::{
-    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype,
-    expect_shape,
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Native, Op, Real, Resources, Slot, expect_count,
+    expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -56,6 +57,11 @@ impl MatMul {
         let batch = if rank == 3 { a.shape[0] } else { 1 };
         let bias = self.bias.then_some(Slot::Input(2));
         Gemm { batch, trans_a: self.trans_a, trans_b: self.trans_b, bias, relu: self.relu, ..Gemm::new(m, n, k) }
+    }
+
+    fn extents(&self, a: &TensorDesc, b: &TensorDesc) -> Extents {
+        let Gemm { batch, m, n, k, .. } = self.gemm(a, b);
+        Extents { batch, m, n, k }
     }
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
@@ -170,7 +176,34 @@ impl Op for MatMul {
         gemm.dispatches(target, a, b, Slot::Output(0), Slot::Workspace(0))
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for MatMul {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        vec![(4 * self.extents(&inputs[0], &inputs[1]).scratch(threads)) as u64]
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let extents = self.extents(&call.input_descs[0], &call.input_descs[1]);
+        let Extents { batch, m, n, k } = extents;
+        let (cores, epilogue) = (with.cores, &with.epilogue);
+        let finish =
+            |start: usize, results: &mut [f32], to: &mut [f32]| epilogue.finish(cores.level(), start, results, to);
+        let product = Product {
+            extents,
+            a: Factor::matrix(call.input(0), !self.trans_a, if self.trans_a { m } else { k }, m * k),
+            b: Factor::matrix(call.input(1), self.trans_b, if self.trans_b { k } else { n }, k * n),
+            start: if self.bias { Start::Columns(call.input(2)) } else { Start::Zero },
+            relu: self.relu,
+            finish: if epilogue.is_empty() { None } else { Some(&finish) },
+        };
+        product.run(cores, with.workspaces[0], Block::new(call.output(0), batch * m, n, n));
+    }
 }
 
 /// Test cases.

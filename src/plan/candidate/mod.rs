@@ -95,7 +95,7 @@ impl ProgramGraph {
         alignment_bytes: u64,
         request: &Request,
     ) -> Result<ProgramGraph, PlanError> {
-        let storage = Storage::of(&graph, alignment_bytes)?;
+        let storage = Storage::of(&graph, alignment_bytes, request.limits.threads)?;
         // Before all that takes long: where batches are large, many ways to split them end here.
         let most_bytes = arenas::most_bytes(&request.limits);
         let limit_bytes = request.limits.max_binding_bytes.min(most_bytes);

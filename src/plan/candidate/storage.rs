@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::PlanError;
 use crate::graph::{Graph, Role};
+use crate::ops::workspaces;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// What helps where a value that depends on the samples is too large, if the request allows it.
@@ -66,8 +67,8 @@ impl Storage {
         Ok(largest_bytes)
     }
 
-    /// Resolves views and rounds sizes up to `alignment_bytes`. All persistent values are on the device.
-    pub(crate) fn of(graph: &Graph, alignment_bytes: u64) -> Result<Storage, PlanError> {
+    /// Resolves views and rounds sizes up to `alignment_bytes`; workspaces are those for these threads. All persistent values are on the device.
+    pub(crate) fn of(graph: &Graph, alignment_bytes: u64, threads: Option<usize>) -> Result<Storage, PlanError> {
         let rounded = |size_bytes: u64| size_bytes.max(1).next_multiple_of(alignment_bytes);
         let roots: Arc<[_]> = graph.value_ids().map(|id| graph.storage_root(id)).collect();
         let sizes = graph.values().iter().map(|value| rounded(value.desc.size_bytes())).collect();
@@ -108,7 +109,7 @@ impl Storage {
             .iter()
             .map(|node| {
                 let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<_>>();
-                let sizes = node.op.workspaces(&descs(&node.inputs), &descs(&node.outputs));
+                let sizes = workspaces(&*node.op, &descs(&node.inputs), &descs(&node.outputs), threads);
                 sizes.into_iter().map(rounded).collect()
             })
             .collect();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Allocation, ArenaRole, Check, Command, Meaning, Plan, Program, Role, check_place, ensure, overlap};
+use crate::ops::workspaces;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Who wrote a range of an arena last.
@@ -253,7 +254,7 @@ impl Replay<'_> {
         for (&output, &place) in node.outputs.iter().zip(outputs) {
             self.allocate(output, place)?;
         }
-        self.workspaces(id, workspaces)?;
+        self.check_workspaces(id, workspaces)?;
         self.count(workspaces.iter().map(|place| place.size_bytes).sum());
         for &place in workspaces {
             self.overwrite(place, None);
@@ -271,19 +272,19 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn workspaces(&self, id: NodeId, workspaces: &[Allocation]) -> Check {
+    fn check_workspaces(&self, id: NodeId, places: &[Allocation]) -> Check {
         let (graph, node) = (self.meaning.graph, self.meaning.graph.node(id));
         let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
-        let wanted = node.op.workspaces(&descs(&node.inputs), &descs(&node.outputs));
-        let given = workspaces.len();
+        let wanted = workspaces(&*node.op, &descs(&node.inputs), &descs(&node.outputs), self.plan.threads);
+        let given = places.len();
         ensure!(wanted.len() == given, "`{}` gets {given} workspaces, not {}", node.name, wanted.len());
-        for (i, (&size_bytes, &place)) in wanted.iter().zip(workspaces).enumerate() {
+        for (i, (&size_bytes, &place)) in wanted.iter().zip(places).enumerate() {
             check_place(&self.plan.arenas, place, ArenaRole::Transient, size_bytes)
                 .map_err(|reason| format!("workspace of `{}`: {reason}", node.name))?;
             if let Some(memory) = self.occupant(place) {
                 return Err(format!("a workspace of `{}` overwrites {}", node.name, self.meaning.name(memory)));
             }
-            let twice = workspaces[..i].iter().any(|&earlier| overlap(earlier, place));
+            let twice = places[..i].iter().any(|&earlier| overlap(earlier, place));
             ensure!(!twice, "workspaces of `{}` overlap", node.name);
         }
         Ok(())

@@ -148,7 +148,7 @@ impl Geometry {
     }
 
     /// As the kernels see it: planes of a pointwise convolution are one long row.
-    fn flattened(&self) -> Self {
+    pub(super) fn flattened(&self) -> Self {
         if self.is_pointwise() {
             Geometry { input: (1, self.input_plane()), output: (1, self.output_plane()), ..*self }
         } else {

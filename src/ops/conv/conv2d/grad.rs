@@ -1,10 +1,10 @@
 //! The gradients of a convolution, as ops.
 
 use super::geometry::{Gather, Geometry, Operands};
-use super::{Conv2d, twin};
+use super::{Conv2d, NativeOperands, twin};
 use crate::error::OpError;
 use crate::ops::matmul::gemm::{Tiling, reduce_rows};
-use crate::ops::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot};
+use crate::ops::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -61,7 +61,23 @@ impl Op for Conv2dGradInput {
         self.geometry(inputs, outputs).gather(Gather::GradInput, target, operands)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Conv2dGradInput {
+    fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        self.geometry(inputs, outputs).native_backward_workspaces(threads)
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let geometry = self.geometry(call.input_descs, call.output_descs);
+        let operands = NativeOperands { source: call.input(1), weights: call.input(0), bias: None, relu: false };
+        geometry.run_backward(&operands, with, call.output(0));
+    }
 }
 
 /// The gradient of weight; inputs `input, grad_output`.

@@ -4,11 +4,13 @@ mod batch_tiles;
 mod direct;
 mod geometry;
 mod grad;
+mod native;
 mod twin;
 mod winograd;
 
 pub(in crate::ops) use geometry::{Gather, Geometry, Operands};
 pub(in crate::ops) use grad::{Conv2dGradBias, Conv2dGradInput, Conv2dGradWeight, cost};
+pub(in crate::ops) use native::Operands as NativeOperands;
 pub(in crate::ops) use twin::grad_input as grad_input_twin;
 
 use std::sync::Arc;
@@ -17,8 +19,8 @@ use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::relu::Relu;
 use crate::ops::{
-    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot,
-    expect_count, expect_dtype, expect_rank, expect_shape,
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources,
+    Slot, expect_count, expect_dtype, expect_rank, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -220,7 +222,24 @@ impl Op for Conv2d {
         self.geometry(inputs, outputs).gather(Gather::Forward, target, operands)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Conv2d {
+    fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        self.geometry(inputs, outputs).native_forward_workspaces(threads)
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let geometry = self.geometry(call.input_descs, call.output_descs);
+        let bias = self.bias.then(|| call.input(2));
+        let operands = NativeOperands { source: call.input(0), weights: call.input(1), bias, relu: self.relu };
+        geometry.run_forward(&operands, with, call.output(0));
+    }
 }
 
 /// Test cases.

@@ -1,0 +1,317 @@
+//! Products of matrices: `C = A · B`, of any layout, in a batch, over the tile.
+//!
+//! Tasks are blocks of C. Each goes over its terms in blocks and, for each, over panels of columns as wide as a tile. A panel of
+//! B is packed by the thread that needs it just before it does; A is read where it lies. Where there are few results of long
+//! sums, the sums are split into parts, which are added in order. How sums are split depends on extents only, so results have
+//! the same bits whatever the tasks are.
+
+mod pack;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use super::{Block, Cores, Level, MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
+
+/// Terms of a block at most: a panel of so many stays in the second cache, and its rows of A in the first.
+const BLOCK_TERMS: usize = 384;
+/// Numbers of A that a task reads in a block of terms: half of the second cache, since each panel reads them again.
+const BLOCK_A: usize = 128 << 10;
+/// Numbers of C that a task keeps until they are finished.
+const BLOCK_C: usize = 32 << 10;
+/// Rows of a task that make packing B again for it cheap.
+const MANY_ROWS: usize = 128;
+/// Tiles that read a panel at least, for packing it to be worth it.
+const PACK_TILES: usize = 4;
+/// Flops of a task at least.
+const TASK_FLOPS: usize = 1 << 19;
+/// Flops that are not worth a second thread.
+const SMALL_FLOPS: usize = 1 << 18;
+/// Tasks for each thread, so that one that is slow leaves some to the others.
+const TASKS: usize = 4;
+/// Parts of sums at most, and terms of a part at least.
+const PARTS: usize = 16;
+const PART_TERMS: usize = 1024;
+/// Results that are few, of long sums.
+const FEW_RESULTS: usize = 4096;
+
+/// A factor. The element of term p in its row, or column, number i lies at `terms(p) + i · step`, and of matrix g of a batch
+/// at `g · batch` behind that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Factor<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) terms: Offsets<'a>,
+    pub(crate) step: usize,
+    pub(crate) batch: usize,
+}
+
+impl<'a> Factor<'a> {
+    /// The terms of a sum lie beside one another: A as it is, B transposed.
+    pub(crate) fn along(data: &'a [f32], stride: usize) -> Self {
+        Factor { data, terms: Offsets::Step(1), step: stride, batch: 0 }
+    }
+
+    /// The terms of a sum lie so far apart: A transposed, B as it is.
+    pub(crate) fn across(data: &'a [f32], stride: usize) -> Self {
+        Factor { data, terms: Offsets::Step(stride), step: 1, batch: 0 }
+    }
+
+    /// One of either, as a matrix in a batch.
+    pub(crate) fn matrix(data: &'a [f32], is_along: bool, stride: usize, batch: usize) -> Self {
+        Factor { batch, ..if is_along { Factor::along(data, stride) } else { Factor::across(data, stride) } }
+    }
+}
+
+/// The extents of a product: `batch` times `[m, k] · [k, n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub(crate) batch: usize,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+}
+
+/// What is done to results before they are written: it gets the place of the first in the output, results that lie there one
+/// after the other, and the memory where they go, whose contents it may read.
+pub(crate) type Finish<'a> = &'a (dyn Fn(usize, &mut [f32], &mut [f32]) + Sync);
+
+/// A product.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a> {
+    pub(crate) extents: Extents,
+    pub(crate) a: Factor<'a>,
+    pub(crate) b: Factor<'a>,
+    pub(crate) start: Start<'a>,
+    /// Whether negative results become 0.
+    pub(crate) relu: bool,
+    pub(crate) finish: Option<Finish<'a>>,
+}
+
+impl Extents {
+    /// One product.
+    pub(crate) fn new(m: usize, n: usize, k: usize) -> Self {
+        Extents { batch: 1, m, n, k }
+    }
+
+    fn flops(self) -> usize {
+        (2 * self.batch * self.m * self.n).saturating_mul(self.k)
+    }
+
+    /// Terms of a block, of which all but the last have as many.
+    fn block_terms(self) -> usize {
+        let terms = self.k.div_ceil(self.parts()).max(1);
+        terms.div_ceil(terms.div_ceil(BLOCK_TERMS))
+    }
+
+    /// Parts that sums are split into.
+    fn parts(self) -> usize {
+        if self.batch * self.m * self.n > FEW_RESULTS { 1 } else { (self.k / PART_TERMS).clamp(1, PARTS) }
+    }
+
+    /// Numbers of scratch that a thread needs for a panel.
+    fn own_panel(self) -> usize {
+        (self.block_terms() * self.n.next_multiple_of(ALIGNMENT).min(MAX_COLUMNS)).next_multiple_of(ALIGNMENT)
+    }
+
+    /// And with results that are not finished.
+    fn own_scratch(self) -> usize {
+        self.own_panel() + (self.m * self.n).min(BLOCK_C).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Numbers of scratch that [`Product::run`] needs.
+    pub(crate) fn scratch(self, threads: usize) -> usize {
+        let parts = if self.parts() > 1 { self.parts() * self.batch * self.m * self.n } else { 0 };
+        parts + threads * self.own_scratch() + ALIGNMENT
+    }
+
+    /// Rows and columns of a task, for so many threads.
+    fn task(self, level: Level, threads: usize, is_kept: bool) -> [usize; 2] {
+        let Extents { batch, m, n, .. } = self;
+        let (rows, lanes) = (level.tile().0, level.lanes());
+        let flops = self.flops();
+        let wanted =
+            if threads == 1 || flops < SMALL_FLOPS { 1 } else { (flops / TASK_FLOPS).clamp(threads, TASKS * threads) };
+        let pieces = wanted.div_ceil(batch * self.parts());
+        // By rows where B is packed for many of them, else by columns, and by rows again where those are few.
+        let by_rows = pieces.min(m.div_ceil(MANY_ROWS));
+        let by_columns = pieces.div_ceil(by_rows).min(n.div_ceil(2 * lanes));
+        let by_rows = pieces.div_ceil(by_columns).min(m.div_ceil(rows)).max(1);
+        let mut columns = n.div_ceil(lanes).div_ceil(by_columns) * lanes;
+        let mut most = (BLOCK_A / self.block_terms()).max(rows);
+        if is_kept {
+            columns = columns.min(BLOCK_C / MAX_ROWS / lanes * lanes);
+            most = most.min((BLOCK_C / columns.min(n)).max(1));
+        }
+        [m.div_ceil(by_rows).min(most), columns.min(n)]
+    }
+}
+
+/// Packed panels begin at multiples of this: cache lines.
+const ALIGNMENT: usize = 16;
+
+/// A block of C, of some or all terms.
+struct Task<'a> {
+    place: Place,
+    c: Block<'a>,
+}
+
+/// Where the block of a task begins, and its terms.
+#[derive(Clone, Debug)]
+struct Place {
+    matrix: usize,
+    row: usize,
+    column: usize,
+    terms: Range<usize>,
+}
+
+impl Product<'_> {
+    /// Computes the product into a block of n columns, where the rows of matrices follow one another, with scratch as
+    /// [`Extents::scratch`] says.
+    pub(crate) fn run(&self, cores: &Cores, scratch: &mut [f32], c: Block<'_>) {
+        let Extents { batch, m, n, k } = self.extents;
+        assert!(c.rows() == batch * m && c.columns() == n, "bug: a product into another block");
+        if c.rows() * n == 0 {
+            return;
+        }
+        let skipped = scratch.as_ptr().align_offset(ALIGNMENT * size_of::<f32>()).min(ALIGNMENT);
+        let (own, rest) = scratch[skipped..].split_at_mut(self.extents.own_scratch() * cores.threads());
+        let parts = self.extents.parts();
+        if parts == 1 {
+            return self.tasks(cores, own, vec![(0..k, c)]);
+        }
+        let (results, length) = (c.rows() * n, k.div_ceil(parts));
+        let sums = &mut rest[..parts * results];
+        let blocks = sums.chunks_exact_mut(results).enumerate();
+        let blocks =
+            blocks.map(|(i, part)| (i * length..k.min((i + 1) * length), Block::new(part, batch * m, n, n))).collect();
+        Product { start: Start::Zero, relu: false, finish: None, ..*self }.tasks(cores, own, blocks);
+        self.add_parts(sums, c);
+    }
+
+    /// Runs the tasks of some blocks, each of all results and some terms.
+    fn tasks(&self, cores: &Cores, own: &mut [f32], blocks: Vec<(Range<usize>, Block<'_>)>) {
+        let Extents { m, n, .. } = self.extents;
+        let level = cores.level();
+        let [rows, columns] = self.extents.task(level, cores.threads(), self.finish.is_some());
+        let mut tasks = Vec::new();
+        for (terms, c) in blocks {
+            for (matrix, c) in c.grid(m, n).into_iter().enumerate() {
+                let corners =
+                    (0..m).step_by(rows).flat_map(|row| (0..n).step_by(columns).map(move |column| (row, column)));
+                for ((row, column), c) in corners.zip(c.grid(rows, columns)) {
+                    tasks.push(Task { place: Place { matrix, row, column, terms: terms.clone() }, c });
+                }
+            }
+        }
+        if let [task] = &mut tasks[..] {
+            return self.block(level, own, task);
+        }
+        let mut own: Vec<_> = own.chunks_exact_mut(self.extents.own_scratch()).collect();
+        cores.each_with(&mut tasks, &mut own, |own, task| self.block(level, own, task));
+    }
+
+    /// Computes a block of C.
+    fn block(&self, level: Level, own: &mut [f32], Task { place, c }: &mut Task<'_>) {
+        let (panel, results) = own.split_at_mut(self.extents.own_panel());
+        let Some(finish) = self.finish else { return self.sums(level, panel, place, c) };
+        let (rows, columns, stride) = (c.rows(), c.columns(), c.stride());
+        let results = &mut results[..rows * columns];
+        if let Start::Output = self.start {
+            results.chunks_exact_mut(columns).enumerate().for_each(|(i, row)| row.copy_from_slice(c.row(i)));
+        }
+        self.sums(level, panel, place, &mut Block::new(results, rows, columns, columns));
+        let first = (self.extents.m * place.matrix + place.row) * stride + place.column;
+        if columns == stride {
+            return finish(first, results, c.all());
+        }
+        for (i, row) in results.chunks_exact_mut(columns).enumerate() {
+            finish(first + i * stride, row, c.row(i));
+        }
+    }
+
+    /// Computes the sums of a block of C.
+    fn sums(&self, level: Level, panel: &mut [f32], place: &Place, to: &mut Block<'_>) {
+        let ((most_rows, most_vectors), lanes) = (level.tile(), level.lanes());
+        let (rows, columns) = (to.rows(), to.columns());
+        let (tiles, vectors) = (rows.div_ceil(most_rows), columns.div_ceil(lanes));
+        let panels = vectors.div_ceil(most_vectors);
+        let length = self.extents.block_terms();
+        let blocks = place.terms.len().div_ceil(length).max(1);
+        let (a, b) = (self.a, self.b);
+        for block in 0..blocks {
+            let first = place.terms.start + block * length;
+            let terms = length.min(place.terms.end - first);
+            let (a_first, a_terms) = a.terms.from(first);
+            let a_first = place.matrix * a.batch + a_first;
+            let (b_first, b_terms) = b.terms.from(first);
+            let b_first = place.matrix * b.batch + b_first;
+            for number in 0..panels {
+                let [begin, end] = [number, number + 1].map(|i| (cut(vectors, panels, i) * lanes).min(columns));
+                let width = (end - begin).next_multiple_of(lanes);
+                let at = b_first + (place.column + begin) * b.step;
+                let last = at + width + if terms > 0 { b_terms.largest(terms) } else { 0 };
+                let is_packed = b.step != 1 || tiles >= PACK_TILES || last > b.data.len();
+                let (factor, at) = if is_packed {
+                    let from = Factor { terms: b_terms, ..b };
+                    from.pack(level, at, terms, end - begin, &mut panel[..terms * width], width);
+                    (Operand { data: &panel[..terms * width], offsets: Offsets::Step(width) }, 0)
+                } else {
+                    (Operand { data: b.data, offsets: b_terms }, at)
+                };
+                let columns: [usize; MAX_VECTORS] = std::array::from_fn(|i| at + i * lanes);
+                for tile_number in 0..tiles {
+                    let [above, below] = [tile_number, tile_number + 1].map(|i| cut(rows, tiles, i));
+                    let row = place.row + above;
+                    let start = match self.start {
+                        _ if block > 0 => Start::Block,
+                        Start::Rows(numbers) => Start::Rows(&numbers[row..]),
+                        Start::Columns(numbers) => Start::Columns(&numbers[place.column + begin..]),
+                        start => start,
+                    };
+                    let rows: [usize; MAX_ROWS] = std::array::from_fn(|i| a_first + (row + i) * a.step);
+                    let sums = Sums {
+                        a: Operand { data: a.data, offsets: a_terms },
+                        rows: &rows[..below - above],
+                        b: factor,
+                        columns: &columns[..width / lanes],
+                        terms,
+                        start,
+                        relu: self.relu && block + 1 == blocks,
+                    };
+                    tile(level, &sums, to.part(above..below, begin..end));
+                }
+            }
+        }
+    }
+
+    /// Writes what the parts of sums come to.
+    fn add_parts(&self, parts: &mut [f32], mut c: Block<'_>) {
+        let Extents { m, n, .. } = self.extents;
+        let results = c.rows() * n;
+        let (sums, others) = parts.split_at_mut(results);
+        for part in others.chunks_exact(results) {
+            sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+        }
+        for (row, sums) in sums.chunks_exact_mut(n).enumerate() {
+            let to = c.row(row);
+            match self.start {
+                Start::Zero => {}
+                Start::Output | Start::Block => sums.iter_mut().zip(&*to).for_each(|(sum, x)| *sum += x),
+                Start::Rows(numbers) => sums.iter_mut().for_each(|sum| *sum += numbers[row % m]),
+                Start::Columns(numbers) => sums.iter_mut().zip(numbers).for_each(|(sum, x)| *sum += x),
+            }
+            if self.relu {
+                sums.iter_mut().for_each(|sum| *sum = if *sum < 0.0 { 0.0 } else { *sum });
+            }
+            match self.finish {
+                Some(finish) => finish(row * c.stride(), sums, c.row(row)),
+                None => to.copy_from_slice(sums),
+            }
+        }
+    }
+}
+
+/// Where piece `i` begins of as many pieces of nearly one length.
+fn cut(length: usize, pieces: usize, i: usize) -> usize {
+    length / pieces * i + (length % pieces).min(i)
+}
