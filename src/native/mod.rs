@@ -5,6 +5,7 @@
 
 mod cores;
 mod fast;
+pub(crate) mod lanes;
 mod map;
 mod pool;
 mod product;
