@@ -8,6 +8,7 @@ mod fast;
 mod map;
 mod pool;
 mod product;
+pub(crate) mod recurrent;
 mod simd;
 mod tile;
 mod transpose;

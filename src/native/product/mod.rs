@@ -132,7 +132,7 @@ impl Extents {
     fn own(self) -> [usize; 3] {
         let columns = self.n.next_multiple_of(ALIGNMENT).min(MAX_COLUMNS);
         [
-            self.block_terms(BLOCK_TERMS) * columns,
+            self.k.min(BLOCK_TERMS) * columns,
             if self.may_pack_a() { PACKED_TERMS * PACKED_ROWS } else { 0 },
             (self.m * self.n).min(BLOCK_C).next_multiple_of(ALIGNMENT),
         ]
@@ -142,7 +142,7 @@ impl Extents {
         self.own().iter().sum()
     }
 
-    /// Numbers of scratch that [`Product::run`] needs.
+    /// Numbers of scratch that [`Product::run`] needs; with more terms never less.
     pub(crate) fn scratch(self, threads: usize) -> usize {
         let parts = if self.parts() > 1 { self.parts() * self.batch * self.m * self.n } else { 0 };
         parts + threads * self.own_scratch() + ALIGNMENT
