@@ -224,15 +224,21 @@ impl Product<'_> {
     /// Rows and columns of a task, for so many threads.
     fn task(&self, level: Level, threads: usize) -> [usize; 2] {
         let Extents { batch, m, n, .. } = self.extents;
-        let (rows, lanes) = (level.tile().0, level.lanes());
+        let ((rows, vectors), lanes) = (level.tile(), level.lanes());
         let flops = self.extents.flops();
         let wanted =
             if threads == 1 || flops < SMALL_FLOPS { 1 } else { (flops / TASK_FLOPS).clamp(threads, TASKS * threads) };
         let pieces = wanted.div_ceil(batch * self.extents.parts());
-        // By rows where B is packed for many of them, else by columns, and by rows again where those are few.
-        let by_rows = pieces.min(m.div_ceil(MANY_ROWS));
-        let by_columns = pieces.div_ceil(by_rows).min(n.div_ceil(2 * lanes));
-        let by_rows = pieces.div_ceil(by_columns).min(m.div_ceil(rows)).max(1);
+        // As many for each thread.
+        let even = |pieces: usize| if pieces > threads { pieces / threads * threads } else { pieces };
+        // By rows where B is packed for many of them, else by columns: by panels, or by parts of them where threads would have
+        // nothing to do; and by rows again where those are few.
+        let by_rows = even(pieces.min(m.div_ceil(MANY_ROWS)));
+        let by_columns = pieces.div_ceil(by_rows);
+        let panels = even(n.div_ceil(vectors * lanes));
+        let by_columns = by_columns.min(panels.max(threads.div_ceil(by_rows))).min(n.div_ceil(2 * lanes));
+        let by_rows = if by_rows * by_columns < threads.min(pieces) { pieces.div_ceil(by_columns) } else { by_rows };
+        let by_rows = by_rows.min(m.div_ceil(rows)).max(1);
         let mut columns = n.div_ceil(lanes).div_ceil(by_columns) * lanes;
         let mut most = (BLOCK_A / self.block_terms()).max(rows);
         if self.packs_a() {
