@@ -2,6 +2,8 @@
 //! and the products made of it ([`product`]), functions of elements ([`map`], [`fast`]), threads ([`pool`]), and views of outputs
 //! that threads share ([`view`]). All `unsafe` code of native forms is in these files, each of which says why it is sound; what is
 //! built on them is safe.
+// Loops count over arrays that are registers: closures may become functions without the instructions of their callers.
+#![allow(clippy::needless_range_loop)]
 
 mod cores;
 mod fast;
@@ -20,7 +22,7 @@ mod view;
 pub use cores::Cores;
 pub(crate) use fast::Fast;
 pub(crate) use map::{Function, Rule, change, expand_bits, map, pack_signs};
-pub(crate) use product::{Extents, Factor, Finish, Product};
+pub(crate) use product::{Extents, Factor, Product};
 pub(crate) use reduce::{Fold, Reduction, Terms, Total};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};

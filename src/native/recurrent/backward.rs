@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::forward::open;
+use super::forward::{Rows, open};
 use super::{Cell, Forward, KEPT, ROW, Sizes, UNITS, add, is_there, load, places, row_tiles, store};
 use crate::native::{
     Block, Cores, Extents, Factor, Fast, Kernel, Level, MAX_COLUMNS, MAX_ROWS, Offsets, Product, Simd, Start,
@@ -193,7 +193,7 @@ impl<C: Cell> Backward<'_, C> {
                 for rows in row_tiles(level, task.samples) {
                     let first = task.first;
                     let earlier = |sample: usize| ((first + sample) * time + t - 1) * hidden;
-                    let earlier = (t > 0).then_some((states, &earlier as &dyn Fn(usize) -> usize));
+                    let earlier: Option<Rows<'_>> = if t > 0 { Some((states, &earlier)) } else { None };
                     self.forward.sums(level, group, t, first, rows.clone(), earlier, &mut sums);
                     let first = (rows.start * steps.len() + t - steps.start) * width(sizes) + units.start;
                     let stride = steps.len() * width(sizes);
@@ -256,7 +256,7 @@ impl<C: Cell> Backward<'_, C> {
 }
 
 /// Writes where the rows of some of `time` steps of each sample begin.
-fn table<'b>(table: &'b mut [u32], batch: usize, time: usize, steps: Range<usize>, width: usize) -> &'b [u32] {
+fn table(table: &mut [u32], batch: usize, time: usize, steps: Range<usize>, width: usize) -> &[u32] {
     let table = &mut table[..batch * steps.len()];
     for (sample, places) in table.chunks_exact_mut(steps.len()).enumerate() {
         for (t, place) in steps.clone().zip(places) {
@@ -313,7 +313,7 @@ impl<C: Cell> Kernel for Step<'_, '_, '_, C> {
                 if let Some(given) = run.grad_output {
                     let given = load(&given[(all * time + t) * hidden..][units.clone()]);
                     for unit in 0..UNITS {
-                        grad[0][unit] = grad[0][unit] + given[unit];
+                        grad[0][unit] += given[unit];
                     }
                 }
                 let (mut sums, mut before) = ([[Fast(0.0); UNITS]; KEPT], [[Fast(0.0); UNITS]; 2]);

@@ -19,6 +19,9 @@ pub(crate) struct Forward<'a, C> {
     pub(crate) lengths: Option<Lengths<'a>>,
 }
 
+/// Rows of states, and where that of each sample of a task begins.
+pub(super) type Rows<'a> = (&'a [f32], &'a dyn Fn(usize) -> usize);
+
 /// The samples of a thread: states of all steps, and the gates of a chunk.
 struct Task<'a> {
     first: usize,
@@ -53,13 +56,8 @@ impl<C: Cell> Forward<'_, C> {
                 for rows in row_tiles(level, task.samples) {
                     let first = task.first;
                     let earlier = |sample: usize| (sample * time + t - 1) * hidden;
-                    match t {
-                        0 => self.sums(level, group, t, first, rows.clone(), None, &mut sums),
-                        _ => {
-                            let states = Some((&*task.states[0], &earlier as &dyn Fn(usize) -> usize));
-                            self.sums(level, group, t, first, rows.clone(), states, &mut sums);
-                        }
-                    }
+                    let states: Option<Rows<'_>> = if t > 0 { Some((&*task.states[0], &earlier)) } else { None };
+                    self.sums(level, group, t, first, rows.clone(), states, &mut sums);
                     level.run(Step { run: self, t, first, group, rows, sums: &sums, steps: steps.clone(), task });
                 }
             }
@@ -75,14 +73,17 @@ impl<C: Cell> Forward<'_, C> {
         t: usize,
         first: usize,
         rows: Range<usize>,
-        states: Option<(&[f32], &dyn Fn(usize) -> usize)>,
+        states: Option<Rows<'_>>,
         sums: &mut [f32],
     ) {
         let Sizes { time, input, hidden, .. } = self.sizes;
         let (mut input_places, mut state_places) = ([0; MAX_ROWS], [0; MAX_ROWS]);
         let inputs = places(&mut input_places, rows.clone(), |sample| ((first + sample) * time + t) * input);
         let initial = |sample: usize| (first + sample) * hidden;
-        let initial = self.initial[0].map(|states| (states, &initial as &dyn Fn(usize) -> usize));
+        let initial: Option<Rows<'_>> = match self.initial[0] {
+            Some(states) => Some((states, &initial)),
+            None => None,
+        };
         let states = states.or(initial).map(|(states, place)| (states, places(&mut state_places, rows, place)));
         self.weights.sums(level, group, (self.input, inputs), states, sums);
     }

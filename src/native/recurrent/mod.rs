@@ -9,9 +9,7 @@ use std::ops::Range;
 
 pub(crate) use self::backward::{Backward, Gradients, Scratch};
 pub(crate) use self::forward::Forward;
-use super::{
-    Block, Cores, Fast, Level, MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile, transpose,
-};
+use super::{Block, Cores, Fast, Level, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile, transpose};
 
 /// Numbers that a unit keeps at a step, and its sums.
 pub(crate) const KEPT: usize = 4;
