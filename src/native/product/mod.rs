@@ -27,6 +27,8 @@ const PACKED_ROWS: usize = 320;
 const LEAST_PACKED_ROWS: usize = 64;
 /// Numbers of C that a task keeps until they are finished.
 const BLOCK_C: usize = 32 << 10;
+/// Columns of such a task at most, so that it has many rows.
+const BLOCK_COLUMNS: usize = 256;
 /// Rows of a task that make packing B again for it cheap.
 const MANY_ROWS: usize = 128;
 /// Tiles that read a panel at least, for packing it to be worth it.
@@ -245,7 +247,7 @@ impl Product<'_> {
             most = PACKED_ROWS - ALIGNMENT;
         }
         if self.finish.is_some() {
-            columns = columns.min(BLOCK_C / MAX_ROWS / lanes * lanes);
+            columns = columns.min(BLOCK_COLUMNS);
             most = most.min((BLOCK_C / columns.min(n)).max(1));
         }
         let by_rows = by_rows.max(m.div_ceil(most));
