@@ -5,6 +5,7 @@ mod direct;
 mod gather;
 mod grad_bias;
 mod grad_weight;
+mod grad_weight_few;
 mod padded;
 mod plan;
 mod transforms;
@@ -100,9 +101,10 @@ impl Geometry {
     /// Scratch of the native form of the gradient of weights: of threads, and for the sums of each part.
     pub(in crate::ops) fn native_grad_weight_workspaces(&self, threads: usize) -> Vec<u64> {
         let gather = self.native_forward();
-        let plan = grad_weight::Plan::new(&gather);
-        let scratch = Unit::ALL.into_iter().map(|unit| plan.scratch(&gather, unit)).max().unwrap_or(0);
-        [scratch * threads, plan.parts * self.weight_numel()].map(|len| len as u64 * F32).to_vec()
+        let plans = Unit::ALL.map(|unit| (unit, grad_weight::Plan::new(&gather, unit)));
+        let scratch = plans.iter().map(|(unit, plan)| plan.scratch(&gather, *unit)).max().unwrap_or(0);
+        let parts = plans.iter().map(|(_, plan)| plan.parts).max().unwrap_or(0);
+        [scratch * threads, parts * self.weight_numel()].map(|len| len as u64 * F32).to_vec()
     }
 
     /// The gradient of weights in native code.
@@ -114,7 +116,7 @@ impl Geometry {
         output: &mut [f32],
     ) {
         let gather = self.native_forward();
-        let plan = grad_weight::Plan::new(&gather);
+        let plan = grad_weight::Plan::new(&gather, Unit::of(with.cores.level()));
         let [scratch, sums] = &mut with.workspaces[..] else { panic!("bug: not two workspaces") };
         GradWeight { gather: &gather, input, grad_output }.run(with.cores, &plan, scratch, sums, output);
     }

@@ -111,6 +111,62 @@ impl Kernel for Folds<'_> {
     }
 }
 
+/// Copies rows of a channel of some images, at most as many as a vector has lanes: the images of each pixel lie side by side.
+pub(super) struct Lines<'a> {
+    /// The first image and what is behind it, elements from one to the next, and how many images.
+    pub(super) source: &'a [f32],
+    pub(super) stride: usize,
+    pub(super) images: usize,
+    /// Rows and columns of an image.
+    pub(super) extent: (usize, usize),
+    /// The first row and column, which may be in the padding, and how many rows.
+    pub(super) corner: (isize, isize),
+    pub(super) rows: usize,
+    /// Columns that are written.
+    pub(super) columns: usize,
+    pub(super) to: &'a mut [f32],
+}
+
+impl Kernel for Lines<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Lines { source, stride, images, extent: (height, width), corner, rows, columns, to } = self;
+        let begin = ((-corner.1).max(0) as usize).min(columns);
+        let from = (corner.1 + begin as isize) as usize;
+        let end = (begin + width.saturating_sub(from)).min(columns);
+        for (y, to) in to.chunks_mut(columns * S::LANES).take(rows).enumerate() {
+            let row = corner.0 + y as isize;
+            if row < 0 || row as usize >= height {
+                to.fill(0.0);
+                continue;
+            }
+            to[..begin * S::LANES].fill(0.0);
+            let source = &source[row as usize * width + from..];
+            let mut at = begin;
+            while at < end {
+                let (source, to) = (&source[at - begin..], &mut to[at * S::LANES..]);
+                let is_whole = images == S::LANES
+                    && source.len() >= (S::LANES - 1) * stride + S::LANES
+                    && to.len() >= S::LANES * S::LANES;
+                if is_whole {
+                    // What lies behind the row is written too, and then overwritten.
+                    simd.transpose(source, stride, to, S::LANES);
+                } else {
+                    for (column, to) in to.chunks_exact_mut(S::LANES).take((end - at).min(S::LANES)).enumerate() {
+                        for (image, to) in to.iter_mut().enumerate().take(images) {
+                            *to = source[image * stride + column];
+                        }
+                    }
+                }
+                at += S::LANES;
+            }
+            to[end * S::LANES..].fill(0.0);
+        }
+    }
+}
+
 /// Transforms patches: `to[point][channel][vector]`.
 pub(super) struct Patches<'a> {
     pub(super) source: &'a [f32],

@@ -10,8 +10,8 @@ use super::band::even;
 use super::direct::{Finish, aligned};
 use super::gather::{Axis, Gather};
 use super::plan::{LINE, Unit};
-use super::transforms::{Folds, Kernels, MAX_TILES, PATCH, POINTS, Patches, TILE, Tiles};
-use crate::native::{Block, Cores, Level, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile, transpose};
+use super::transforms::{Folds, Kernels, Lines, MAX_TILES, PATCH, POINTS, Patches, TILE, Tiles};
+use crate::native::{Block, Cores, Level, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
 
 /// What lanes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,10 @@ const RESULTS: usize = 40;
 const CHANNELS: usize = 8;
 /// Elements of the transformed weights.
 const MOST_WEIGHTS: usize = 4 << 20;
+/// Cycles that it takes to copy and transform a vector of a channel, or to transform and write it.
+const TRANSFORM: f64 = 600.0;
+/// Fewest vectors for which weights are transformed.
+const LEAST_VECTORS: usize = 8;
 /// Fewest channels on each side.
 const LEAST_CHANNELS: usize = 16;
 /// Rows of the weights that are transformed together.
@@ -72,20 +76,21 @@ impl Plan {
             let high = if wide < tiles.1 { 1 } else { (most / wide).clamp(1, tiles.0) };
             (Lanes::Images, (high, wide))
         };
+        let vectors = by_tiles.min(images);
         let results = (MOST_WEIGHTS / (POINTS * gather.sources)).clamp(RESULTS, gather.results.max(RESULTS));
         let results = gather.results.div_ceil(gather.results.div_ceil(results));
         let plan = Plan { unit, lanes, tiles, block, results };
-        (plan.cycles(gather, by_tiles.min(images)) < direct_cycles(gather, unit)).then_some(plan)
+        let is_quicker = plan.cycles(gather, vectors) < direct_cycles(gather, unit);
+        (vectors >= LEAST_VECTORS && is_quicker).then_some(plan)
     }
 
-    /// About how long it takes, in the time of two products of vectors.
+    /// About how long it takes, in cycles of two products of vectors each.
     fn cycles(&self, gather: &Gather, vectors: usize) -> f64 {
         let (sources, results) = (gather.sources as f64, gather.results as f64);
-        let points = POINTS as f64;
-        let passes = gather.results.div_ceil(self.results) as f64;
-        let patches = passes * sources * 4.0 * points;
-        let per_vector = points * sources * results / 2.0 * 1.2 + patches + results * 8.0 * points;
-        vectors as f64 * per_vector + sources * results * 8.0 * points / self.unit.lanes as f64
+        let products = POINTS as f64 * sources * results;
+        let per_vector = products / 2.0 * 1.1 + (sources + results) * TRANSFORM;
+        let weights = products * (8.0 / self.unit.lanes as f64 + 0.5);
+        vectors as f64 * per_vector + weights
     }
 
     /// Elements of the copied source from one row to the next: tiles, or pixels.
@@ -148,7 +153,7 @@ fn is_three(axis: &Axis) -> bool {
 /// About how long the direct form takes, likewise.
 fn direct_cycles(gather: &Gather, unit: Unit) -> f64 {
     let vectors = (gather.samples * gather.result_plane()) as f64 / unit.lanes as f64;
-    vectors * (9 * gather.sources * gather.results) as f64 / 2.0 * 1.1
+    vectors * (9 * gather.sources * gather.results) as f64 / 2.0 * 1.2
 }
 
 /// A convolution and its operands.
@@ -340,25 +345,19 @@ impl Part<'_, '_, '_> {
     /// Copies channels of the images with the zeros around them, the images of each pixel side by side.
     fn interleave(&self, channels: &Range<usize>, to: &mut [f32]) {
         let (job, plan, gather) = (self.job, self.job.plan, self.job.winograd.gather);
-        let (lanes, plane, width) = (plan.unit.lanes, gather.source_plane(), gather.columns.source);
-        let line = self.job.plan.pitch() * lanes;
-        let (top, left) = self.corner();
-        let begin = (-left).max(0) as usize;
-        let from = (left + begin as isize) as usize;
-        let len = (TILE * self.columns.len() + 2 - begin).min(width - from);
+        let plane = gather.source_plane();
+        let (extent, stride) = ((gather.rows.source, gather.columns.source), gather.sources * plane);
         for (channel, to) in channels.clone().zip(to.chunks_exact_mut(plan.channel())) {
-            for (y, to) in to.chunks_exact_mut(line).take(TILE * self.task.rows.len() + 2).enumerate() {
-                let row = top + y as isize;
-                if row < 0 || row >= gather.rows.source as isize {
-                    to.fill(0.0);
-                    continue;
-                }
-                to[..begin * lanes].fill(0.0);
-                to[(begin + len) * lanes..].fill(0.0);
-                let at = (self.task.images.start * gather.sources + channel) * plane + row as usize * width + from;
-                let (images, stride) = (self.task.images.len(), gather.sources * plane);
-                transpose(job.level, images, len, &job.winograd.source[at..], stride, &mut to[begin * lanes..], lanes);
-            }
+            job.level.run(Lines {
+                source: &job.winograd.source[(self.task.images.start * gather.sources + channel) * plane..],
+                stride,
+                images: self.task.images.len(),
+                extent,
+                corner: self.corner(),
+                rows: TILE * self.task.rows.len() + 2,
+                columns: plan.pitch(),
+                to,
+            });
         }
     }
 
