@@ -225,3 +225,18 @@ fn form(gather: &Gather, unit: Unit, rows: usize, columns: usize) -> Form {
         Form::Packed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_is_counted_for_the_vectors_of_this_processor() {
+        for level in Level::available() {
+            let unit = Unit::of(level);
+            let is_known =
+                |known: &Unit| (known.lanes, known.rows, known.vectors) == (unit.lanes, unit.rows, unit.vectors);
+            assert!(Unit::ALL.iter().any(is_known), "{level}: {unit:?}");
+        }
+    }
+}

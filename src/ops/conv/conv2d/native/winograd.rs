@@ -22,9 +22,9 @@ enum Lanes {
 }
 
 /// Elements of the transformed patches of a block.
-const MOST_PATCHES: usize = 192 << 10;
-/// Channels of the result whose products are made at a time.
-const RESULTS: usize = 40;
+const MOST_PATCHES: usize = 600 << 10;
+/// Tiles of products, of channels of the result, that are made at a time.
+const PRODUCTS: usize = 4;
 /// Channels whose patches are copied at a time.
 const CHANNELS: usize = 8;
 /// Elements of the transformed weights.
@@ -77,7 +77,7 @@ impl Plan {
             (Lanes::Images, (high, wide))
         };
         let vectors = by_tiles.min(images);
-        let results = (MOST_WEIGHTS / (POINTS * gather.sources)).clamp(RESULTS, gather.results.max(RESULTS));
+        let results = (MOST_WEIGHTS / (POINTS * gather.sources)).clamp(1, gather.results);
         let results = gather.results.div_ceil(gather.results.div_ceil(results));
         let plan = Plan { unit, lanes, tiles, block, results };
         let is_quicker = plan.cycles(gather, vectors) < direct_cycles(gather, unit);
@@ -99,6 +99,11 @@ impl Plan {
         if self.lanes == Lanes::Tiles { wide + 1 } else { TILE * wide + 2 }
     }
 
+    /// Channels of the result whose products are made at a time.
+    fn chunk(&self) -> usize {
+        PRODUCTS * self.unit.rows
+    }
+
     fn columns(&self) -> usize {
         let (high, wide) = self.block;
         let vectors = match self.lanes {
@@ -112,7 +117,7 @@ impl Plan {
     fn points(&self, gather: &Gather) -> [usize; 3] {
         let columns = self.columns();
         // A line more, so that points do not lie in the same places of a cache.
-        [gather.sources * columns, RESULTS * columns, self.results * gather.sources]
+        [gather.sources * columns, self.chunk() * columns, self.results * gather.sources]
             .map(|len| len.next_multiple_of(LINE) + LINE)
     }
 
@@ -261,7 +266,8 @@ impl<'a> Job<'a> {
             let mut part = Part { job: self, task, columns };
             part.patches(source, patches);
             let (places, runs) = part.places();
-            for own in even(results.len(), RESULTS) {
+            for first in (0..results.len()).step_by(plan.chunk()) {
+                let own = first..results.len().min(first + plan.chunk());
                 part.multiply(&own, weights, patches, products);
                 let channels = results.start + own.start..results.start + own.end;
                 part.write(&channels, &places, &runs, products, pixels);
