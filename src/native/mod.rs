@@ -5,22 +5,25 @@
 
 mod cores;
 mod fast;
+pub(crate) mod lanes;
 mod map;
 mod pool;
 mod product;
+mod reduce;
 mod simd;
-mod sum;
+mod sums;
 mod tile;
 mod transpose;
 mod view;
 
 pub use cores::Cores;
 pub(crate) use fast::Fast;
-pub(crate) use map::{Function, expand_bits, map, pack_signs};
+pub(crate) use map::{Function, Rule, change, expand_bits, map, pack_signs};
 pub(crate) use product::{Extents, Factor, Finish, Product};
+pub(crate) use reduce::{Fold, Reduction, Terms, Total};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};
-pub(crate) use sum::sum;
+pub(crate) use sums::{Sum, dot, long_sum, sum};
 pub(crate) use tile::{MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
 pub(crate) use transpose::transpose;
 pub(crate) use view::Block;

@@ -1,7 +1,7 @@
 //! Averages of windows.
 
 use super::every;
-use crate::native::{Cores, Kernel, Simd, sum};
+use crate::native::{Cores, Kernel, Simd, long_sum};
 use crate::ops::pool::windows::Windows;
 use crate::tensor::Shape;
 use std::ops::Range;
@@ -148,9 +148,9 @@ pub(in crate::ops::pool) fn bins(
                 let elements = (rows.len() * columns.len()) as f64;
                 // Whole rows lie one after the other.
                 let sum = if columns.len() == width {
-                    sum(cores.level(), &plane[rows.start * width..rows.end * width])
+                    long_sum(cores.level(), &plane[rows.start * width..rows.end * width])
                 } else {
-                    rows.map(|row| sum(cores.level(), &plane[row * width..][columns.clone()])).sum()
+                    rows.map(|row| long_sum(cores.level(), &plane[row * width..][columns.clone()])).sum()
                 };
                 *y = (sum / elements) as f32;
             }
