@@ -11,6 +11,8 @@ mod plan;
 mod transforms;
 mod weights;
 mod winograd;
+mod winograd_block;
+mod winograd_plan;
 
 use self::direct::Direct;
 use self::gather::{Axis, Gather, Window};
@@ -126,7 +128,7 @@ impl Geometry {
 fn workspaces(gather: &Gather, threads: usize, weights: usize) -> Vec<u64> {
     let (mut scratch, mut all_weights) = (0, 0);
     for unit in Unit::ALL {
-        let (own, weights) = match winograd::Plan::new(gather, unit) {
+        let (own, weights) = match winograd_plan::Plan::new(gather, unit) {
             Some(plan) => (plan.scratch(gather), plan.weights(gather)),
             None => (Plan::new(gather, unit).scratch(gather), weights),
         };
@@ -144,7 +146,7 @@ fn run_winograd(
     with: &mut Resources<'_>,
     output: &mut [f32],
 ) -> bool {
-    let Some(plan) = winograd::Plan::new(gather, Unit::of(with.cores.level())) else { return false };
+    let Some(plan) = winograd_plan::Plan::new(gather, Unit::of(with.cores.level())) else { return false };
     let Resources { cores, workspaces, epilogue } = with;
     let [scratch, transformed] = &mut workspaces[..] else { panic!("bug: not two workspaces") };
     let finish = |start: usize, values: &mut [f32], output: &mut [f32]| {

@@ -167,8 +167,8 @@ impl Kernel for Lines<'_> {
     }
 }
 
-/// Transforms patches: `to[point][channel][vector]`.
-pub(super) struct Patches<'a> {
+/// Transforms patches.
+pub(super) struct Patches<'a, 'b> {
     pub(super) source: &'a [f32],
     /// Where the patch of each vector begins, in each channel.
     pub(super) starts: &'a [usize],
@@ -177,23 +177,22 @@ pub(super) struct Patches<'a> {
     /// Elements of the source of a channel, and how many there are.
     pub(super) channel: usize,
     pub(super) channels: usize,
-    /// From one point to the next, and from one channel to the next; `to` begins with the first channel.
-    pub(super) point: usize,
+    /// A row for each point; in it, vectors of one channel and then the next, which is so far behind.
+    pub(super) to: &'a mut Block<'b>,
     pub(super) columns: usize,
-    pub(super) to: &'a mut [f32],
 }
 
-impl Kernel for Patches<'_> {
+impl Kernel for Patches<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Patches { source, starts, offsets, channel, channels, point, columns, to } = self;
+        let Patches { source, starts, offsets, channel, channels, to, columns } = self;
         let offsets: &[u32; POINTS] = offsets.try_into().expect("bug: an offset for each point");
         for c in 0..channels {
             for (vector, start) in starts.iter().enumerate() {
                 let source = &source[c * channel + start..];
-                let to = &mut to[c * columns + vector * S::LANES..];
+                let at = c * columns + vector * S::LANES;
                 let mut half = [[simd.splat(0.0); PATCH]; PATCH];
                 for x in 0..PATCH {
                     let mut d = [simd.splat(0.0); PATCH];
@@ -208,7 +207,7 @@ impl Kernel for Patches<'_> {
                 for y in 0..PATCH {
                     let points = patch(simd, half[y]);
                     for x in 0..PATCH {
-                        simd.store(&mut to[(y * PATCH + x) * point..], points[x]);
+                        simd.store(&mut to.row(y * PATCH + x)[at..], points[x]);
                     }
                 }
             }
