@@ -5,6 +5,7 @@
 
 mod cores;
 mod fast;
+pub(crate) mod lanes;
 mod map;
 mod pool;
 mod product;
@@ -22,7 +23,7 @@ pub(crate) use product::{Extents, Factor, Finish, Product};
 pub(crate) use reduce::{Fold, Reduction, Terms, Total};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};
-pub(crate) use sums::{Sum, dot, sum};
+pub(crate) use sums::{Sum, dot, long_sum, sum};
 pub(crate) use tile::{MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
 pub(crate) use transpose::transpose;
 pub(crate) use view::Block;

@@ -7,6 +7,14 @@ pub(crate) fn sum(level: Level, x: &[f32]) -> f32 {
     level.run(Sum(x))
 }
 
+/// Numbers whose sum is made in f32.
+const BLOCK: usize = 16 << 10;
+
+/// The sum of any number of numbers.
+pub(crate) fn long_sum(level: Level, x: &[f32]) -> f64 {
+    x.chunks(BLOCK).map(|block| f64::from(sum(level, block))).sum()
+}
+
 /// The sum of the products of two rows of numbers.
 pub(crate) fn dot(level: Level, a: &[f32], b: &[f32]) -> f32 {
     level.run(Dot(a, b))

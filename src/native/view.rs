@@ -20,7 +20,7 @@ pub(crate) struct Block<'a> {
 
 // Sound: as a slice that is exclusive.
 unsafe impl Send for Block<'_> {}
-// Sound: a shared block gives nothing away.
+// Sound: a shared block is only read.
 unsafe impl Sync for Block<'_> {}
 
 impl<'a> Block<'a> {
@@ -55,6 +55,14 @@ impl<'a> Block<'a> {
         assert!(row < self.rows, "bug: a row beyond the block");
         // Sound: the row lies in the slice that the block was made of, and the block is borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.stride), self.columns) }
+    }
+
+    /// One row, to read.
+    #[inline(always)]
+    pub(crate) fn look(&self, row: usize) -> &[f32] {
+        assert!(row < self.rows, "bug: a row beyond the block");
+        // Sound: the row lies in the slice that the block was made of, and nothing is written while the block is borrowed.
+        unsafe { std::slice::from_raw_parts(self.data.add(row * self.stride), self.columns) }
     }
 
     /// All rows, which must lie one after the other.

@@ -29,6 +29,7 @@ mod check;
 mod dispatch;
 mod launches;
 mod native;
+mod place;
 mod real;
 mod sums;
 

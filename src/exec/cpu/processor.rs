@@ -46,7 +46,7 @@ impl Cpu {
             index: 0,
             name: processor_name(),
             backend: "cpu".to_owned(),
-            driver: format!("{}, {}", self.level, crate::words::plural(self.threads, "thread")),
+            driver: format!("{}, {} thread{}", self.level, self.threads, if self.threads == 1 { "" } else { "s" }),
             device_type: NATIVE.to_owned(),
             shader_compiler: None,
             subgroup_min_size: 0,

@@ -2,13 +2,19 @@
 //!
 //! A position is a sample, or a pixel or time step of one: inputs are `[N, C, ...inner]`, with N · inner positions.
 
+mod column_kernels;
+mod kernels;
+mod native;
+
 use std::fmt::Debug;
 
 use crate::error::OpError;
 use crate::ops::loss::sample_weights;
 use crate::ops::reduce::reduction;
 use crate::ops::sums::{self, Sums, sum};
-use crate::ops::{Backward, Builder, Call, Cost, Dispatch, Op, Real, Slot, expect_dtype, expect_shape};
+use crate::ops::{
+    Backward, Builder, Call, Cost, Dispatch, Native, Op, Real, Resources, Slot, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -23,6 +29,8 @@ const MOST_CLASSES: usize = 1 << 20;
 const ENOUGH_ITERATIONS: usize = 16_384;
 /// Partial sums, and with them invocations or workgroups, that keep any device busy.
 const ENOUGH_SPLITS: usize = 1 << 16;
+
+pub(in crate::ops) use native::forward as run_native;
 
 /// An input `[N, C, ...inner]` as positions with a number for every class.
 #[derive(Clone, Copy, Debug)]
@@ -347,7 +355,17 @@ impl<L: ClassLoss> Op for GradInput<L> {
         vec![launch(&self.0, "grad_input", &fixed, 3, inputs)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl<L: ClassLoss> Native for GradInput<L> {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        native::grad_input(&self.0, call, with);
+    }
 }
 
 impl<L: ClassLoss> GradInput<L> {

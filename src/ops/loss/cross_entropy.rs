@@ -3,7 +3,9 @@
 use crate::error::OpError;
 use crate::ops::loss::class_loss::{self, ClassLoss, Coordinate, Options, Positions};
 use crate::ops::loss::sample_weights;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, expect_count};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Native, Op, Real, Resources, expect_count,
+};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -85,7 +87,17 @@ impl Op for CrossEntropy {
         class_loss::dispatches(self, inputs)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for CrossEntropy {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        class_loss::run_native(self, call, with);
+    }
 }
 
 impl CrossEntropy {

@@ -4,7 +4,8 @@ use crate::error::OpError;
 use crate::ops::loss::class_loss::{self, ClassLoss, Coordinate, Options, Positions};
 use crate::ops::loss::sample_weights;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Native, Op, Real, Resources, expect_count, expect_dtype,
+    expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -71,7 +72,17 @@ impl Op for SoftCrossEntropy {
         class_loss::dispatches(self, inputs)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for SoftCrossEntropy {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        class_loss::run_native(self, call, with);
+    }
 }
 
 impl SoftCrossEntropy {

@@ -2,7 +2,10 @@
 
 use crate::error::OpError;
 use crate::ops::reduce::softmax_rows::{self, Rows};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Probabilities, Real, Slot, expect_count};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Probabilities, Real, Resources, Slot,
+    expect_count,
+};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -64,7 +67,17 @@ impl Op for LogSoftmax {
         )]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for LogSoftmax {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        Rows::new(&call.input_descs[0].shape, self.axis).forward_native(call, with, true);
+    }
 }
 
 impl LogSoftmax {
@@ -106,7 +119,17 @@ impl Op for LogSoftmaxGradInput {
         vec![Rows::new(&inputs[0].shape, self.axis).dispatch("log_softmax", "grad_input", bindings)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for LogSoftmaxGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        Rows::new(&call.input_descs[0].shape, self.axis).grad_input_native(call, with, true);
+    }
 }
 
 impl LogSoftmaxGradInput {

@@ -3,7 +3,10 @@
 use crate::error::OpError;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::reduce::softmax_rows::{self, Rows};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Probabilities, Real, Slot, expect_count};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Probabilities, Real, Resources, Slot,
+    expect_count,
+};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
@@ -82,7 +85,17 @@ impl Op for Softmax {
         vec![self.rows(&inputs[0].shape).dispatch("softmax", "forward", [Slot::Input(0), Slot::Output(0)])]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Softmax {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        self.rows(&call.input_descs[0].shape).forward_native(call, with, false);
+    }
 }
 
 impl Softmax {
@@ -124,7 +137,17 @@ impl Op for SoftmaxGradInput {
         vec![Rows::new(&inputs[0].shape, self.axis).dispatch("softmax", "grad_input", bindings)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for SoftmaxGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        Rows::new(&call.input_descs[0].shape, self.axis).grad_input_native(call, with, false);
+    }
 }
 
 impl SoftmaxGradInput {

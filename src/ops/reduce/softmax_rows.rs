@@ -1,5 +1,10 @@
 //! What softmax and log-softmax share: the rows along an axis, the launches, the loops of the twins.
 
+mod kernels;
+mod native;
+
+pub(in crate::ops) use kernels::{become_exp, exp, sum_exp};
+
 use crate::error::OpError;
 use crate::ops::reduce::reduction;
 use crate::ops::sums::sum;
@@ -68,6 +73,7 @@ impl Rows {
     }
 
     /// Elements of a row that take part.
+    #[inline(always)]
     fn visible(&self, row: usize) -> usize {
         if self.queries == 0 { self.extent } else { self.extent - self.queries + row % self.queries + 1 }
     }

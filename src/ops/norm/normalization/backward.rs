@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::launch::{self, Launches};
-use super::{Normalization, Places, cost, twin};
+use super::{Normalization, Places, cost, native, twin};
 use crate::error::OpError;
-use crate::ops::{self, Builder, Call, Cost, Dispatch, Flags, Op, Real, Slot};
+use crate::ops::{self, Builder, Call, Cost, Dispatch, Flags, Native, Op, Real, Resources, Slot};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
@@ -140,7 +140,21 @@ impl Op for NormBackward {
         self.launches(&inputs[0].shape, target).dispatches
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for NormBackward {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        native::backward_workspaces(&self.norm, inputs)
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        native::backward(&self.norm, call, &self.places(), self.gradients(), with);
+    }
 }
 
 impl NormBackward {

@@ -3,6 +3,7 @@
 
 mod backward;
 mod launch;
+mod native;
 mod sets;
 #[cfg(test)]
 mod tests;
@@ -274,7 +275,21 @@ macro_rules! normalization_op {
                 self.normalization().launches(&inputs[0].shape, target).dispatches
             }
 
+            fn native(&self) -> Option<&dyn $crate::ops::Native> {
+                Some(self)
+            }
+
             twin!();
+        }
+
+        impl $crate::ops::Native for $op {
+            fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+                self.normalization().native_workspaces(inputs)
+            }
+
+            fn run(&self, call: &mut Call<'_, f32>, with: &mut $crate::ops::Resources<'_>) {
+                self.normalization().run_native(call, with);
+            }
         }
 
         impl $op {
