@@ -386,3 +386,39 @@ fn row<F: Fold, const LANES: usize>(fold: F, data: &[f32], pairs: &[f32], result
     }
     lanes[0]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn every_axis_of_every_shape_is_summed() {
+        for shape in [[2, 5, 7], [3, 70, 1100], [1, 40_000, 3], [1, 1, 70_001], [1, 129, 300], [2, 700, 33], [9, 16, 16]] {
+            // Of small whole numbers sums are exact, in any order.
+            let data: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i * i % 7) as f32 - 3.0).collect();
+            for subset in 0..8 {
+                let is_reduced = |axis: usize| subset >> axis & 1 == 1;
+                let strides = [shape[1] * shape[2], shape[2], 1];
+                let dims = |reduced: bool| -> Vec<(usize, usize)> {
+                    let axes = (0..3).rev().filter(|&axis| is_reduced(axis) == reduced && shape[axis] > 1);
+                    axes.map(|axis| (shape[axis], strides[axis])).collect()
+                };
+                let (kept, reduced) = (dims(false), dims(true));
+                let results = count(&kept);
+                let mut expected = vec![0.0; results];
+                for (i, y) in expected.iter_mut().enumerate() {
+                    let places = (0..count(&reduced)).map(|term| offset(&kept, i) + offset(&reduced, term));
+                    *y = 2.0 * places.map(|place| data[place]).sum::<f32>();
+                }
+                let of = Reduction { kept: &kept, reduced: &reduced, keeps_innermost: !is_reduced(2) };
+                for level in Level::available() {
+                    let (mut scratch, mut found) = (vec![f32::NAN; of.scratch()], vec![f32::NAN; results]);
+                    let terms = Terms { data: &data, pairs: &[], results: &[] };
+                    of.run(&Cores::new(2, level), Total, terms, 2.0, &mut scratch, &mut found);
+                    assert!(found == expected, "{level}: {shape:?}, {kept:?} of {reduced:?}");
+                }
+            }
+        }
+    }
+}
