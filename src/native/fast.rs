@@ -7,6 +7,9 @@
 //! Sources: polynomials of `exp` and `ln` from S. L. Moshier's Cephes (`expf`, `logf`), of `sin` and `cos` from FreeBSD's
 //! msun (`k_sinf`, `k_cosf`), of `erf` from Eigen (`generic_fast_erf_float`).
 
+// Coefficients have the digits that were published.
+#![allow(clippy::excessive_precision)]
+
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
 /// An f32. Its functions have no branches and no calls, so that a loop over them becomes vectors; the same bits on all.
@@ -147,11 +150,12 @@ impl Fast {
         let x = hold(self.0, -4.0, 4.0);
         let square = x * x;
         let p = polynomial!(
-            square; -1.609_603_3e-2, -2.954_599_8e-3, -7.349_906_3e-4, -5.692_506_4e-5, -2.101_024e-6, 2.770_681_4e-8,
-            -2.726_142_3e-10
+            square; -1.609_603_332_624_15e-2, -2.954_599_808_540_25e-3, -7.349_906_303_268_55e-4, -5.692_506_394_623_46e-5,
+            -2.101_024_020_825_08e-6, 2.770_681_424_959_02e-8, -2.726_142_258_013_06e-10
         );
         let q = polynomial!(
-            square; -1.426_473_9e-2, -7.373_329_2e-3, -1.682_827e-3, -2.133_740_6e-4, -1.456_607_2e-5
+            square; -1.426_473_905_141_89e-2, -7.373_329_167_204_68e-3, -1.682_826_974_382_03e-3, -2.133_740_552_787_90e-4,
+            -1.456_607_184_649_96e-5
         );
         let erf = x * (p / q);
         // NaN stays NaN.

@@ -394,7 +394,9 @@ mod tests {
 
     #[test]
     fn every_axis_of_every_shape_is_summed() {
-        for shape in [[2, 5, 7], [3, 70, 1100], [1, 40_000, 3], [1, 1, 70_001], [1, 129, 300], [2, 700, 33], [9, 16, 16]] {
+        for shape in
+            [[2, 5, 7], [3, 70, 1100], [1, 40_000, 3], [1, 1, 70_001], [1, 129, 300], [2, 700, 33], [9, 16, 16]]
+        {
             // Of small whole numbers sums are exact, in any order.
             let data: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i * i % 7) as f32 - 3.0).collect();
             for subset in 0..8 {

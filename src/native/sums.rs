@@ -3,7 +3,7 @@
 use super::{Kernel, Level, Simd};
 
 /// The sum of some numbers: of so few that they may be added up in f32.
-pub(crate) fn sum(level: Level, x: &[f32]) -> f32 {
+fn sum(level: Level, x: &[f32]) -> f32 {
     level.run(Sum(x))
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn dot(level: Level, a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// See [`sum`].
-pub(crate) struct Sum<'a>(pub(crate) &'a [f32]);
+struct Sum<'a>(&'a [f32]);
 
 /// See [`dot`].
 struct Dot<'a>(&'a [f32], &'a [f32]);
