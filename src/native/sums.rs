@@ -75,9 +75,9 @@ impl Kernel for Dot<'_> {
         let step = VECTORS * S::LANES;
         let whole = a.len() / step * step;
         for at in (0..whole).step_by(step) {
-            for i in 0..VECTORS {
+            for (i, sum) in sums.iter_mut().enumerate() {
                 let at = at + i * S::LANES;
-                sums[i] = simd.mul_add(simd.load(&a[at..]), simd.load(&b[at..]), sums[i]);
+                *sum = simd.mul_add(simd.load(&a[at..]), simd.load(&b[at..]), *sum);
             }
         }
         for (i, (a, b)) in a[whole..].chunks(S::LANES).zip(b[whole..].chunks(S::LANES)).enumerate() {
