@@ -61,41 +61,30 @@ struct Change<'a, R, const CHANGED: usize, const READ: usize> {
     read: [&'a [f32]; READ],
 }
 
-/// Elements that change at a time: copies, of which the compiler knows that they do not overlap.
-const CHUNK: usize = 64;
-
 impl<R: Rule<CHANGED, READ>, const CHANGED: usize, const READ: usize> Kernel for Change<'_, R, CHANGED, READ> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
-        let Change { rule, changed, read } = self;
+        let Change { rule, mut changed, mut read } = self;
         let length = changed[0].len();
-        let (mut values, mut others) = ([[0.0; CHUNK]; CHANGED], [[0.0; CHUNK]; READ]);
-        for start in (0..length).step_by(CHUNK) {
-            let count = CHUNK.min(length - start);
+        for data in &mut changed {
+            *data = &mut std::mem::take(data)[..length];
+        }
+        for data in &mut read {
+            *data = &data[..length];
+        }
+        for i in 0..length {
+            let (mut x, mut y) = ([Fast(0.0); CHANGED], [Fast(0.0); READ]);
             for k in 0..CHANGED {
-                values[k][..count].copy_from_slice(&changed[k][start..start + count]);
+                x[k] = Fast(changed[k][i]);
             }
             for k in 0..READ {
-                others[k][..count].copy_from_slice(&read[k][start..start + count]);
+                y[k] = Fast(read[k][i]);
             }
-            // Elements past the end are computed too, and go nowhere.
-            for i in 0..CHUNK {
-                let (mut x, mut y) = ([Fast(0.0); CHANGED], [Fast(0.0); READ]);
-                for k in 0..CHANGED {
-                    x[k] = Fast(values[k][i]);
-                }
-                for k in 0..READ {
-                    y[k] = Fast(others[k][i]);
-                }
-                rule.change(&mut x, y);
-                for k in 0..CHANGED {
-                    values[k][i] = x[k].0;
-                }
-            }
+            rule.change(&mut x, y);
             for k in 0..CHANGED {
-                changed[k][start..start + count].copy_from_slice(&values[k][..count]);
+                changed[k][i] = x[k].0;
             }
         }
     }

@@ -26,7 +26,7 @@ pub(crate) use product::{Extents, Factor, Product};
 pub(crate) use reduce::{Fold, Reduction, Terms, Total};
 pub use simd::Level;
 pub(crate) use simd::{Kernel, Simd};
-pub(crate) use sums::{Sum, dot, long_sum, sum};
+pub(crate) use sums::{dot, long_sum};
 pub(crate) use tile::{MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
 pub(crate) use transpose::transpose;
 pub(crate) use view::Block;

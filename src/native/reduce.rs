@@ -63,7 +63,7 @@ const TERMS: usize = 256;
 const WIDTH: usize = 1024;
 /// Lanes of a row.
 const LANES: usize = 64;
-/// Results that are made at once of few terms each.
+/// Rows that are taken as one where they are short; terms that are too few for lanes.
 const GROUP: usize = 16;
 /// Elements that are worth a part of their own, and results that are enough without parts.
 const PART: usize = 16_384;
@@ -216,13 +216,11 @@ impl<F: Fold> Task<'_, '_, F> {
     fn rows(&mut self) {
         let Task { of, fold, terms, range, first, .. } = *self;
         let (run, outer) = of.reduced.split_first().map_or((1, &[][..]), |(inner, outer)| (inner.0, outer));
-        // Results of few terms that follow each other are made together.
-        let is_dense = of.kept.len() == 1 && of.kept[0].1 == run && outer.is_empty() && run < LANES;
-        let grouped = if is_dense { self.output.len() / GROUP * GROUP } else { 0 };
-        for i in (0..grouped).step_by(GROUP) {
-            self.group(i, run);
+        let is_dense = of.kept.len() == 1 && of.kept[0].1 == run && outer.is_empty() && range == (0, run);
+        if is_dense && run < GROUP {
+            return self.short_rows(run);
         }
-        for i in grouped..self.output.len() {
+        for i in 0..self.output.len() {
             let result = if F::HAS_RESULTS { Fast(terms.results[first + i]) } else { Fast(0.0) };
             let base = offset(of.kept, first + i);
             let mut all = Fast(F::START);
@@ -233,38 +231,32 @@ impl<F: Fold> Task<'_, '_, F> {
                 let from = base + offset(outer, term / run) + within;
                 let data = &terms.data[from..from + count];
                 let pairs = if F::HAS_PAIRS { &terms.pairs[from..from + count] } else { data };
-                all = fold.join(all, row(fold, data, pairs, result));
+                let of_row = match count < LANES {
+                    true => row::<F, GROUP>(fold, data, pairs, result),
+                    false => row::<F, LANES>(fold, data, pairs, result),
+                };
+                all = fold.join(all, of_row);
                 term += count;
             }
             self.output[i] = all.0;
         }
     }
 
-    /// Results from one on, whose terms follow each other.
+    /// Results of few terms, all of which follow each other.
     #[inline(always)]
-    fn group(&mut self, at: usize, run: usize) {
-        let Task { fold, terms, range, first, .. } = *self;
-        let from = (first + at) * run;
-        let count = range.1 - range.0;
-        let mut rows = [(&[][..], &[][..]); GROUP];
-        let mut all = [Fast(F::START); GROUP];
-        let mut results = [Fast(0.0); GROUP];
-        for i in 0..GROUP {
-            let from = from + i * run + range.0;
-            rows[i].0 = &terms.data[from..][..count];
-            rows[i].1 = if F::HAS_PAIRS { &terms.pairs[from..][..count] } else { rows[i].0 };
-            if F::HAS_RESULTS {
-                results[i] = Fast(terms.results[first + at + i]);
+    fn short_rows(&mut self, run: usize) {
+        let Task { fold, terms, first, .. } = *self;
+        let (from, count) = (first * run, self.output.len() * run);
+        let data = &terms.data[from..from + count];
+        let pairs = if F::HAS_PAIRS { &terms.pairs[from..from + count] } else { data };
+        let rows = data.chunks_exact(run).zip(pairs.chunks_exact(run));
+        for (i, (y, (data, pairs))) in self.output.iter_mut().zip(rows).enumerate() {
+            let result = if F::HAS_RESULTS { Fast(terms.results[first + i]) } else { Fast(0.0) };
+            let mut all = Fast(F::START);
+            for (&x, &pair) in data.iter().zip(pairs) {
+                all = fold.join(all, fold.term(Fast(x), Fast(pair), result));
             }
-        }
-        for term in 0..count {
-            for i in 0..GROUP {
-                let (data, pairs) = rows[i];
-                all[i] = fold.join(all[i], fold.term(Fast(data[term]), Fast(pairs[term]), results[i]));
-            }
-        }
-        for i in 0..GROUP {
-            self.output[at + i] = all[i].0;
+            *y = all.0;
         }
     }
 
@@ -364,19 +356,25 @@ fn four<F: Fold>(fold: F, terms: Terms<'_>, from: [usize; 4], results: &[f32], s
     }
 }
 
-/// The result of a row.
+/// The result of a row, in so many lanes.
 #[inline(always)]
-fn row<F: Fold>(fold: F, data: &[f32], pairs: &[f32], result: Fast) -> Fast {
+fn row<F: Fold, const LANES: usize>(fold: F, data: &[f32], pairs: &[f32], result: Fast) -> Fast {
     let mut lanes = [Fast(F::START); LANES];
-    for (data, pairs) in data.chunks(LANES).zip(pairs.chunks(LANES)) {
-        if data.len() == LANES && pairs.len() == LANES {
-            for lane in 0..LANES {
-                lanes[lane] = fold.join(lanes[lane], fold.term(Fast(data[lane]), Fast(pairs[lane]), result));
-            }
-        } else {
-            for ((all, &x), &pair) in lanes.iter_mut().zip(data).zip(pairs) {
-                *all = fold.join(*all, fold.term(Fast(x), Fast(pair), result));
-            }
+    let whole = data.len() / LANES * LANES;
+    let (rest, rest_of_pairs) = (&data[whole..], &pairs[whole..]);
+    for (data, pairs) in data.chunks_exact(LANES).zip(pairs.chunks_exact(LANES)) {
+        for lane in 0..LANES {
+            lanes[lane] = fold.join(lanes[lane], fold.term(Fast(data[lane]), Fast(pairs[lane]), result));
+        }
+    }
+    if !rest.is_empty() {
+        // What there is not changes nothing.
+        let mut last = [Fast(F::START); LANES];
+        for ((last, &x), &pair) in last.iter_mut().zip(rest).zip(rest_of_pairs) {
+            *last = fold.term(Fast(x), Fast(pair), result);
+        }
+        for lane in 0..LANES {
+            lanes[lane] = fold.join(lanes[lane], last[lane]);
         }
     }
     let mut width = LANES / 2;
@@ -387,4 +385,42 @@ fn row<F: Fold>(fold: F, data: &[f32], pairs: &[f32], result: Fast) -> Fast {
         width /= 2;
     }
     lanes[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn every_axis_of_every_shape_is_summed() {
+        for shape in
+            [[2, 5, 7], [3, 70, 1100], [1, 40_000, 3], [1, 1, 70_001], [1, 129, 300], [2, 700, 33], [9, 16, 16]]
+        {
+            // Of small whole numbers sums are exact, in any order.
+            let data: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i * i % 7) as f32 - 3.0).collect();
+            for subset in 0..8 {
+                let is_reduced = |axis: usize| subset >> axis & 1 == 1;
+                let strides = [shape[1] * shape[2], shape[2], 1];
+                let dims = |reduced: bool| -> Vec<(usize, usize)> {
+                    let axes = (0..3).rev().filter(|&axis| is_reduced(axis) == reduced && shape[axis] > 1);
+                    axes.map(|axis| (shape[axis], strides[axis])).collect()
+                };
+                let (kept, reduced) = (dims(false), dims(true));
+                let results = count(&kept);
+                let mut expected = vec![0.0; results];
+                for (i, y) in expected.iter_mut().enumerate() {
+                    let places = (0..count(&reduced)).map(|term| offset(&kept, i) + offset(&reduced, term));
+                    *y = 2.0 * places.map(|place| data[place]).sum::<f32>();
+                }
+                let of = Reduction { kept: &kept, reduced: &reduced, keeps_innermost: !is_reduced(2) };
+                for level in Level::available() {
+                    let (mut scratch, mut found) = (vec![f32::NAN; of.scratch()], vec![f32::NAN; results]);
+                    let terms = Terms { data: &data, pairs: &[], results: &[] };
+                    of.run(&Cores::new(2, level), Total, terms, 2.0, &mut scratch, &mut found);
+                    assert!(found == expected, "{level}: {shape:?}, {kept:?} of {reduced:?}");
+                }
+            }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::{Kernel, Level, Simd};
 
 /// The sum of some numbers: of so few that they may be added up in f32.
-pub(crate) fn sum(level: Level, x: &[f32]) -> f32 {
+fn sum(level: Level, x: &[f32]) -> f32 {
     level.run(Sum(x))
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn dot(level: Level, a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// See [`sum`].
-pub(crate) struct Sum<'a>(pub(crate) &'a [f32]);
+struct Sum<'a>(&'a [f32]);
 
 /// See [`dot`].
 struct Dot<'a>(&'a [f32], &'a [f32]);
@@ -75,9 +75,9 @@ impl Kernel for Dot<'_> {
         let step = VECTORS * S::LANES;
         let whole = a.len() / step * step;
         for at in (0..whole).step_by(step) {
-            for i in 0..VECTORS {
+            for (i, sum) in sums.iter_mut().enumerate() {
                 let at = at + i * S::LANES;
-                sums[i] = simd.mul_add(simd.load(&a[at..]), simd.load(&b[at..]), sums[i]);
+                *sum = simd.mul_add(simd.load(&a[at..]), simd.load(&b[at..]), *sum);
             }
         }
         for (i, (a, b)) in a[whole..].chunks(S::LANES).zip(b[whole..].chunks(S::LANES)).enumerate() {

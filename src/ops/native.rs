@@ -32,6 +32,7 @@ pub trait Elements: Sync {
 /// What a native form runs with.
 #[derive(Debug)]
 pub struct Resources<'a> {
+    /// Threads and vectors.
     pub cores: &'a Cores,
     /// As [`Native::workspaces`] asked for, at least as long. What is in them is undefined.
     pub workspaces: Vec<&'a mut [f32]>,

@@ -103,7 +103,9 @@ impl ElementwiseUpdate for Step {
         let m = states[0] + one_minus_beta1 * (g - states[0]);
         let v = beta2 * states[1] + one_minus_beta2 * g * g;
         states.copy_from_slice(&[m, v]);
-        decayed - hyper[0] * (m / (v.sqrt() / hyper[1] + eps))
+        // Divisions take longest, and this one is the same for all elements.
+        let correction = T::ONE / hyper[1];
+        decayed - hyper[0] * (m / (v.sqrt() * correction + eps))
     }
 }
 

@@ -167,11 +167,9 @@ impl Native for Pad {
         let input = call.input(0);
         let axes = merged(call.shape(0), &self.pads);
         let (inner, outer) = axes.split_first().expect("bug: a tensor without axes");
-        with.cores.rows(call.output(0), inner.output, |row, column, output| match source(outer, row) {
-            Some(from) => {
-                bordered(&input[from * inner.input..][..inner.input], inner.before, column, self.value, output)
-            }
-            None => output.fill(self.value),
+        with.cores.rows(call.output(0), inner.output, |row, column, output| {
+            let Some(from) = source(outer, row) else { return output.fill(self.value) };
+            bordered(&input[from * inner.input..][..inner.input], inner.before, column, self.value, output);
         });
     }
 }
