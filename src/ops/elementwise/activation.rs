@@ -7,8 +7,8 @@ use crate::native::Level;
 use crate::ops::elementwise::formula::{self, Formula};
 use crate::ops::elementwise::mask::{GradInputMask, Mask};
 use crate::ops::{
-    Backward, Builder, BuiltInActivation, Call, Case, Cost, Elementwise, Elements, Fill, Op, Probabilities, Real, expect_count,
-    expect_dtype,
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Elements, Elementwise, Fill, Op, Probabilities, Real,
+    expect_count, expect_dtype,
 };
 use crate::shader::WgslFile;
 use crate::tensor::{DType, TensorDesc, ValueId};

@@ -4,7 +4,7 @@ use crate::error::OpError;
 use crate::native::Level;
 use crate::ops::elementwise::formula::{self, Formula};
 use crate::ops::elementwise::pairs;
-use crate::ops::{Backward, Builder, Call, Case, Elementwise, Elements, Fill, Op, Real, expect_count, expect_dtype};
+use crate::ops::{Backward, Builder, Call, Case, Elements, Elementwise, Fill, Op, Real, expect_count, expect_dtype};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
 /// `output = 1 where a relation b, else 0`

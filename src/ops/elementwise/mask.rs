@@ -4,7 +4,10 @@ use crate::error::OpError;
 use crate::native::{Level, pack_signs};
 use crate::ops::elementwise::activation::{self, GradInput};
 use crate::ops::elementwise::formula;
-use crate::ops::{Activation, Call, Cost, Dispatch, Elementwise, Elements, Native, Op, Real, Resources, Slot, expect_count, expect_dtype};
+use crate::ops::{
+    Activation, Call, Cost, Dispatch, Elements, Elementwise, Native, Op, Real, Resources, Slot, expect_count,
+    expect_dtype,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 

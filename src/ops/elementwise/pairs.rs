@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::native::Level;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::elementwise::formula::{self, Formula};
-use crate::ops::{Call, Case, Elementwise, Elements, Fill, Op, Real, expect_count, expect_dtype, expect_shape};
+use crate::ops::{Call, Case, Elements, Elementwise, Fill, Op, Real, expect_count, expect_dtype, expect_shape};
 use crate::tensor::{DType, TensorDesc};
 
 /// Either input may be where the output is written.

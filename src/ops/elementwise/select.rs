@@ -5,7 +5,7 @@ use crate::native::Level;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::elementwise::formula::{self, Formula};
 use crate::ops::{
-    Backward, Builder, Call, Case, Elementwise, Elements, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Elements, Elementwise, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
 };
 use crate::tensor::{DType, TensorDesc, ValueId};
 
