@@ -46,6 +46,9 @@ vulkan_drivers() {
   fi
 }
 
+# Whether the system has a GPU, with a driver of the kernel's.
+has_gpu() { compgen -G '/dev/dri/renderD*' >/dev/null || [ -e /dev/nvidia0 ]; }
+
 # SwiftShader's file, as Debian's chromium-common carries it; nothing if there is none.
 swiftshader_driver() {
   local file

@@ -1,13 +1,14 @@
 //! `tightfit calibrate`: measures what ops cost on a device, so that plans for it predict their time.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 use tightfit::command::files;
-use tightfit::device::Device;
-use tightfit::train::{Calibration, Effort, Profile, Tuned, calibrate};
+use tightfit::device::AdapterInfo;
+use tightfit::train::{Calibration, Effort, Processor, Profile, Tuned, calibrate};
 
 use super::failure::{Failure, keep};
 use super::output::{Output, shown};
@@ -15,9 +16,13 @@ use super::overwrite::Kind;
 
 #[derive(Args, Debug)]
 pub(crate) struct CalibrateArgs {
-    /// Index or part of the name of a device that `tightfit devices` lists [default: the best GPU]
+    /// Index or part of the name of a device that `tightfit devices` lists, or cpu [default: the best GPU, else cpu]
     #[arg(long, value_name = "DEVICE", value_parser = NonEmptyStringValueParser::new())]
     device: Option<String>,
+
+    /// Threads of the CPU, where it is measured [default: all that may run at once]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
 
     /// Writes the profile here [default: where plan, train and eval look for it]
     #[arg(long, value_name = "FILE")]
@@ -29,15 +34,13 @@ pub(crate) struct CalibrateArgs {
 }
 
 pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> {
-    if args.device.as_deref() == Some("cpu") {
-        return Err(Failure::bad_input(
-            "the interpreter cpu is for checking and is not measured: choose another --device",
-        ));
-    }
-    let device = Device::open(args.device.as_deref())?;
+    let processor = Processor::open(&args.device.as_deref().into(), args.threads.map(usize::from))?;
+    let Some(info) = processor.info() else {
+        return Err(Failure::bad_input("the reference is for checking and is not measured: choose another --device"));
+    };
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => default_path(&device)?,
+        None => default_path(&info)?,
     };
     files::check_writable(&path, Profile::MOST_BYTES)
         .map_err(|error| Failure::bad_input(format!("--output {error}")))?;
@@ -46,8 +49,8 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
         Kind::Profile.check("--output", &path)?;
     }
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
-    output.text(format_args!("measuring {}; other work on the machine disturbs it", device.info().name));
-    let calibration = calibrate(&device, effort)?;
+    output.text(format_args!("measuring {}; other work on the machine disturbs it", info.name));
+    let calibration = calibrate(&processor, effort)?;
     show(&calibration, output);
     keep(&path, |path| Ok(calibration.profile.save(path)?))?;
     let used = if args.output.is_some() {
@@ -70,8 +73,8 @@ pub(crate) fn run(args: &CalibrateArgs, output: &Output) -> Result<u8, Failure> 
     Ok(0)
 }
 
-fn default_path(device: &Device) -> Result<PathBuf, Failure> {
-    let path = Profile::path_for(device.info())
+fn default_path(device: &AdapterInfo) -> Result<PathBuf, Failure> {
+    let path = Profile::path_for(device)
         .ok_or_else(|| Failure::bad_input("there is no folder for your data: say where with --output FILE"))?;
     files::make_folder_of(&path)?;
     Ok(path)

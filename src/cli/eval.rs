@@ -45,6 +45,7 @@ impl EvalArgs {
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
     let mut file = args.model.run_file()?;
     set(&mut file.budget.device, args.device.device.as_ref());
+    set(&mut file.budget.threads, args.device.threads.as_ref());
     args.data.put_over(&mut file.data, &mut file.augment);
     if !args.metrics.is_empty() {
         file.metrics.evaluate.clone_from(&args.metrics);

@@ -1,16 +1,17 @@
 //! `tightfit plan`: what training takes, before anything runs.
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 use tightfit::command::{files, plural};
 use tightfit::data::LoaderMemory;
-use tightfit::device::{AvailableMemory, Device};
+use tightfit::device::AvailableMemory;
 use tightfit::nn::Model;
 use tightfit::plan::{DeviceClass, Planned, StepTimes, format_bytes};
-use tightfit::train::{self, Config, CostSource, Effort, Machine, PlanFile, Profile, Trainer};
+use tightfit::train::{self, Config, CostSource, DeviceSelector, Effort, Machine, PlanFile, Processor, Profile, Trainer};
 
 use super::bytes::Budget;
 use super::data::{self, DataArgs};
@@ -21,6 +22,7 @@ use super::first_use;
 use super::output::{Output, shown_if_any};
 use super::overwrite::{self, Kind};
 use super::progress::planning;
+use super::run_file::set;
 use super::settings::{TrainingArgs, device_class};
 use super::values::not_empty;
 
@@ -31,10 +33,14 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     data: DataArgs,
 
-    /// Index or part of the name of a device that `tightfit devices` lists, cpu, or a profile that `tightfit calibrate`
+    /// Index or part of the name of a device that `tightfit devices` lists, cpu, reference, or a profile that `tightfit calibrate`
     /// wrote, here or on another machine [default: any device of --device-class]
     #[arg(long, value_name = "DEVICE", value_parser = not_empty())]
     device: Option<OsString>,
+
+    /// Threads of the CPU, where it is planned for [default: all that may run at once]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
 
     /// Without a device: costs that are typical of such devices [default: discrete]
     #[arg(long, value_name = "CLASS", ignore_case = true, value_parser = device_class(), conflicts_with_all = ["device", "no_calibrate"])]
@@ -65,8 +71,8 @@ pub(crate) struct PlanArgs {
     max_batch: bool,
 }
 
-/// The device name of the interpreter.
-const INTERPRETER: &str = "cpu";
+/// The device name of the reference.
+const REFERENCE: &str = "reference";
 /// Rows of the model summary: in larger models, layers are put together.
 const MOST_LAYERS: usize = 48;
 
@@ -76,7 +82,7 @@ impl PlanArgs {
     }
 
     /// What to plan for. A file is a profile, all else selects a device of this machine.
-    fn target(&self, from_file: Option<&OsStr>, output: &Output) -> Result<Target, Failure> {
+    fn target(&self, from_file: Option<&OsStr>, threads: Option<usize>, output: &Output) -> Result<Target, Failure> {
         let from_file = from_file.filter(|_| self.device_class.is_none());
         let Some(device) = self.device.as_deref().or(from_file) else {
             let machine = Machine::of_class(self.device_class.unwrap_or_default());
@@ -84,17 +90,17 @@ impl PlanArgs {
         };
         let path = Path::new(device);
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        let is_elsewhere = device != INTERPRETER && (is_json || (files::is_there(path) && !path.is_dir()));
-        let (machine, name) = if device == INTERPRETER {
-            (Machine::interpreter(), INTERPRETER.to_owned())
-        } else if is_elsewhere {
+        let selector = DeviceSelector::from(&*device.to_string_lossy());
+        let is_host = matches!(selector, DeviceSelector::Cpu | DeviceSelector::Reference);
+        let is_elsewhere = !is_host && (is_json || (files::is_there(path) && !path.is_dir()));
+        let (machine, name) = if is_elsewhere {
             let profile = Profile::load(path)?;
             let adapter = profile.adapter.clone();
             (Machine::with_profile(profile, path), adapter)
         } else {
-            let mut device = Device::open(Some(&device.to_string_lossy()))?;
-            first_use::calibrate(&device, self.no_calibrate, output);
-            (Machine::of(&mut device), device.info().name.clone())
+            let mut processor = Processor::open(&selector, threads)?;
+            first_use::calibrate(&processor, self.no_calibrate, output);
+            (processor.machine(), processor.name().to_owned())
         };
         Ok(Target { machine, device: Some(name), is_elsewhere })
     }
@@ -103,6 +109,7 @@ impl PlanArgs {
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let mut file = args.model.run_file()?;
     args.data.put_over(&mut file.data, &mut file.augment);
+    set(&mut file.budget.threads, args.threads.as_ref());
     let (model, config) = file.resolve(None)?;
     // Of which data it is matters to the plan: how many classes there are, and whether images travel as bytes.
     let opened =
@@ -122,7 +129,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
             kind.check(option, path)?;
         }
     }
-    let target = args.target(file.device().map(OsStr::new), output)?;
+    let target = args.target(file.device().map(OsStr::new), config.threads, output)?;
     if args.sweep {
         return explore::sweep(&model, &config, &target, output);
     }
@@ -222,8 +229,8 @@ fn device_lines(device: Option<&str>, source: Option<&CostSource>) -> String {
         Some(CostSource::Profile { path, effort: Effort::Quick }) => {
             format!("measured for a few seconds, from {}; `tightfit calibrate` measures every op", path.display())
         }
-        Some(CostSource::Class(class)) if device == Some(INTERPRETER) => {
-            format!("those of {}: the interpreter is for checking and is not measured", class.article())
+        Some(CostSource::Class(class)) if device == Some(REFERENCE) => {
+            format!("those of {}: the reference is for checking and is not measured", class.article())
         }
         Some(CostSource::Class(class)) if device.is_some() => {
             format!("typical of {}, not measured on this device: `tightfit calibrate` measures it", class.article())

@@ -77,6 +77,7 @@ enum Answer {
 pub(crate) fn run(args: &PredictArgs, output: &Output) -> Result<u8, Failure> {
     let mut file = args.model.run_file()?;
     set(&mut file.budget.device, args.device.device.as_ref());
+    set(&mut file.budget.threads, args.device.threads.as_ref());
     args.data.put_over(&mut file.data, &mut file.augment);
     let (model, config) = file.resolve_for_evaluation()?;
     let inputs: Vec<_> = std::iter::once(("--weights", Some(&*args.weights)))

@@ -19,7 +19,7 @@ use super::values::count;
 
 #[derive(Args, Debug)]
 #[command(mut_arg("device", |arg| {
-    arg.help("Index or part of the name of a device that `tightfit devices` lists, or cpu [default: as before]")
+    arg.help("Index or part of the name of a device that `tightfit devices` lists, cpu, or reference [default: as before]")
 }))]
 pub(crate) struct ResumeArgs {
     /// Folder that `tightfit train … --run DIR` made
@@ -57,6 +57,7 @@ impl ResumeArgs {
     /// Puts what flags say over the run's settings.
     fn put_over(&self, file: &mut RunFile) {
         set(&mut file.budget.device, self.device.device.as_ref());
+        set(&mut file.budget.threads, self.device.threads.as_ref());
         set(&mut file.budget.bytes, self.budget.as_ref());
         set(&mut file.budget.micro_batches, self.micro_batches.and_then(NonZeroUsize::new).as_ref());
         set(&mut file.training.epochs, at_least_one(self.epochs).as_ref());

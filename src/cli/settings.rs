@@ -110,9 +110,13 @@ pub(crate) struct TrainingArgs {
 /// Where training runs.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeviceArgs {
-    /// Index or part of the name of a device that `tightfit devices` lists, or cpu [default: the best GPU]
+    /// Index or part of the name of a device that `tightfit devices` lists, cpu, or reference [default: the best GPU, else cpu]
     #[arg(long, value_name = "DEVICE", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) device: Option<String>,
+
+    /// Threads of the CPU, where it trains; results do not depend on them [default: all that may run at once]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
 
     /// Does not measure a device that is used for the first time: plans for it with costs that are typical of its class
     #[arg(long)]

@@ -182,6 +182,7 @@ impl TrainArgs {
     fn run_file(&self) -> Result<RunFile, Failure> {
         let mut file = self.model.run_file()?;
         set(&mut file.budget.device, self.device.device.as_ref());
+        set(&mut file.budget.threads, self.device.threads.as_ref());
         self.data.put_over(&mut file.data, &mut file.augment);
         set(&mut file.training.epochs, at_least_one(self.epochs).as_ref());
         set(&mut file.training.steps, at_least_one(self.steps).as_ref());

@@ -20,6 +20,21 @@ fn available_and_total() -> Option<(u64, u64)> {
     Some((system.available_memory(), system.total_memory()))
 }
 
+/// What the processor's maker calls it.
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) fn processor_name() -> String {
+    let cpu = sysinfo::RefreshKind::nothing().with_cpu(sysinfo::CpuRefreshKind::nothing());
+    let system = sysinfo::System::new_with_specifics(cpu).ok();
+    let name = system.and_then(|system| Some(system.cpus().first()?.brand().trim().to_owned()));
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH))
+}
+
+/// A browser does not say.
+#[cfg(target_arch = "wasm32")]
+pub(crate) fn processor_name() -> String {
+    "a browser's processor".to_owned()
+}
+
 /// A browser does not say.
 #[cfg(target_arch = "wasm32")]
 fn available_and_total() -> Option<(u64, u64)> {

@@ -32,6 +32,7 @@ pub use memory::{AvailableMemory, MemorySource};
 pub(crate) use pipelines::Pipeline;
 use pipelines::Pipelines;
 pub(crate) use process::{resident_bytes, return_freed_memory};
+pub(crate) use host::processor_name;
 pub use selector::DeviceSelector;
 pub(crate) use staging::{Range, Readback, UploadRing};
 pub(crate) use threads::in_parallel;

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+/// What selects the CPU.
+const CPU: &str = "cpu";
+/// What selects the reference.
+const REFERENCE: &str = "reference";
+
 /// Which device trains.
 ///
 /// ```
@@ -11,19 +16,22 @@ use std::fmt;
 /// assert_eq!(DeviceSelector::from("radeon"), DeviceSelector::Name("radeon".to_owned()));
 /// assert_eq!(DeviceSelector::from("1"), DeviceSelector::Index(1));
 /// assert_eq!(DeviceSelector::from("cpu"), DeviceSelector::Cpu);
+/// assert_eq!(DeviceSelector::from("reference"), DeviceSelector::Reference);
 /// assert_eq!(DeviceSelector::default(), DeviceSelector::Best);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSelector {
-    /// The best GPU.
+    /// The best GPU, or the CPU where there is none but drivers that run kernels on the CPU.
     #[default]
     Best,
     /// The one that `tightfit devices` lists at this place, from 0.
     Index(usize),
     /// One whose name holds this.
     Name(String),
-    /// The interpreter in plain Rust, which needs no GPU.
+    /// The CPU, with native code on all its cores.
     Cpu,
+    /// The reference on the CPU: each op in plain Rust, exact and slow.
+    Reference,
 }
 
 impl DeviceSelector {
@@ -33,7 +41,8 @@ impl DeviceSelector {
             DeviceSelector::Best => None,
             DeviceSelector::Index(index) => Some(index.to_string()),
             DeviceSelector::Name(name) => Some(name.clone()),
-            DeviceSelector::Cpu => Some("cpu".to_owned()),
+            DeviceSelector::Cpu => Some(CPU.to_owned()),
+            DeviceSelector::Reference => Some(REFERENCE.to_owned()),
         }
     }
 }
@@ -41,7 +50,8 @@ impl DeviceSelector {
 impl From<&str> for DeviceSelector {
     fn from(text: &str) -> Self {
         match text {
-            "cpu" => DeviceSelector::Cpu,
+            CPU => DeviceSelector::Cpu,
+            REFERENCE => DeviceSelector::Reference,
             _ => text.parse().map_or_else(|_| DeviceSelector::Name(text.to_owned()), DeviceSelector::Index),
         }
     }
@@ -63,10 +73,11 @@ impl From<Option<&str>> for DeviceSelector {
 impl fmt::Display for DeviceSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DeviceSelector::Best => f.write_str("the best GPU"),
+            DeviceSelector::Best => f.write_str("the best device"),
             DeviceSelector::Index(index) => write!(f, "{index}"),
             DeviceSelector::Name(name) => f.write_str(name),
-            DeviceSelector::Cpu => f.write_str("cpu"),
+            DeviceSelector::Cpu => f.write_str(CPU),
+            DeviceSelector::Reference => f.write_str(REFERENCE),
         }
     }
 }

@@ -17,6 +17,27 @@ use crate::graph::{Graph, Node};
 use crate::ops::{Dispatch, Slot, Target};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
+/// What a cost model is fitted to.
+pub trait Measure {
+    /// Times of the nodes of each graph, views left out. Tensors are zeros; nodes that are alike are measured once.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    fn node_times(&self, graphs: &[&Graph]) -> Result<Vec<Vec<(NodeId, f64)>>, DeviceError>;
+
+    /// Times of copies between the device and the host, as moving a value there takes them.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    fn copy_times(&self) -> Result<Vec<CopyTime>, DeviceError>;
+
+    /// Time of a run of a program without nodes.
+    ///
+    /// # Errors
+    /// Where memory is short or the device fails.
+    fn run_ns(&self) -> Result<f64, DeviceError>;
+}
+
 /// How carefully to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -65,7 +86,7 @@ struct Lap<T> {
 }
 
 /// Submissions that are slower than this many times the quickest met other work on the machine.
-const OUTLIER: f64 = 2.0;
+pub(crate) const OUTLIER: f64 = 2.0;
 
 /// How often the rounds of unsteady work are repeated.
 const MORE_ROUNDS: usize = 2;
@@ -143,35 +164,6 @@ impl<'a> Stopwatch<'a> {
 
     fn launch_times(&self, launches: Vec<Vec<Launch>>) -> Result<Vec<f64>, DeviceError> {
         self.laps(launches, |launches, encoder, repetitions| record(launches, encoder, repetitions))
-    }
-
-    /// Times of the nodes of each graph, views left out. Tensors are zeros and share one buffer, as in an arena; nodes
-    /// that are alike are measured once.
-    ///
-    /// # Errors
-    /// Where memory is short, a kernel does not compile or the device fails.
-    pub fn node_times(&self, graphs: &[&Graph]) -> Result<Vec<Vec<(NodeId, f64)>>, DeviceError> {
-        let mut index = HashMap::new();
-        let mut layouts = Vec::new();
-        for graph in graphs {
-            for node in graph.nodes().iter().filter(|node| !node.op.is_view()) {
-                index.entry(key(graph, node)).or_insert_with(|| {
-                    layouts.push(Layout::new(self.device, graph, node));
-                    layouts.len() - 1
-                });
-            }
-        }
-        let arena = self.arena(&layouts)?;
-        let launches = layouts
-            .iter()
-            .map(|layout| layout.launches(self.device, &self.target, &arena))
-            .collect::<Result<Vec<_>, _>>()?;
-        let times = self.launch_times(launches)?;
-        let of = |graph: &Graph| {
-            let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view());
-            nodes.map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
-        };
-        Ok(graphs.iter().map(|graph| of(graph)).collect())
     }
 
     /// Times of each node with the kernels of each target. What other programs do meets all targets of a node alike, since they
@@ -265,21 +257,47 @@ pub struct CopyTime {
 /// Sizes of copies: where the fixed time counts, and where the rate does.
 const COPY_BYTES: [u64; 4] = [4 << 10, 256 << 10, 4 << 20, 32 << 20];
 
+/// Sizes of copies that are measured where a buffer has this size at most.
+pub(crate) fn copy_sizes(largest_bytes: u64) -> [u64; 4] {
+    COPY_BYTES.map(|size| size.min(largest_bytes))
+}
+
 /// Size of the staging buffers through which values move.
 const STAGING_BYTES: u64 = 256 << 10;
 
-impl Stopwatch<'_> {
-    /// Times of copies between the device and the host through staging buffers, as moving a value there takes them.
-    ///
-    /// # Errors
-    /// Where memory is short or the device fails.
-    pub fn copy_times(&self) -> Result<Vec<CopyTime>, DeviceError> {
+/// Tensors of nodes share one buffer, as in an arena; copies go through staging buffers.
+impl Measure for Stopwatch<'_> {
+    fn node_times(&self, graphs: &[&Graph]) -> Result<Vec<Vec<(NodeId, f64)>>, DeviceError> {
+        let mut index = HashMap::new();
+        let mut layouts = Vec::new();
+        for graph in graphs {
+            for node in graph.nodes().iter().filter(|node| !node.op.is_view()) {
+                index.entry(key(graph, node)).or_insert_with(|| {
+                    layouts.push(Layout::new(self.device, graph, node));
+                    layouts.len() - 1
+                });
+            }
+        }
+        let arena = self.arena(&layouts)?;
+        let launches = layouts
+            .iter()
+            .map(|layout| layout.launches(self.device, &self.target, &arena))
+            .collect::<Result<Vec<_>, _>>()?;
+        let times = self.launch_times(launches)?;
+        let of = |graph: &Graph| {
+            let nodes = graph.node_ids().filter(|&id| !graph.node(id).op.is_view());
+            nodes.map(|id| (id, times[index[&key(graph, graph.node(id))]])).collect()
+        };
+        Ok(graphs.iter().map(|graph| of(graph)).collect())
+    }
+
+    fn copy_times(&self) -> Result<Vec<CopyTime>, DeviceError> {
         let largest = COPY_BYTES[COPY_BYTES.len() - 1].min(self.device.info().max_buffer_bytes / 256 * 256);
         let near = self.device.create_storage("copies", largest)?;
         let mut upload = UploadRing::new(self.device, 2, STAGING_BYTES)?;
         let mut readback = Readback::new(self.device, STAGING_BYTES)?;
         let mut times = Vec::new();
-        for size_bytes in COPY_BYTES.map(|size| size.min(largest)) {
+        for size_bytes in copy_sizes(largest) {
             let mut far = vec![0; size_bytes as usize];
             let range = Range { buffer: &near, offset_bytes: 0, size_bytes };
             let offload_ns = self.best(|| {
@@ -297,11 +315,7 @@ impl Stopwatch<'_> {
         Ok(times)
     }
 
-    /// Time of a run of a program without nodes: upload, submission, readback of two numbers.
-    ///
-    /// # Errors
-    /// Where memory is short or the device fails.
-    pub fn run_ns(&self) -> Result<f64, DeviceError> {
+    fn run_ns(&self) -> Result<f64, DeviceError> {
         let mut upload = UploadRing::new(self.device, 2, RUN_INPUT_BYTES)?;
         let mut readback = Readback::new(self.device, 256)?;
         let buffer = self.device.create_storage("inputs", RUN_INPUT_BYTES)?;
@@ -321,7 +335,9 @@ impl Stopwatch<'_> {
         });
         Ok(least(times.collect::<Result<Vec<_>, _>>()?))
     }
+}
 
+impl Stopwatch<'_> {
     /// The quickest of several rounds.
     fn best(&self, mut work: impl FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
         work()?;
@@ -348,12 +364,12 @@ fn least(times: Vec<f64>) -> f64 {
 }
 
 /// Nodes with the same key take the same time.
-fn key(graph: &Graph, node: &Node) -> String {
+pub(crate) fn key(graph: &Graph, node: &Node) -> String {
     let (inputs, outputs) = descs(graph, node);
     format!("{:?} {inputs:?} {outputs:?}", node.op)
 }
 
-fn descs(graph: &Graph, node: &Node) -> (Vec<TensorDesc>, Vec<TensorDesc>) {
+pub(crate) fn descs(graph: &Graph, node: &Node) -> (Vec<TensorDesc>, Vec<TensorDesc>) {
     let of = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect();
     (of(&node.inputs), of(&node.outputs))
 }

@@ -13,7 +13,7 @@ mod released;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod single;
 
-pub use cpu::CpuExecutor;
+pub use cpu::{Cpu, CpuExecutor};
 pub use gpu::GpuExecutor;
 pub use profile::{Clock, NodeTime};
 pub(crate) use released::Released;

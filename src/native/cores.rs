@@ -81,4 +81,41 @@ impl Cores {
         let mut tasks: Vec<_> = data.chunks_mut(length).enumerate().map(|(i, piece)| (i * length, piece)).collect();
         self.each(&mut tasks, |_, (start, piece)| work(*start, piece));
     }
+
+    /// As [`pieces_of`](Self::pieces_of), of several tensors of one length at once.
+    pub(crate) fn pieces_together<T: Send, const N: usize>(
+        &self,
+        mut data: [&mut [T]; N],
+        least: usize,
+        work: impl Fn(usize, [&mut [T]; N]) + Sync,
+    ) {
+        let total = data[0].len();
+        let length = total.div_ceil(PIECES * self.threads()).max(least).next_multiple_of(UNIT);
+        let mut tasks = Vec::with_capacity(total.div_ceil(length));
+        for start in (0..total).step_by(length) {
+            let piece = data.each_mut().map(|rest| {
+                let (piece, after) = std::mem::take(rest).split_at_mut(length.min(total - start));
+                *rest = after;
+                piece
+            });
+            tasks.push(Some((start, piece)));
+        }
+        self.each(&mut tasks, |_, task| {
+            if let Some((start, piece)) = task.take() {
+                work(start, piece);
+            }
+        });
+    }
+
+    /// Calls `work` with the parts of a tensor's rows, with the number of the row and of the column that each begins at.
+    pub(crate) fn rows<T: Send>(&self, data: &mut [T], row: usize, work: impl Fn(usize, usize, &mut [T]) + Sync) {
+        self.pieces(data, |start, mut piece| {
+            let (mut number, mut column) = (start / row, start % row);
+            while !piece.is_empty() {
+                let (part, rest) = piece.split_at_mut((row - column).min(piece.len()));
+                work(number, column, part);
+                (number, column, piece) = (number + 1, 0, rest);
+            }
+        });
+    }
 }

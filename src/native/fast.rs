@@ -53,7 +53,8 @@ fn reduced_exp(x: f32) -> (i32, f32) {
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
     let n = rounded - ROUND;
     let r = x - n * LN_2[0] - n * LN_2[1];
-    let p = polynomial!(r; 5.000_000_1e-1, 1.666_666_5e-1, 4.166_579_6e-2, 8.333_452e-3, 1.398_199_9e-3, 1.987_569_1e-4);
+    let p =
+        polynomial!(r; 5.000_000_1e-1, 1.666_666_5e-1, 4.166_579_6e-2, 8.333_452e-3, 1.398_199_9e-3, 1.987_569_1e-4);
     ((rounded.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32), r + r * r * p)
 }
 
@@ -213,7 +214,8 @@ impl Fast {
         let is_odd = exponent % 2.0 == 1.0 || exponent % 2.0 == -1.0;
         let of_negative = if is_odd { -power } else { power };
         let is_integer = exponent % 1.0 == 0.0;
-        let of_negative = if is_integer || magnitude == 0.0 || magnitude == f64::INFINITY { of_negative } else { f64::NAN };
+        let of_negative =
+            if is_integer || magnitude == 0.0 || magnitude == f64::INFINITY { of_negative } else { f64::NAN };
         let power = if x.is_sign_negative() { of_negative } else { power };
         let power = if magnitude <= f64::INFINITY { power } else { x };
         Fast(if exponent == 0.0 { 1.0 } else { power as f32 })

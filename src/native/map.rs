@@ -39,6 +39,68 @@ impl<F: Function<N>, const N: usize> Kernel for Map<'_, F, N> {
     }
 }
 
+/// A rule by which some numbers change, with others that are read. Mark `change` `#[inline(always)]`, and all that it calls.
+pub(crate) trait Rule<const CHANGED: usize, const READ: usize>: Copy {
+    /// Changes the numbers.
+    fn change(self, changed: &mut [Fast; CHANGED], read: [Fast; READ]);
+}
+
+/// Changes the elements at each place. All slices are of one length.
+pub(crate) fn change<const CHANGED: usize, const READ: usize>(
+    level: Level,
+    rule: impl Rule<CHANGED, READ>,
+    changed: [&mut [f32]; CHANGED],
+    read: [&[f32]; READ],
+) {
+    level.run(Change { rule, changed, read });
+}
+
+struct Change<'a, R, const CHANGED: usize, const READ: usize> {
+    rule: R,
+    changed: [&'a mut [f32]; CHANGED],
+    read: [&'a [f32]; READ],
+}
+
+/// Elements that change at a time: copies, of which the compiler knows that they do not overlap.
+const CHUNK: usize = 64;
+
+impl<R: Rule<CHANGED, READ>, const CHANGED: usize, const READ: usize> Kernel for Change<'_, R, CHANGED, READ> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let Change { rule, changed, read } = self;
+        let length = changed[0].len();
+        let (mut values, mut others) = ([[0.0; CHUNK]; CHANGED], [[0.0; CHUNK]; READ]);
+        for start in (0..length).step_by(CHUNK) {
+            let count = CHUNK.min(length - start);
+            for k in 0..CHANGED {
+                values[k][..count].copy_from_slice(&changed[k][start..start + count]);
+            }
+            for k in 0..READ {
+                others[k][..count].copy_from_slice(&read[k][start..start + count]);
+            }
+            // Elements past the end are computed too, and go nowhere.
+            for i in 0..CHUNK {
+                let (mut x, mut y) = ([Fast(0.0); CHANGED], [Fast(0.0); READ]);
+                for k in 0..CHANGED {
+                    x[k] = Fast(values[k][i]);
+                }
+                for k in 0..READ {
+                    y[k] = Fast(others[k][i]);
+                }
+                rule.change(&mut x, y);
+                for k in 0..CHANGED {
+                    values[k][i] = x[k].0;
+                }
+            }
+            for k in 0..CHANGED {
+                changed[k][start..start + count].copy_from_slice(&values[k][..count]);
+            }
+        }
+    }
+}
+
 /// Writes 1 or 0 for each of the bits from `start` on.
 pub(crate) fn expand_bits(level: Level, words: &[u32], start: usize, output: &mut [f32]) {
     level.run(Expand { words: &words[start / 32..], shift: start % 32, output });

@@ -77,6 +77,17 @@ pub(crate) enum Start<'a> {
     Columns(&'a [f32]),
 }
 
+impl Start<'_> {
+    /// From this row and column on.
+    pub(crate) fn from(self, row: usize, column: usize) -> Self {
+        match self {
+            Start::Rows(numbers) => Start::Rows(&numbers[row..]),
+            Start::Columns(numbers) => Start::Columns(&numbers[column..]),
+            other => other,
+        }
+    }
+}
+
 /// The sums of a tile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sums<'a> {

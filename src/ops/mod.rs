@@ -47,7 +47,7 @@ pub use elementwise::activation::Activation;
 pub use elementwise::function::Elementwise;
 pub use launches::{LaunchError, check_launches};
 #[doc(hidden)]
-pub use native::{Elements, Epilogue, Native, Resources, Source};
+pub use native::{Elements, Epilogue, Make, Native, Resources, Source};
 pub(crate) use native::{run_native, workspaces};
 pub use norm::normalization::Affine;
 pub use params::{KernelParams, Number};

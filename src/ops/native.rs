@@ -4,6 +4,7 @@
 //! An op has a native form if it implements [`Native`], or [`Elements`] where it is elementwise; all others run their twin.
 
 use std::cell::RefCell;
+use std::fmt;
 
 use crate::native::{Cores, Level, expand_bits};
 use crate::ops::{Call, Input, Op, Output};
@@ -55,6 +56,41 @@ pub enum Source<'a> {
     Real(&'a [f32]),
     /// A bit for each element.
     Bits(&'a [u32]),
+    /// What is made where it is needed.
+    Made(&'a dyn Make),
+}
+
+/// An operand that lies nowhere in memory.
+pub trait Make: fmt::Debug + Sync {
+    /// Writes the elements from `start` on.
+    fn make(&self, level: Level, start: usize, elements: &mut [f32]);
+}
+
+/// Numbers that are repeated: each for `inner` elements, and all of them over and over.
+#[derive(Debug)]
+pub(in crate::ops) struct Repeated<'a> {
+    pub(in crate::ops) numbers: &'a [f32],
+    pub(in crate::ops) inner: usize,
+}
+
+impl Make for Repeated<'_> {
+    fn make(&self, _level: Level, start: usize, mut elements: &mut [f32]) {
+        let Repeated { numbers, inner } = *self;
+        let (mut number, mut within) = (start / inner % numbers.len(), start % inner);
+        while !elements.is_empty() {
+            let count = if inner == 1 { numbers.len() - number } else { inner - within }.min(elements.len());
+            let (now, later) = elements.split_at_mut(count);
+            if inner == 1 {
+                now.copy_from_slice(&numbers[number..][..count]);
+                number = 0;
+            } else {
+                now.fill(numbers[number]);
+                number = if number + 1 == numbers.len() { 0 } else { number + 1 };
+            }
+            within = 0;
+            elements = later;
+        }
+    }
 }
 
 impl<'a> Source<'a> {
@@ -149,6 +185,10 @@ impl<'a> Epilogue<'a> {
                         expand_bits(level, words, start, room);
                         room
                     }
+                    Source::Made(make) => {
+                        make.make(level, start, room);
+                        room
+                    }
                 };
             }
             let operands = &operands[..sources.len()];
@@ -162,8 +202,8 @@ impl<'a> Epilogue<'a> {
     }
 }
 
-impl std::fmt::Debug for Epilogue<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Epilogue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} functions", self.functions.len())
     }
 }
@@ -189,7 +229,8 @@ pub(crate) fn run_native(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resou
     if let Some(native) = op.native() {
         native.run(call, with);
     } else if let Some(function) = op.elements() {
-        elementwise(function, call, with);
+        let sources = call.inputs.iter().map(Source::of).collect();
+        elementwise(function, sources, call, with);
     } else {
         debug_assert!(with.epilogue.is_empty(), "bug: an epilogue after an op without a native form");
         with_copies(op, call, with);
@@ -219,9 +260,13 @@ fn with_copies(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) 
     op.run_f32(&mut Call { input_descs, output_descs, inputs, outputs, mutated });
 }
 
-/// Runs an elementwise op, and what follows it, in one pass.
-fn elementwise(function: &dyn Elements, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
-    let sources: Vec<_> = call.inputs.iter().map(Source::of).collect();
+/// Writes output 0 by an elementwise function, and what follows it, in one pass.
+pub(in crate::ops) fn elementwise(
+    function: &dyn Elements,
+    sources: Vec<Source<'_>>,
+    call: &mut Call<'_, f32>,
+    with: &mut Resources<'_>,
+) {
     let Resources { cores, epilogue, .. } = with;
     let is_plain = |source: &Source<'_>| matches!(source, Source::Real(_));
     if epilogue.is_empty() && sources.iter().all(is_plain) {

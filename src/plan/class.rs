@@ -9,8 +9,8 @@ use crate::ops::{Family, Target};
 
 /// A kind of device, by what its memory and its links are.
 ///
-/// Each class has typical costs, [`CostModel::of_class`]. Those of software devices were measured: `tightfit calibrate` on
-/// two CPU cores under Mesa's lavapipe. Those of GPUs are calculated from data sheets:
+/// Each class has typical costs, [`CostModel::of_class`]. Those of software devices and of CPUs were measured: `tightfit calibrate` on
+/// two CPU cores, under Mesa's lavapipe and with native code. Those of GPUs are calculated from data sheets:
 ///
 /// | | discrete | integrated |
 /// |---|---|---|
@@ -34,11 +34,17 @@ pub enum DeviceClass {
     Integrated,
     /// A driver that runs kernels on the CPU.
     Software,
+    /// The CPU itself, with native code.
+    Cpu,
 }
+
+/// The type of the CPU, where an adapter has its own: `cpu` is that of drivers that run kernels on it.
+pub(crate) const NATIVE: &str = "native";
 
 impl DeviceClass {
     /// All classes.
-    pub const ALL: [DeviceClass; 3] = [DeviceClass::Discrete, DeviceClass::Integrated, DeviceClass::Software];
+    pub const ALL: [DeviceClass; 4] =
+        [DeviceClass::Discrete, DeviceClass::Integrated, DeviceClass::Software, DeviceClass::Cpu];
 
     /// The class of a device of this type, as [`AdapterInfo`](crate::device::AdapterInfo) names it. What a driver does not tell
     /// is taken for an integrated GPU, and one in a virtual machine for a discrete one.
@@ -46,6 +52,7 @@ impl DeviceClass {
         match device_type {
             "discrete" | "virtual" => DeviceClass::Discrete,
             "cpu" => DeviceClass::Software,
+            NATIVE => DeviceClass::Cpu,
             _ => DeviceClass::Integrated,
         }
     }
@@ -56,6 +63,7 @@ impl DeviceClass {
             DeviceClass::Discrete => "discrete",
             DeviceClass::Integrated => "integrated",
             DeviceClass::Software => "software",
+            DeviceClass::Cpu => "cpu",
         }
     }
 
@@ -65,6 +73,7 @@ impl DeviceClass {
             DeviceClass::Discrete => "a discrete GPU",
             DeviceClass::Integrated => "an integrated GPU",
             DeviceClass::Software => "a software device",
+            DeviceClass::Cpu => "a CPU",
         }
     }
 }
@@ -111,7 +120,7 @@ impl DataSheet {
         let names = CostModel::default().ops.into_keys();
         let products = names.filter(|name| is_product(name)).map(|name| (name, rates(PRODUCTS_SHARE)));
         CostModel {
-            target: Target::new(Family::Subgroup { size: self.subgroup }),
+            target: Some(Target::new(Family::Subgroup { size: self.subgroup })),
             ops: products.collect(),
             other_ops: rates(OTHERS_SHARE),
             run_ns: RUN_NS,
@@ -135,6 +144,9 @@ impl CostModel {
             DeviceClass::Discrete => DISCRETE.costs(),
             DeviceClass::Integrated => INTEGRATED.costs(),
             DeviceClass::Software => CostModel::default(),
+            DeviceClass::Cpu => {
+                serde_json::from_str(include_str!("cpu.json")).expect("bug: the costs of a CPU are not a cost model")
+            }
         }
     }
 }
@@ -156,7 +168,8 @@ mod tests {
             let json = serde_json::to_string(&class).expect("a name");
             assert_eq!(json, format!("\"{class}\""));
         }
-        assert!(times.is_sorted() && times[2] > 10.0 * times[0], "{times:?}");
+        assert!(times[..3].is_sorted() && times[2] > 10.0 * times[0], "{times:?}");
+        assert!(times[3] < times[2], "native code is quicker than kernels on the CPU: {times:?}");
     }
 
     #[test]

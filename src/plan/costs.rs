@@ -24,17 +24,17 @@ pub struct Work {
 }
 
 impl Work {
-    /// The work of a node on devices of this kind.
-    pub fn of(graph: &Graph, node: NodeId, target: &Target) -> Self {
+    /// The work of a node on devices of this kind; `None` is the CPU with native code.
+    pub fn of(graph: &Graph, node: NodeId, target: Option<&Target>) -> Self {
         let node = graph.node(node);
         let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
         let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
         let cost = node.op.cost(&inputs, &outputs);
-        let dispatches = node.op.dispatches(&inputs, &outputs, target);
-        let spent: u64 = dispatches.iter().map(|dispatch| dispatch.flops).sum();
+        let dispatches = target.map(|target| node.op.dispatches(&inputs, &outputs, target));
+        let spent: u64 = dispatches.iter().flatten().map(|dispatch| dispatch.flops).sum();
         let read_bytes = inputs.iter().map(TensorDesc::size_bytes).sum::<u64>().min(cost.bytes_moved);
         Work {
-            launches: dispatches.len() as u64,
+            launches: dispatches.map_or(1, |dispatches| dispatches.len() as u64),
             flops: if spent == 0 { cost.flops } else { spent },
             read_bytes,
             written_bytes: cost.bytes_moved - read_bytes,
@@ -114,8 +114,9 @@ impl CopyRates {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostModel {
-    /// Which kernels the device runs.
-    pub target: Target,
+    /// Which kernels the device runs; `None` is the CPU with native code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Target>,
     /// Rates of ops by name.
     pub ops: BTreeMap<String, OpRates>,
     /// Rates of all other ops.
@@ -140,7 +141,7 @@ impl Default for CostModel {
 impl CostModel {
     /// One run of a node's kernels.
     pub fn node_ns(&self, graph: &Graph, node: NodeId) -> f64 {
-        self.op_rates(graph.node(node).op.name()).ns(Work::of(graph, node, &self.target))
+        self.op_rates(graph.node(node).op.name()).ns(Work::of(graph, node, self.target.as_ref()))
     }
 
     /// One run of each node of a graph. Nodes of one op and the same shapes, of which deep models have many, take the same.
@@ -385,7 +386,7 @@ mod tests {
         let conv = Conv2d { bias: false, ..Conv2d::default() };
         let output = graph.apply(conv, &[input, weight]).expect("fits");
         graph.apply(Relu, &[output]).expect("fits");
-        let [conv, relu] = [0, 1].map(|node| Work::of(&graph, NodeId(node), &Target::default()));
+        let [conv, relu] = [0, 1].map(|node| Work::of(&graph, NodeId(node), Some(&Target::default())));
         // 64 rows for 5 channels, 128 columns for 2 × 64 pixels, 9 taps of 3 channels in vectors of 4.
         assert_eq!((conv.launches, conv.flops), (2, 2 * 64 * 128 * 9 * 4));
         assert_eq!(relu, Work { launches: 1, flops: 640, read_bytes: 2560, written_bytes: 2560 });

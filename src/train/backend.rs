@@ -1,9 +1,10 @@
 //! Where a trainer has its executors from: a device that can be opened again.
 
 use super::machine::Machine;
-use crate::device::{Device, DeviceSelector};
+use super::processor::Processor;
+use crate::device::DeviceSelector;
 use crate::error::DeviceError;
-use crate::exec::{CpuExecutor, Executor, GpuExecutor};
+use crate::exec::Executor;
 use crate::plan::Planned;
 
 /// Opens a device and makes executors on it: once where a training begins, and again where memory went or the device was lost.
@@ -25,12 +26,14 @@ pub trait Backend {
 #[derive(Debug)]
 pub(super) struct LocalDevice {
     selector: DeviceSelector,
-    opened: Option<Device>,
+    /// Threads of the CPU, where it trains.
+    threads: Option<usize>,
+    opened: Option<Processor>,
 }
 
 impl LocalDevice {
-    pub(super) fn new(selector: DeviceSelector) -> Self {
-        LocalDevice { selector, opened: None }
+    pub(super) fn new(selector: DeviceSelector, threads: Option<usize>) -> Self {
+        LocalDevice { selector, threads, opened: None }
     }
 }
 
@@ -38,24 +41,18 @@ impl Backend for LocalDevice {
     fn open(&mut self) -> Result<(Machine, bool), DeviceError> {
         // The one before must be gone, with what it holds.
         self.opened = None;
-        if self.selector == DeviceSelector::Cpu {
-            return Ok((Machine::interpreter(), true));
-        }
-        let mut device = Device::open(self.selector.adapter().as_deref())?;
-        let machine = Machine::of(&mut device);
-        let unified_memory = device.info().unified_memory;
-        self.opened = Some(device);
+        let mut processor = Processor::open(&self.selector, self.threads)?;
+        let machine = processor.machine();
+        let unified_memory = processor.unified_memory();
+        self.opened = Some(processor);
         Ok((machine, unified_memory))
     }
 
     fn executor(&mut self, planned: &Planned) -> Result<Box<dyn Executor>, DeviceError> {
-        if self.selector == DeviceSelector::Cpu {
-            return Ok(Box::new(CpuExecutor::new(planned)?));
-        }
-        let device = match self.opened.take() {
-            Some(device) => device,
-            None => Device::open(self.selector.adapter().as_deref())?,
+        let processor = match self.opened.take() {
+            Some(processor) => processor,
+            None => Processor::open(&self.selector, self.threads)?,
         };
-        Ok(Box::new(GpuExecutor::new(device, planned)?))
+        processor.executor(planned)
     }
 }

@@ -11,9 +11,11 @@ use super::settings::Config;
 use super::source::{ModelSource, Purpose};
 use super::tune::{self, Tuned};
 use crate::autodiff::{self, Clip, Training, Update};
-use crate::device::Device;
-use crate::error::{GraphError, TrainError};
-use crate::exec::measure::{CopyTime, Stopwatch, Timing};
+use super::processor::Processor;
+use crate::device::AdapterInfo;
+use crate::error::{DataError, GraphError, TrainError};
+use crate::exec::cpu::measure::CpuStopwatch;
+use crate::exec::measure::{CopyTime, Measure, Stopwatch, Timing};
 use crate::files;
 use crate::graph::{FusionStage, Graph, Pass};
 use crate::models;
@@ -30,7 +32,7 @@ use crate::ops::reduce::sum::Sum;
 use crate::ops::shape::concat::Concat;
 use crate::ops::shape::copy::Copy;
 use crate::ops::{SavedActivations, Target};
-use crate::plan::{CopyRates, CostModel, DeviceClass, OpRates, Source as _, Work};
+use crate::plan::{CopyRates, CostModel, DeviceClass, Limits, OpRates, Source as _, Work};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// How much is measured.
@@ -79,21 +81,41 @@ pub struct Calibration {
 /// Measures a device.
 ///
 /// # Errors
-/// Where the device fails.
-pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainError> {
+/// Where the device fails. The reference is not measured: it is for checking.
+pub fn calibrate(processor: &Processor, effort: Effort) -> Result<Calibration, TrainError> {
     let timing = match effort {
         Effort::Full => Timing::default(),
         Effort::Quick => Timing::quick(),
     };
-    let tiles = if effort == Effort::Full { tune::tune(device)? } else { Vec::new() };
-    let target = Target { tiles: tune::table(&tiles), ..device.target() };
-    let watch = Stopwatch::new(device, timing)?.with_target(target);
+    match processor {
+        Processor::Gpu(device) => {
+            let tiles = if effort == Effort::Full { tune::tune(device)? } else { Vec::new() };
+            let target = Target { tiles: tune::table(&tiles), ..device.target() };
+            let watch = Stopwatch::new(device, timing)?.with_target(target);
+            let calibration = measure(&watch, device.info().clone(), device.limits(), Some(target), effort)?;
+            Ok(Calibration { tiles, ..calibration })
+        }
+        Processor::Cpu(cpu) => measure(&CpuStopwatch::new(*cpu, timing), cpu.info(), cpu.limits(), None, effort),
+        Processor::Reference => {
+            let reason = "the reference is for checking and is not measured: choose another device";
+            Err(DataError::Mismatch(reason.to_owned()).into())
+        }
+    }
+}
+
+fn measure(
+    watch: &dyn Measure,
+    device: AdapterInfo,
+    limits: Limits,
+    target: Option<Target>,
+    effort: Effort,
+) -> Result<Calibration, TrainError> {
     let graphs = graphs(effort)?;
     let times = watch.node_times(&graphs.iter().collect::<Vec<_>>())?;
     let mut nodes: Vec<(&'static str, Work, f64)> = Vec::new();
     for (graph, times) in graphs.iter().zip(times) {
         for (node, ns) in times {
-            let measured = (graph.node(node).op.name(), Work::of(graph, node, &target), ns);
+            let measured = (graph.node(node).op.name(), Work::of(graph, node, target.as_ref()), ns);
             // Nodes that are alike have the same time and would only count twice.
             if !nodes.contains(&measured) {
                 nodes.push(measured);
@@ -104,7 +126,7 @@ pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainEr
     let copy = |ns: fn(&CopyTime) -> f64| {
         CopyRates::fit(&copies.iter().map(|copy| (copy.size_bytes, ns(copy))).collect::<Vec<_>>())
     };
-    let usual = CostModel::of_class(DeviceClass::of(&device.info().device_type));
+    let usual = CostModel::of_class(DeviceClass::of(&device.device_type));
     let mut costs = match effort {
         Effort::Full => usual.clone().fitted(&nodes),
         Effort::Quick => usual.clone().scaled(&nodes),
@@ -114,7 +136,7 @@ pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainEr
         run_ns: watch.run_ns()?,
         offload: copy(|copy| copy.offload_ns),
         prefetch: copy(|copy| copy.prefetch_ns),
-        unified_memory: device.info().unified_memory,
+        unified_memory: device.unified_memory,
         ..costs
     };
     // On a machine with much else to do, measuring may fail; a file with such figures would be of no use to anyone.
@@ -144,7 +166,8 @@ pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainEr
         }
     });
     let (ops, median_error) = (ops.collect(), errors(&nodes.iter().collect::<Vec<_>>()));
-    Ok(Calibration { profile: Profile::new(device, costs, effort), ops, tiles, nodes: nodes.len(), median_error })
+        let profile = Profile::new(device, limits, costs, effort);
+    Ok(Calibration { profile, ops, tiles: Vec::new(), nodes: nodes.len(), median_error })
 }
 
 /// Measures a device in a few seconds if that was not done yet, and keeps its profile where [`Machine::of`](super::Machine::of)
@@ -152,12 +175,12 @@ pub fn calibrate(device: &Device, effort: Effort) -> Result<Calibration, TrainEr
 ///
 /// # Errors
 /// Where the device fails, or the profile cannot be kept.
-pub fn calibrate_once(device: &Device) -> Result<Option<Calibration>, TrainError> {
-    let Some(path) = Profile::path_for_new(device.info()) else { return Ok(None) };
+pub fn calibrate_once(processor: &Processor) -> Result<Option<Calibration>, TrainError> {
+    let Some(path) = processor.info().and_then(|info| Profile::path_for_new(&info)) else { return Ok(None) };
     // Before all that takes long.
     files::make_folder_of(&path)?;
     files::check_writable(&path, Profile::MOST_BYTES)?;
-    let calibration = calibrate(device, Effort::Quick)?;
+    let calibration = calibrate(processor, Effort::Quick)?;
     calibration.profile.save(&path)?;
     Ok(Some(calibration))
 }

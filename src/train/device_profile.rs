@@ -6,7 +6,7 @@ use etcetera::BaseStrategy as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::device::{AdapterInfo, Device};
+use crate::device::AdapterInfo;
 use crate::error::DataError;
 use crate::files;
 use crate::plan::{CostModel, DeviceClass, Limits};
@@ -49,9 +49,9 @@ impl Profile {
     pub const MOST_BYTES: u64 = 64 << 10;
 
     /// What is known of a device, with costs that were measured with this effort.
-    pub fn new(device: &Device, costs: CostModel, effort: Effort) -> Self {
-        let AdapterInfo { name, backend, driver, .. } = device.info().clone();
-        Profile { format: FORMAT, adapter: name, backend, driver, effort, limits: device.limits(), costs }
+    pub fn new(device: AdapterInfo, limits: Limits, costs: CostModel, effort: Effort) -> Self {
+        let AdapterInfo { name, backend, driver, .. } = device;
+        Profile { format: FORMAT, adapter: name, backend, driver, effort, limits, costs }
     }
 
     /// Reads a file.
@@ -80,7 +80,7 @@ impl Profile {
             .costs
             .check()
             .map_err(|reason| format!("a device profile with a figure that makes no sense ({reason}): {again}"))?;
-        if !has_such_family(profile.costs.target.family) {
+        if profile.costs.target.is_some_and(|target| !has_such_family(target.family)) {
             return Err(format!("a device profile with a family of kernels that there is not: {again}"));
         }
         let Limits { max_buffer_bytes, max_binding_bytes, alignment_bytes, baseline_bytes, threads } = profile.limits;
@@ -198,7 +198,8 @@ fn to_value(from: impl Serialize) -> Value {
 
 /// Puts default costs in the place of those that are missing or of another type, which is then in `wrong`.
 fn complete_costs(costs: &mut Value, usual: &CostModel, wrong: &mut Vec<String>) {
-    if let Some(target) = costs.get_mut("target")
+    if usual.target.is_some()
+        && let Some(target) = costs.get_mut("target")
         && !serde_json::from_value::<Target>(target.clone()).is_ok_and(|target| has_such_family(target.family))
     {
         wrong.push(format!("target = {target} is no kind of device"));

@@ -8,6 +8,7 @@ use super::calibrate::Effort;
 use super::device_profile::Profile;
 use crate::device::{AvailableMemory, Device};
 use crate::error::DataError;
+use crate::exec::Cpu;
 use crate::plan::{CostModel, DeviceClass, Limits};
 
 /// Where costs come from, and with them the times that a plan predicts.
@@ -72,10 +73,21 @@ impl Machine {
         Machine::with_limits(Limits::any_device(), class)
     }
 
-    /// The interpreter, whose times are not predicted: costs are those of software devices.
-    pub fn interpreter() -> Self {
+    /// The reference on the CPU, whose times are not predicted: costs are those of software devices.
+    pub fn reference() -> Self {
         let available = AvailableMemory::of_host();
         Machine { available, ..Machine::with_limits(Limits::default(), DeviceClass::Software) }
+    }
+
+    /// The CPU with native code, with the costs that were measured on it where there is a profile, else those of its class.
+    pub fn of_cpu(cpu: &Cpu) -> Self {
+        let mut machine = Machine::with_limits(cpu.limits(), DeviceClass::Cpu);
+        if let Some((profile, path)) = Profile::find(&cpu.info()) {
+            machine.costs = CostModel { target: None, unified_memory: true, ..profile.costs };
+            machine.source = CostSource::Profile { path, effort: profile.effort };
+        }
+        machine.available = AvailableMemory::of_host();
+        machine
     }
 
     /// These limits, with costs that are typical of a class.
@@ -91,13 +103,13 @@ impl Machine {
         if let Some((profile, path)) = Profile::find(device.info()) {
             machine.costs = profile.costs;
             // Those of another family say nothing of this one.
-            if machine.costs.target.family == device.target().family {
-                device.set_tiles(machine.costs.target.tiles);
+            if let Some(target) = machine.costs.target.filter(|target| target.family == device.target().family) {
+                device.set_tiles(target.tiles);
             }
             machine.source = CostSource::Profile { path, effort: profile.effort };
         }
         // What the device says itself is right in any case.
-        machine.costs.target = device.target();
+        machine.costs.target = Some(device.target());
         machine.costs.unified_memory = device.info().unified_memory;
         machine.available = device.available_memory();
         machine

@@ -92,6 +92,9 @@ pub struct Config {
     pub statistics: Statistics,
     /// What is done where memory goes or the device is lost.
     pub recovery: Recovery,
+    /// Threads of the CPU, where it trains; `None` for as many as the process may run at once, or as `TIGHTFIT_THREADS` names. Results do
+    /// not depend on it.
+    pub threads: Option<usize>,
 }
 
 impl Default for Config {
@@ -120,6 +123,7 @@ impl Default for Config {
             grad_norm: false,
             statistics: Statistics::default(),
             recovery: Recovery::default(),
+            threads: None,
         }
     }
 }

@@ -154,7 +154,8 @@ impl Trainer {
     }
 
     fn open(purpose: Purpose, model: Model, config: Config, device: DeviceSelector) -> Result<Self, TrainError> {
-        Trainer::start(Planning::new(purpose), model, config, Box::new(LocalDevice::new(device)))
+        let threads = config.threads;
+        Trainer::start(Planning::new(purpose), model, config, Box::new(LocalDevice::new(device, threads)))
     }
 
     /// As [`Trainer::new`], on devices that `backend` opens: where memory goes or the device is lost, it is asked again.
@@ -181,11 +182,11 @@ impl Trainer {
         plan: Plan,
         device: impl Into<DeviceSelector>,
     ) -> Result<Self, TrainError> {
-        let budget_bytes = plan.budget_bytes;
+        let (budget_bytes, threads) = (plan.budget_bytes, config.threads);
         let config =
             Config { budget_bytes, auto_budget: false, micro_batches: Some(plan.micro_batches.len()), ..config };
         let planning = Planning { given: Some(plan), ..Planning::new(Purpose::Training) };
-        Trainer::start(planning, model.into(), config, Box::new(LocalDevice::new(device.into())))
+        Trainer::start(planning, model.into(), config, Box::new(LocalDevice::new(device.into(), threads)))
     }
 
     fn start(

@@ -5,19 +5,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each module may import, besides itself, `error` and `tensor`.
-const MODULES: [(&str, &[&str]); 16] = [
+const MODULES: [(&str, &[&str]); 17] = [
     ("words", &[]),
     ("svg", &[]),
     ("error", &["words"]),
     ("tensor", &["words"]),
     ("files", &[]),
     ("shader", &[]),
-    ("ops", &["shader"]),
+    ("native", &[]),
+    ("ops", &["native", "shader"]),
     ("graph", &["ops"]),
     ("autodiff", &["graph", "ops"]),
     ("plan", &["graph", "ops", "svg"]),
     ("device", &["shader"]),
-    ("exec", &["plan", "device", "ops", "shader", "graph"]),
+    ("exec", &["plan", "device", "native", "ops", "shader", "graph"]),
     ("nn", &["graph", "ops"]),
     ("models", &["nn"]),
     ("data", &["files"]),

@@ -21,7 +21,7 @@ struct Reporting {
 
 impl Backend for Reporting {
     fn open(&mut self) -> Result<(Machine, bool), DeviceError> {
-        Ok((Machine { available: self.free, ..Machine::interpreter() }, true))
+        Ok((Machine { available: self.free, ..Machine::reference() }, true))
     }
 
     fn executor(&mut self, planned: &Planned) -> Result<Box<dyn Executor>, DeviceError> {
@@ -88,7 +88,7 @@ fn what_is_free_less_a_margin_is_the_budget() {
 #[test]
 fn where_what_is_free_is_not_enough_it_says_so() {
     let memory = free(70 * MIB);
-    let machine = Machine { available: Some(memory), ..Machine::interpreter() };
+    let machine = Machine { available: Some(memory), ..Machine::reference() };
     let of_trainer = trainer(wide(), Some(memory), 0).map(drop);
     let of_plan = plan_for(wide(), &config(), &machine).map(drop);
     let of_batch = max_batch(wide(), &config(), &machine).map(drop);
@@ -122,7 +122,7 @@ fn what_is_not_known_is_not_guessed() {
     let nothing = Box::new(Reporting { free: None, refused: 0 });
     let stated = Trainer::with_backend(deep(), config().budget_bytes(100 * MIB), nothing).unwrap();
     assert_eq!((stated.config().budget_bytes, stated.budget_source()), (Some(100 * MIB), None));
-    let machine = Machine { available: None, ..Machine::interpreter() };
+    let machine = Machine { available: None, ..Machine::reference() };
     assert!(!sweep(deep(), &config(), &machine, 2).unwrap().is_empty());
 }
 

@@ -190,7 +190,7 @@ impl Run {
         let config = golden.config().optimizer(Optimizer::sgd(0.0)).statistics(Statistics::Ghost);
         let config = config.batch(2 * golden.batch).micro_batches(2);
         let mut device = if on == On::Gpu { Some(device_or_skip()?) } else { None };
-        let machine = device.as_mut().map_or_else(Machine::interpreter, Machine::of);
+        let machine = device.as_mut().map_or_else(Machine::reference, Machine::of);
         let planned = plan_for(&model, &config, &machine).expect("a plan");
         let executor: Box<dyn Executor> = match device {
             Some(device) => Box::new(GpuExecutor::new(device, &planned).expect("an executor")),

@@ -43,7 +43,7 @@ pub(crate) struct Faults {
 
 impl Backend for Faults {
     fn open(&mut self) -> Result<(Machine, bool), DeviceError> {
-        Ok((Machine::interpreter(), true))
+        Ok((Machine::reference(), true))
     }
 
     fn executor(&mut self, planned: &Planned) -> Result<Box<dyn Executor>, DeviceError> {

@@ -1,5 +1,5 @@
 //! Every built-in model trains to the same bits in half the memory that it needs: what is recomputed and moved changes
-//! nothing, batch norm, dropout and running statistics included.
+//! nothing, batch norm, dropout and running statistics included. On the CPU also at other budgets, and on one, two and three threads.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,16 +7,16 @@ use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::models;
 use tightfit::nn::Model;
 use tightfit::tensor::{DType, Shape};
-use tightfit::train::{Config, Loss, Trainer};
+use tightfit::train::{Config, DeviceSelector, Loss, Machine, Processor, Trainer, plan_for};
 
 const STEPS: usize = 5;
 
 /// Where a model runs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum On {
-    Gpu,
+    Everywhere,
     /// For tensors that not every device binds.
-    Interpreter,
+    Cpu,
 }
 
 /// One test at a time: each takes much memory, and the device all of the processor.
@@ -56,11 +56,6 @@ fn data(model: &Model, loss: &Loss, count: usize) -> TensorDataset {
 
 fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let device = match on {
-        On::Gpu => crate::common::gpu(),
-        On::Interpreter => Some("cpu".to_owned()),
-    };
-    let Some(device) = device else { return };
     let mut model = models::builtin(name).expect("listed");
     if let Some(input) = input {
         model = model.with_input(input);
@@ -72,31 +67,57 @@ fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
     };
     let config = Config::default().loss(loss.clone()).batch(batch).micro_batches(1).seed(3);
     let data = data(&model, &loss, batch * STEPS);
-    let run = |config: Config| {
-        let mut trainer = Trainer::new(&model, config, &device).expect("a trainer");
+    let run = |config: Config, device: &str| {
+        let mut trainer = Trainer::new(&model, config, device).expect("a trainer");
         let mut losses = Vec::new();
         for step in 0..STEPS {
             let samples: Vec<usize> = (step * batch..(step + 1) * batch).collect();
             losses.push(trainer.step(&data, &samples).expect("a step").loss);
         }
         assert_eq!(trainer.measured_peak_bytes(), trainer.plan().peak_bytes, "{name}");
+        assert!(losses.iter().all(|loss| loss.is_finite()), "{name}: {losses:?}");
         (losses, trainer.parameters_sha256().expect("parameters"), trainer.plan().clone())
     };
-    let (losses, sha, plan) = run(config.clone());
-    let budget = (plan.unconstrained_peak_bytes / 2).max(plan.minimum_budget_bytes);
-    let (tight_losses, tight_sha, tight) = run(config.budget_bytes(budget));
-    println!(
-        "{name}: need {}, budget {budget} ({:.0}%), peak {}, predicted {:.0} and {:.0} ms",
-        plan.unconstrained_peak_bytes,
-        100.0 * budget as f64 / plan.unconstrained_peak_bytes as f64,
-        tight.peak_bytes,
-        plan.predicted_step_ns as f64 / 1e6,
-        tight.predicted_step_ns as f64 / 1e6,
-    );
-    assert!(tight.peak_bytes <= budget && tight.peak_bytes < plan.peak_bytes, "{name}");
-    assert!(losses.iter().all(|loss| loss.is_finite()), "{name}: {losses:?}");
-    assert_eq!(losses, tight_losses, "{name}");
-    assert_eq!(sha, tight_sha, "{name}");
+    // Shares of what there is between the smallest budget and the need without one, and threads.
+    let in_less = |device: &str, ways: &[(f64, Option<usize>)]| {
+        let (losses, sha, plan) = run(Config { threads: Some(2), ..config.clone() }, device);
+        let half = (plan.unconstrained_peak_bytes / 2).max(plan.minimum_budget_bytes);
+        for &(share, threads) in ways {
+            let threads_of_plan = threads.filter(|_| device == "cpu");
+            let least = match threads_of_plan {
+                // Each thread has memory of its own.
+                Some(_) => {
+                    let config = Config { threads, ..config.clone() };
+                    plan_for(&model, &config, &machine(threads)).expect("a plan").plan
+                }
+                None => plan.clone(),
+            };
+            let between = (least.unconstrained_peak_bytes - least.minimum_budget_bytes) as f64 * share;
+            let budget = if share < 0.0 { half } else { least.minimum_budget_bytes + between as u64 };
+            let config = Config { threads, ..config.clone().budget_bytes(budget.max(least.minimum_budget_bytes)) };
+            let (tight_losses, tight_sha, tight) = run(config, device);
+            println!(
+                "{name} on {device}: need {}, budget {budget}, peak {}, predicted {:.0} and {:.0} ms, {threads:?} threads",
+                plan.unconstrained_peak_bytes,
+                tight.peak_bytes,
+                plan.predicted_step_ns as f64 / 1e6,
+                tight.predicted_step_ns as f64 / 1e6,
+            );
+            assert!(tight.peak_bytes < least.unconstrained_peak_bytes, "{name} on {device}");
+            assert_eq!(losses, tight_losses, "{name} on {device}, budget {budget}, {threads:?} threads");
+            assert_eq!(sha, tight_sha, "{name} on {device}, budget {budget}, {threads:?} threads");
+        }
+    };
+    in_less("cpu", &[(0.6, Some(1)), (0.3, Some(3)), (0.0, Some(2))]);
+    if on == On::Everywhere
+        && let Some(device) = crate::common::gpu()
+    {
+        in_less(&device, &[(-1.0, None)]);
+    }
+}
+
+fn machine(threads: Option<usize>) -> Machine {
+    Processor::open(&DeviceSelector::Cpu, threads).expect("the CPU").machine()
 }
 
 macro_rules! zoo {
@@ -121,22 +142,22 @@ macro_rules! zoo {
 const IMAGE: Option<&[usize]> = Some(&[3, 32, 32]);
 
 zoo! {
-    lenet: "lenet", None, 256, Gpu;
-    resnet18: "resnet18", IMAGE, 4, Gpu;
-    resnet34: "resnet34", IMAGE, 4, Gpu;
-    resnet50: "resnet50", IMAGE, 4, Gpu;
-    resnet101: "resnet101", IMAGE, 4, Gpu;
-    resnet18_cifar: "resnet18_cifar", None, 3, Gpu;
+    lenet: "lenet", None, 256, Everywhere;
+    resnet18: "resnet18", IMAGE, 4, Everywhere;
+    resnet34: "resnet34", IMAGE, 4, Everywhere;
+    resnet50: "resnet50", IMAGE, 4, Everywhere;
+    resnet101: "resnet101", IMAGE, 4, Everywhere;
+    resnet18_cifar: "resnet18_cifar", None, 3, Everywhere;
     // An update has four tensors of the size of the first linear layer's weight in memory at once: that is more than half.
-    vgg16: "vgg16", IMAGE, 2, Interpreter;
-    mobilenet_v2: "mobilenet_v2", IMAGE, 8, Gpu;
-    mobilenet_v3_small: "mobilenet_v3_small", IMAGE, 8, Gpu;
-    mobilenet_v3_large: "mobilenet_v3_large", IMAGE, 8, Gpu;
-    efficientnet_b0: "efficientnet_b0", IMAGE, 8, Gpu;
-    densenet121: "densenet121", IMAGE, 4, Gpu;
-    unet: "unet", IMAGE, 2, Gpu;
-    unet_small: "unet_small", IMAGE, 4, Gpu;
-    lstm_forecaster: "lstm_forecaster", None, 128, Gpu;
-    char_lstm: "char_lstm", None, 4, Gpu;
-    gpt: "gpt", None, 4, Gpu;
+    vgg16: "vgg16", IMAGE, 2, Cpu;
+    mobilenet_v2: "mobilenet_v2", IMAGE, 8, Everywhere;
+    mobilenet_v3_small: "mobilenet_v3_small", IMAGE, 8, Everywhere;
+    mobilenet_v3_large: "mobilenet_v3_large", IMAGE, 8, Everywhere;
+    efficientnet_b0: "efficientnet_b0", IMAGE, 8, Everywhere;
+    densenet121: "densenet121", IMAGE, 4, Everywhere;
+    unet: "unet", IMAGE, 2, Everywhere;
+    unet_small: "unet_small", IMAGE, 4, Everywhere;
+    lstm_forecaster: "lstm_forecaster", None, 128, Everywhere;
+    char_lstm: "char_lstm", None, 4, Everywhere;
+    gpt: "gpt", None, 4, Everywhere;
 }

@@ -6,9 +6,8 @@
 use std::time::Instant;
 
 use tightfit::command::resident_bytes;
-use tightfit::device::{AdapterInfo, AvailableMemory, Compiled, Device};
-use tightfit::exec::{CpuExecutor, Executor, GpuExecutor};
-use tightfit::train::{Config, Machine, Trainer, plan_for};
+use tightfit::device::{AdapterInfo, AvailableMemory, Compiled};
+use tightfit::train::{Config, Processor, Trainer, plan_for};
 
 use super::super::bytes::Budget;
 use super::super::failure::Failure;
@@ -26,7 +25,7 @@ const LEAST_STEPS: usize = 5;
 pub(super) struct Measured {
     pub(super) workload: Workload,
     pub(super) device: String,
-    /// Where it is not the interpreter.
+    /// Where it is not the reference.
     pub(super) adapter: Option<AdapterInfo>,
     pub(super) batch: usize,
     pub(super) micro_batches: usize,
@@ -72,16 +71,13 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     let mut config =
         Config { loss: workload.loss(), batch, levers: levers_without(&args.without), ..Config::default() };
     Budget::put(args.budget, &mut config);
-    let device = match args.device.device.as_deref() {
-        Some("cpu") => None,
-        selector => Some(Device::open(selector)?),
-    };
+    let processor = Processor::open(&args.device.device.as_deref().into(), args.device.threads.map(usize::from))?;
     let base = resident_bytes();
-    let adapter = device.as_ref().map(|device| device.info().clone());
+    let adapter = processor.info();
     let data = workload.data(&workload.model(), batch, args.data.as_deref())?;
     let data_bytes = base.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
     process::forget_peak();
-    let (mut trainer, available) = trainer(workload, config, device)?;
+    let (mut trainer, available) = trainer(workload, config, processor)?;
     let indices: Vec<usize> = (0..data.len()).collect();
     let mut batches = indices.chunks(batch).cycle();
     let mut step = |trainer: &mut Trainer| {
@@ -137,19 +133,16 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     })
 }
 
-/// A trainer on a device that is open already, or on the interpreter; and what its budget was taken of, where none was stated.
+/// A trainer on a device that is open already; and what its budget was taken of, where none was stated.
 fn trainer(
     workload: Workload,
     config: Config,
-    mut device: Option<Device>,
+    mut processor: Processor,
 ) -> Result<(Trainer, Option<AvailableMemory>), Failure> {
-    let machine = device.as_mut().map_or_else(Machine::interpreter, Machine::of);
+    let machine = processor.machine();
     let model = workload.model();
     let planned = plan_for(model.clone(), &config, &machine)?;
     let available = config.budget_source(&machine).copied();
-    let executor: Box<dyn Executor> = match device {
-        Some(device) => Box::new(GpuExecutor::new(device, &planned)?),
-        None => Box::new(CpuExecutor::new(&planned)?),
-    };
+    let executor = processor.executor(&planned)?;
     Ok((Trainer::with_executor(model, config, planned, executor)?, available))
 }

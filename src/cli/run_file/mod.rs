@@ -160,6 +160,8 @@ pub(crate) struct BudgetTable {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) device: Option<String>,
     #[serde(skip_serializing_if = "is_default")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) replan: Option<bool>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) snapshot_every: Option<NonZeroU64>,

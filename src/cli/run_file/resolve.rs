@@ -63,6 +63,7 @@ impl RunFile {
             replan: self.budget.replan.unwrap_or(usual.replan),
             snapshot_every: self.budget.snapshot_every.map_or(usual.snapshot_every, Into::into),
         };
+        config.threads = self.budget.threads.map(NonZeroUsize::get);
         self.check_watched()?;
         Ok((model, config))
     }

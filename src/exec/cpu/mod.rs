@@ -5,8 +5,10 @@
 //! is copied first to a scratch buffer, of which a plan for a device does not know. Nor does it know what twins take while they run: that
 //! there is room for it is tried before the first step, since a twin cannot complain.
 
+pub(crate) mod measure;
 mod memory;
 mod operands;
+mod processor;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod single;
 
@@ -14,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use web_time::Instant;
+
+pub use self::processor::Cpu;
 
 use self::memory::Memory;
 use self::operands::{Operands, Range, WORD_BYTES};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::slice::Chunks;
 
 use super::super::launch::Launch;
-use super::super::measure::{Stopwatch, Timing};
+use super::super::measure::{Measure, Stopwatch, Timing};
 use super::super::prepared::{Prepared, Step};
 use super::super::profile::NodeTime;
 use super::{Executor, GpuExecutor};

@@ -5,18 +5,26 @@
 //! sums, the sums are split into parts, which are added in order. How sums are split depends on extents only, so results have
 //! the same bits whatever the tasks are.
 
+mod dots;
 mod pack;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 
+use self::dots::Dots;
 use super::{Block, Cores, Level, MAX_COLUMNS, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile};
 
 /// Terms of a block at most: a panel of so many stays in the second cache, and its rows of A in the first.
 const BLOCK_TERMS: usize = 384;
 /// Numbers of A that a task reads in a block of terms: half of the second cache, since each panel reads them again.
 const BLOCK_A: usize = 128 << 10;
+/// Long sums over the rows of A read few numbers of each, from ever more lines of the caches: a block of A is copied first.
+const LONG_TERMS: usize = 2048;
+/// Terms of such a block, numbers in a row of it at most, and the least for which it is one.
+const PACKED_TERMS: usize = 128;
+const PACKED_ROWS: usize = 320;
+const LEAST_PACKED_ROWS: usize = 64;
 /// Numbers of C that a task keeps until they are finished.
 const BLOCK_C: usize = 32 << 10;
 /// Rows of a task that make packing B again for it cheap.
@@ -60,6 +68,13 @@ impl<'a> Factor<'a> {
     pub(crate) fn matrix(data: &'a [f32], is_along: bool, stride: usize, batch: usize) -> Self {
         Factor { batch, ..if is_along { Factor::along(data, stride) } else { Factor::across(data, stride) } }
     }
+
+    /// A matrix from one of its rows, or columns, and one of the terms on.
+    fn from(self, matrix: usize, number: usize, term: usize) -> Self {
+        let (first, terms) = self.terms.from(term);
+        let data = self.data.get(matrix * self.batch + number * self.step + first..).unwrap_or_default();
+        Factor { data, terms, ..self }
+    }
 }
 
 /// The extents of a product: `batch` times `[m, k] · [k, n]`.
@@ -97,52 +112,40 @@ impl Extents {
         (2 * self.batch * self.m * self.n).saturating_mul(self.k)
     }
 
-    /// Terms of a block, of which all but the last have as many.
-    fn block_terms(self) -> usize {
-        let terms = self.k.div_ceil(self.parts()).max(1);
-        terms.div_ceil(terms.div_ceil(BLOCK_TERMS))
-    }
-
     /// Parts that sums are split into.
     fn parts(self) -> usize {
         if self.batch * self.m * self.n > FEW_RESULTS { 1 } else { (self.k / PART_TERMS).clamp(1, PARTS) }
     }
 
-    /// Numbers of scratch that a thread needs for a panel.
-    fn own_panel(self) -> usize {
-        (self.block_terms() * self.n.next_multiple_of(ALIGNMENT).min(MAX_COLUMNS)).next_multiple_of(ALIGNMENT)
+    /// Terms of a block, of which all but the last have as many, at most so many.
+    fn block_terms(self, most: usize) -> usize {
+        let terms = self.k.div_ceil(self.parts()).max(1);
+        terms.div_ceil(terms.div_ceil(most))
     }
 
-    /// And with results that are not finished.
+    /// Whether a block of A may be packed.
+    fn may_pack_a(self) -> bool {
+        self.k >= LONG_TERMS && self.m >= LEAST_PACKED_ROWS
+    }
+
+    /// Numbers of scratch that a thread needs for a panel of B, a block of A, and results that are not finished.
+    fn own(self) -> [usize; 3] {
+        let columns = self.n.next_multiple_of(ALIGNMENT).min(MAX_COLUMNS);
+        [
+            self.block_terms(BLOCK_TERMS) * columns,
+            if self.may_pack_a() { PACKED_TERMS * PACKED_ROWS } else { 0 },
+            (self.m * self.n).min(BLOCK_C).next_multiple_of(ALIGNMENT),
+        ]
+    }
+
     fn own_scratch(self) -> usize {
-        self.own_panel() + (self.m * self.n).min(BLOCK_C).next_multiple_of(ALIGNMENT)
+        self.own().iter().sum()
     }
 
     /// Numbers of scratch that [`Product::run`] needs.
     pub(crate) fn scratch(self, threads: usize) -> usize {
         let parts = if self.parts() > 1 { self.parts() * self.batch * self.m * self.n } else { 0 };
         parts + threads * self.own_scratch() + ALIGNMENT
-    }
-
-    /// Rows and columns of a task, for so many threads.
-    fn task(self, level: Level, threads: usize, is_kept: bool) -> [usize; 2] {
-        let Extents { batch, m, n, .. } = self;
-        let (rows, lanes) = (level.tile().0, level.lanes());
-        let flops = self.flops();
-        let wanted =
-            if threads == 1 || flops < SMALL_FLOPS { 1 } else { (flops / TASK_FLOPS).clamp(threads, TASKS * threads) };
-        let pieces = wanted.div_ceil(batch * self.parts());
-        // By rows where B is packed for many of them, else by columns, and by rows again where those are few.
-        let by_rows = pieces.min(m.div_ceil(MANY_ROWS));
-        let by_columns = pieces.div_ceil(by_rows).min(n.div_ceil(2 * lanes));
-        let by_rows = pieces.div_ceil(by_columns).min(m.div_ceil(rows)).max(1);
-        let mut columns = n.div_ceil(lanes).div_ceil(by_columns) * lanes;
-        let mut most = (BLOCK_A / self.block_terms()).max(rows);
-        if is_kept {
-            columns = columns.min(BLOCK_C / MAX_ROWS / lanes * lanes);
-            most = most.min((BLOCK_C / columns.min(n)).max(1));
-        }
-        [m.div_ceil(by_rows).min(most), columns.min(n)]
     }
 }
 
@@ -192,7 +195,7 @@ impl Product<'_> {
     fn tasks(&self, cores: &Cores, own: &mut [f32], blocks: Vec<(Range<usize>, Block<'_>)>) {
         let Extents { m, n, .. } = self.extents;
         let level = cores.level();
-        let [rows, columns] = self.extents.task(level, cores.threads(), self.finish.is_some());
+        let [rows, columns] = self.task(level, cores.threads());
         let mut tasks = Vec::new();
         for (terms, c) in blocks {
             for (matrix, c) in c.grid(m, n).into_iter().enumerate() {
@@ -210,16 +213,51 @@ impl Product<'_> {
         cores.each_with(&mut tasks, &mut own, |own, task| self.block(level, own, task));
     }
 
+    fn packs_a(&self) -> bool {
+        self.extents.may_pack_a() && self.a.step == 1
+    }
+
+    fn block_terms(&self) -> usize {
+        self.extents.block_terms(if self.packs_a() { PACKED_TERMS } else { BLOCK_TERMS })
+    }
+
+    /// Rows and columns of a task, for so many threads.
+    fn task(&self, level: Level, threads: usize) -> [usize; 2] {
+        let Extents { batch, m, n, .. } = self.extents;
+        let (rows, lanes) = (level.tile().0, level.lanes());
+        let flops = self.extents.flops();
+        let wanted =
+            if threads == 1 || flops < SMALL_FLOPS { 1 } else { (flops / TASK_FLOPS).clamp(threads, TASKS * threads) };
+        let pieces = wanted.div_ceil(batch * self.extents.parts());
+        // By rows where B is packed for many of them, else by columns, and by rows again where those are few.
+        let by_rows = pieces.min(m.div_ceil(MANY_ROWS));
+        let by_columns = pieces.div_ceil(by_rows).min(n.div_ceil(2 * lanes));
+        let by_rows = pieces.div_ceil(by_columns).min(m.div_ceil(rows)).max(1);
+        let mut columns = n.div_ceil(lanes).div_ceil(by_columns) * lanes;
+        let mut most = (BLOCK_A / self.block_terms()).max(rows);
+        if self.packs_a() {
+            most = PACKED_ROWS - ALIGNMENT;
+        }
+        if self.finish.is_some() {
+            columns = columns.min(BLOCK_C / MAX_ROWS / lanes * lanes);
+            most = most.min((BLOCK_C / columns.min(n)).max(1));
+        }
+        let by_rows = by_rows.max(m.div_ceil(most));
+        [m.div_ceil(by_rows), columns.min(n)]
+    }
+
     /// Computes a block of C.
     fn block(&self, level: Level, own: &mut [f32], Task { place, c }: &mut Task<'_>) {
-        let (panel, results) = own.split_at_mut(self.extents.own_panel());
-        let Some(finish) = self.finish else { return self.sums(level, panel, place, c) };
+        let [panel, packed, results] = self.extents.own();
+        let (panel, own) = own.split_at_mut(panel);
+        let (packed, own) = own.split_at_mut(packed);
+        let Some(finish) = self.finish else { return self.sums(level, panel, packed, place, c) };
         let (rows, columns, stride) = (c.rows(), c.columns(), c.stride());
-        let results = &mut results[..rows * columns];
+        let results = &mut own[..results][..rows * columns];
         if let Start::Output = self.start {
             results.chunks_exact_mut(columns).enumerate().for_each(|(i, row)| row.copy_from_slice(c.row(i)));
         }
-        self.sums(level, panel, place, &mut Block::new(results, rows, columns, columns));
+        self.sums(level, panel, packed, place, &mut Block::new(results, rows, columns, columns));
         let first = (self.extents.m * place.matrix + place.row) * stride + place.column;
         if columns == stride {
             return finish(first, results, c.all());
@@ -230,52 +268,52 @@ impl Product<'_> {
     }
 
     /// Computes the sums of a block of C.
-    fn sums(&self, level: Level, panel: &mut [f32], place: &Place, to: &mut Block<'_>) {
+    fn sums(&self, level: Level, panel: &mut [f32], packed: &mut [f32], place: &Place, to: &mut Block<'_>) {
+        if dots::are_made_of(self.extents.m, &self.a, &self.b) {
+            let a = self.a.from(place.matrix, place.row, place.terms.start);
+            let b = self.b.from(place.matrix, place.column, place.terms.start);
+            let start = self.start.from(place.row, place.column);
+            return level.run(Dots { a, b, terms: place.terms.len(), start, relu: self.relu, to });
+        }
         let ((most_rows, most_vectors), lanes) = (level.tile(), level.lanes());
         let (rows, columns) = (to.rows(), to.columns());
         let (tiles, vectors) = (rows.div_ceil(most_rows), columns.div_ceil(lanes));
         let panels = vectors.div_ceil(most_vectors);
-        let length = self.extents.block_terms();
+        let length = self.block_terms();
         let blocks = place.terms.len().div_ceil(length).max(1);
-        let (a, b) = (self.a, self.b);
         for block in 0..blocks {
             let first = place.terms.start + block * length;
             let terms = length.min(place.terms.end - first);
-            let (a_first, a_terms) = a.terms.from(first);
-            let a_first = place.matrix * a.batch + a_first;
-            let (b_first, b_terms) = b.terms.from(first);
-            let b_first = place.matrix * b.batch + b_first;
+            let mut a = self.a.from(place.matrix, place.row, first);
+            if self.packs_a() {
+                // Not a power of two, of which lines of the caches get into each other's way.
+                let stride = rows.next_multiple_of(ALIGNMENT) + ALIGNMENT;
+                a.pack(level, terms, rows, packed, stride);
+                a = Factor::across(packed, stride);
+            }
             for number in 0..panels {
                 let [begin, end] = [number, number + 1].map(|i| (cut(vectors, panels, i) * lanes).min(columns));
                 let width = (end - begin).next_multiple_of(lanes);
-                let at = b_first + (place.column + begin) * b.step;
-                let last = at + width + if terms > 0 { b_terms.largest(terms) } else { 0 };
-                let is_packed = b.step != 1 || tiles >= PACK_TILES || last > b.data.len();
-                let (factor, at) = if is_packed {
-                    let from = Factor { terms: b_terms, ..b };
-                    from.pack(level, at, terms, end - begin, &mut panel[..terms * width], width);
-                    (Operand { data: &panel[..terms * width], offsets: Offsets::Step(width) }, 0)
+                let b = self.b.from(place.matrix, place.column + begin, first);
+                let last = width + if terms > 0 { b.terms.largest(terms) } else { 0 };
+                let b = if b.step != 1 || tiles >= PACK_TILES || last > b.data.len() {
+                    b.pack(level, terms, end - begin, panel, width);
+                    Factor::across(&panel[..terms * width], width)
                 } else {
-                    (Operand { data: b.data, offsets: b_terms }, at)
+                    b
                 };
-                let columns: [usize; MAX_VECTORS] = std::array::from_fn(|i| at + i * lanes);
+                let columns: [usize; MAX_VECTORS] = std::array::from_fn(|i| i * lanes);
                 for tile_number in 0..tiles {
                     let [above, below] = [tile_number, tile_number + 1].map(|i| cut(rows, tiles, i));
-                    let row = place.row + above;
-                    let start = match self.start {
-                        _ if block > 0 => Start::Block,
-                        Start::Rows(numbers) => Start::Rows(&numbers[row..]),
-                        Start::Columns(numbers) => Start::Columns(&numbers[place.column + begin..]),
-                        start => start,
-                    };
-                    let rows: [usize; MAX_ROWS] = std::array::from_fn(|i| a_first + (row + i) * a.step);
+                    let start = self.start.from(place.row + above, place.column + begin);
+                    let rows: [usize; MAX_ROWS] = std::array::from_fn(|i| (above + i) * a.step);
                     let sums = Sums {
-                        a: Operand { data: a.data, offsets: a_terms },
+                        a: Operand { data: a.data, offsets: a.terms },
                         rows: &rows[..below - above],
-                        b: factor,
+                        b: Operand { data: b.data, offsets: b.terms },
                         columns: &columns[..width / lanes],
                         terms,
-                        start,
+                        start: if block == 0 { start } else { Start::Block },
                         relu: self.relu && block + 1 == blocks,
                     };
                     tile(level, &sums, to.part(above..below, begin..end));

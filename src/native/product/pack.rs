@@ -4,16 +4,15 @@ use super::Factor;
 use crate::native::{Kernel, Level, Offsets, Simd, transpose};
 
 impl Factor<'_> {
-    /// Copies so many terms of so many columns, from the one at `at` on, to rows of `stride` numbers. What is behind the
-    /// columns in a row is undefined.
-    pub(super) fn pack(self, level: Level, at: usize, terms: usize, columns: usize, to: &mut [f32], stride: usize) {
+    /// Copies so many terms of so many columns to rows of `stride` numbers. What is behind the columns in a row is undefined.
+    pub(super) fn pack(self, level: Level, terms: usize, columns: usize, to: &mut [f32], stride: usize) {
         let Factor { data, terms: offsets, step, .. } = self;
         match offsets {
-            _ if step == 1 => level.run(Rows { data: &data[at..], offsets, terms, columns, to, stride }),
-            Offsets::Step(1) => transpose(level, columns, terms, &data[at..], step, to, stride),
+            _ if step == 1 => level.run(Rows { data, offsets, terms, columns, to, stride }),
+            Offsets::Step(1) => transpose(level, columns, terms, data, step, to, stride),
             _ => {
                 for (term, row) in to.chunks_mut(stride).take(terms).enumerate() {
-                    let at = at + offsets.at(term);
+                    let at = offsets.at(term);
                     row.iter_mut().take(columns).enumerate().for_each(|(i, to)| *to = data[at + i * step]);
                 }
             }

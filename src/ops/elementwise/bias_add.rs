@@ -2,10 +2,13 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::activation;
+use crate::ops::elementwise::add::Add;
+use crate::ops::native::Repeated;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::sum;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Real, Resources, Slot, Source, expect_count,
+    expect_dtype, expect_shape, native,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -78,7 +81,18 @@ impl Op for BiasAdd {
         vec![if channel_vectors { dispatch.constant("CHANNEL_VECTORS", 1) } else { dispatch }]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for BiasAdd {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let bias = Repeated { numbers: call.input(1), inner: inner(&call.input_descs[0].shape) };
+        native::elementwise(&Add, vec![Source::of(&call.inputs[0]), Source::Made(&bias)], call, with);
+    }
 }
 
 impl BiasAdd {
@@ -123,7 +137,21 @@ impl Op for BiasAddGradBias {
         all_but_channels(&inputs[0].shape).sum(Slot::Input(0), 1.0)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for BiasAddGradBias {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        all_but_channels(&inputs[0].shape).fold_workspaces()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        all_but_channels(&call.input_descs[0].shape).sum_on(call, 1.0, with);
+    }
 }
 
 impl BiasAddGradBias {

@@ -1,11 +1,15 @@
 //! One factor per channel of each sample.
 
 use crate::error::OpError;
+use crate::native::{Fast, Fold, Terms};
 use crate::ops::elementwise::activation::shape_name;
-use crate::ops::reduce::reduction;
+use crate::ops::elementwise::mul::Mul;
+use crate::ops::native::Repeated;
+use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::sum;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Real, Resources, Slot, Source, expect_count,
+    expect_dtype, expect_shape, native,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -86,7 +90,18 @@ impl Op for MulChannels {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for MulChannels {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let scale = Repeated { numbers: call.input(1), inner: inner(&call.input_descs[0].shape) };
+        native::elementwise(&Mul, vec![Source::of(&call.inputs[0]), Source::Made(&scale)], call, with);
+    }
 }
 
 impl MulChannels {
@@ -145,7 +160,46 @@ impl Op for MulChannelsGradScale {
         dispatches
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for MulChannelsGradScale {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        over_channels(&inputs[0].shape).fold_workspaces()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let terms = Terms { data: call.input(0), pairs: call.input(1), results: &[] };
+        over_channels(&call.input_descs[0].shape).fold(Products, terms, 1.0, call.output(0), with);
+    }
+}
+
+/// The sums over the elements of each channel.
+fn over_channels(shape: &Shape) -> Axes {
+    Axes::new(shape, &(2..shape.len()).collect::<Vec<_>>())
+}
+
+/// The sum of products.
+#[derive(Clone, Copy)]
+struct Products;
+
+impl Fold for Products {
+    const HAS_PAIRS: bool = true;
+    const START: f32 = 0.0;
+
+    #[inline(always)]
+    fn term(self, x: Fast, pair: Fast, _: Fast) -> Fast {
+        x * pair
+    }
+
+    #[inline(always)]
+    fn join(self, a: Fast, b: Fast) -> Fast {
+        a + b
+    }
 }
 
 impl MulChannelsGradScale {

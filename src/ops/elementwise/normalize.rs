@@ -1,7 +1,10 @@
 //! Bytes as normalized numbers.
 
 use crate::error::OpError;
-use crate::ops::{Call, Case, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_finite};
+use crate::native::{Kernel, Simd};
+use crate::ops::{
+    Call, Case, Dispatch, Fill, Native, Op, Real, Resources, Slot, expect_count, expect_dtype, expect_finite,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 
@@ -86,7 +89,42 @@ impl Op for Normalize {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Normalize {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let plane = self.plane(&call.input_descs[0]);
+        let bytes: &[u8] = bytemuck::cast_slice(call.ints(0));
+        let level = with.cores.level();
+        with.cores.rows(call.output(0), plane, |row, column, output| {
+            let channel = row % self.scale.len();
+            let bytes = &bytes[row * plane + column..][..output.len()];
+            level.run(OfBytes { bytes, scale: self.scale[channel], offset: self.offset[channel], output });
+        });
+    }
+}
+
+struct OfBytes<'a> {
+    bytes: &'a [u8],
+    scale: f32,
+    offset: f32,
+    output: &'a mut [f32],
+}
+
+impl Kernel for OfBytes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        for (y, &byte) in self.output.iter_mut().zip(self.bytes) {
+            *y = self.scale * f32::from(byte) + self.offset;
+        }
+    }
 }
 
 impl Normalize {

@@ -1,11 +1,15 @@
 //! Rectified linear unit with trained slopes.
 
 use crate::error::OpError;
+use crate::native::{Fast, Fold, Level, Terms};
 use crate::ops::elementwise::activation::shape_name;
-use crate::ops::reduce::reduction;
+use crate::ops::elementwise::formula::{self, Formula};
+use crate::ops::native::Repeated;
+use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::Sums;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Elements, Fill, Native, Op, Real, Resources, Slot, Source,
+    expect_count, expect_dtype, expect_shape, native,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -95,7 +99,51 @@ impl Op for Prelu {
         elementwise("forward", &[Slot::Input(0), Slot::Input(1), Slot::Output(0)], &inputs[0], &inputs[1])
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Prelu {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let weight = of_channels(call);
+        native::elementwise(&Rectified, vec![Source::of(&call.inputs[0]), Source::Made(&weight)], call, with);
+    }
+}
+
+/// The slope of each element.
+fn of_channels<'a>(call: &Call<'a, f32>) -> Repeated<'a> {
+    let numbers = call.input(1);
+    Repeated { numbers, inner: inner(&call.input_descs[0], numbers.len()) }
+}
+
+/// The function of an element and its slope; the gradient, of an element, its slope and the gradient for the output.
+#[derive(Clone, Copy)]
+struct Rectified;
+
+impl Formula<2> for Rectified {
+    #[inline(always)]
+    fn value<T: Real>(self, [x, slope]: [T; 2]) -> T {
+        if x > T::ZERO { x } else { slope * x }
+    }
+}
+
+impl Formula<3> for Rectified {
+    #[inline(always)]
+    fn value<T: Real>(self, [x, slope, grad_output]: [T; 3]) -> T {
+        if x > T::ZERO { grad_output } else { slope * grad_output }
+    }
+}
+
+impl Elements for Rectified {
+    fn elements(&self, level: Level, operands: &[&[f32]], output: &mut [f32]) {
+        match operands.len() {
+            2 => formula::elements::<2>(*self, level, operands, output),
+            _ => formula::elements::<3>(*self, level, operands, output),
+        }
+    }
 }
 
 impl Prelu {
@@ -103,7 +151,7 @@ impl Prelu {
         let (input, weight) = (call.input(0), call.input(1));
         let inner = inner(&call.input_descs[0], weight.len());
         for (i, (y, &x)) in call.output(0).iter_mut().zip(input).enumerate() {
-            *y = if x > T::ZERO { x } else { weight[i / inner % weight.len()] * x };
+            *y = Rectified.value([x, weight[i / inner % weight.len()]]);
         }
     }
 }
@@ -131,7 +179,19 @@ impl Op for PreluGradInput {
         elementwise("grad_input", &bindings, &inputs[0], &inputs[1])
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for PreluGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let weight = of_channels(call);
+        let [input, grad_output] = [0, 2].map(|i| Source::of(&call.inputs[i]));
+        native::elementwise(&Rectified, vec![input, Source::Made(&weight), grad_output], call, with);
+    }
 }
 
 impl PreluGradInput {
@@ -139,7 +199,7 @@ impl PreluGradInput {
         let (input, weight, grad_output) = (call.input(0), call.input(1), call.input(2));
         let inner = inner(&call.input_descs[0], weight.len());
         for (i, (d, (&x, &g))) in call.output(0).iter_mut().zip(input.iter().zip(grad_output)).enumerate() {
-            *d = if x > T::ZERO { g } else { weight[i / inner % weight.len()] * g };
+            *d = Rectified.value([x, weight[i / inner % weight.len()], g]);
         }
     }
 }
@@ -183,10 +243,50 @@ impl Op for PreluGradWeight {
         })
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
 }
 
+impl Native for PreluGradWeight {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        self.axes(&inputs[0]).fold_workspaces()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let terms = Terms { data: call.input(0), pairs: call.input(1), results: &[] };
+        self.axes(&call.input_descs[0]).fold(Slopes, terms, 1.0, call.output(0), with);
+    }
+}
+
+/// The sum of what slopes have part in.
+#[derive(Clone, Copy)]
+struct Slopes;
+
+impl Fold for Slopes {
+    const HAS_PAIRS: bool = true;
+    const START: f32 = 0.0;
+
+    #[inline(always)]
+    fn term(self, x: Fast, grad_output: Fast, _: Fast) -> Fast {
+        if x > Fast(0.0) { Fast(0.0) } else { x * grad_output }
+    }
+
+    #[inline(always)]
+    fn join(self, a: Fast, b: Fast) -> Fast {
+        a + b
+    }
+}
+
 impl PreluGradWeight {
+    /// The sums over all that has one slope.
+    fn axes(&self, input: &TensorDesc) -> Axes {
+        let axes: Vec<_> = (0..input.shape.len()).filter(|&axis| self.channels == 1 || axis != 1).collect();
+        Axes::new(&input.shape, &axes)
+    }
+
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let (input, grad_output) = (call.input(0), call.input(1));
         let inner = inner(&call.input_descs[0], self.channels);

@@ -1,7 +1,7 @@
 //! Integers as numbers.
 
 use crate::error::OpError;
-use crate::ops::{Call, Case, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype};
+use crate::ops::{Call, Case, Dispatch, Fill, Native, Op, Real, Resources, Slot, expect_count, expect_dtype};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 
@@ -48,7 +48,22 @@ impl Op for ToFloat {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for ToFloat {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let input = call.ints(0);
+        with.cores.pieces(call.output(0), |start, output| {
+            for (y, &x) in output.iter_mut().zip(&input[start..]) {
+                *y = x as f32;
+            }
+        });
+    }
 }
 
 impl ToFloat {

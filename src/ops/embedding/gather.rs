@@ -3,8 +3,8 @@
 use crate::error::OpError;
 use crate::ops::sums::Sums;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Flags, Integers, MAX_LOOP_ITERATIONS, Op, Real, Slot,
-    expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Flags, Integers, MAX_LOOP_ITERATIONS, Native, Op, Real,
+    Resources, Slot, expect_count, expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -127,7 +127,28 @@ impl Op for Gather {
         vec![lines.launch("forward", [Slot::Input(0), Slot::Input(1), Slot::Output(0)], outputs[0].numel())]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Gather {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let Lines { extent, length, inner } =
+            Lines::new(&call.input_descs[0].shape, &call.input_descs[1].shape, self.axis);
+        let (input, index) = (call.input(0), call.ints(1));
+        let (from, to) = (extent * inner, length * inner);
+        with.cores.rows(call.output(0), to, |outer, column, output| {
+            let line = &input[outer * from..][..from];
+            let mut within = column % inner;
+            for (y, &index) in output.iter_mut().zip(&index[outer * to + column..]) {
+                *y = if (index as usize) < extent { line[index as usize * inner + within] } else { f32::NAN };
+                within = if within + 1 == inner { 0 } else { within + 1 };
+            }
+        });
+    }
 }
 
 /// `grad_input[…, j, …] = Σ grad_output[…, k, …]` over the k whose index is j; inputs `index, grad_output`.
@@ -177,7 +198,30 @@ impl Op for GatherGradInput {
         vec![lines.launch("grad_input", bindings, outputs[0].numel()).loops(lines.length)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for GatherGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let Lines { extent, length, inner } = Lines::new(&self.shape, &call.input_descs[0].shape, self.axis);
+        let (index, grad_output) = (call.ints(0), call.input(1));
+        let (to, from) = (extent * inner, length * inner);
+        with.cores.pieces_of(call.output(0), to, to, |start, output| {
+            for (line, output) in (start / to..).zip(output.chunks_exact_mut(to)) {
+                output.fill(0.0);
+                let terms = index[line * from..][..from].iter().zip(&grad_output[line * from..]);
+                for (i, (&index, &g)) in terms.enumerate() {
+                    if (index as usize) < extent {
+                        output[index as usize * inner + i % inner] += g;
+                    }
+                }
+            }
+        });
+    }
 }
 
 /// Test cases.

@@ -1,7 +1,9 @@
 //! Indices as rows with a single 1.
 
 use crate::error::OpError;
-use crate::ops::{Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype};
+use crate::ops::{
+    Call, Case, Cost, Dispatch, Fill, Integers, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 
@@ -66,7 +68,24 @@ impl Op for OneHot {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for OneHot {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let indices = call.ints(0);
+        with.cores.rows(call.output(0), self.classes, |row, column, output| {
+            let index = indices[row] as usize;
+            output.fill(if index < self.classes { 0.0 } else { f32::NAN });
+            if let Some(one) = index.checked_sub(column).and_then(|place| output.get_mut(place)) {
+                *one = 1.0;
+            }
+        });
+    }
 }
 
 impl OneHot {

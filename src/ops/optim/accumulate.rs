@@ -1,8 +1,12 @@
 //! Sums over the micro-batches of a step.
 
 use crate::error::OpError;
+use crate::native::{Fast, Rule};
 use crate::ops::elementwise::function;
-use crate::ops::{Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
+use crate::ops::optim::update;
+use crate::ops::{
+    Call, Case, Dispatch, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 
@@ -44,7 +48,25 @@ impl Op for Accumulate {
         vec![function::launch("accumulate", "forward", bindings, inputs[0].numel(), 0.0)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Accumulate {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let input = call.input(1);
+        update::changes(with.cores, *self, call.mutated::<1>(), [input]);
+    }
+}
+
+impl Rule<1, 1> for Accumulate {
+    #[inline(always)]
+    fn change(self, [sum]: &mut [Fast; 1], [x]: [Fast; 1]) {
+        *sum += x;
+    }
 }
 
 impl Accumulate {

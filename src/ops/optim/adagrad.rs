@@ -69,6 +69,7 @@ impl ElementwiseUpdate for Step {
         vec![("initial", self.initial_accumulator_value), ("eps", self.eps), ("weight_decay", self.weight_decay)]
     }
 
+    #[inline(always)]
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {
         let g = gradient + T::from_f64(self.weight_decay) * parameter;
         states[0] += g * g;

@@ -93,6 +93,7 @@ impl ElementwiseUpdate for Step {
         ]
     }
 
+    #[inline(always)]
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {
         let one_minus_beta1 = T::from_f64(1.0 - self.betas.0);
         let (beta2, one_minus_beta2) = (T::from_f64(self.betas.1), T::from_f64(1.0 - self.betas.1));

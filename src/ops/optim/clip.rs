@@ -4,9 +4,15 @@
 //! Source: <https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html>
 
 use crate::error::OpError;
-use crate::ops::reduce::reduction;
+use crate::native::{Fast, Fold, Terms};
+use crate::ops::elementwise::mul::Mul;
+use crate::ops::native::Repeated;
+use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::sum;
-use crate::ops::{Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
+use crate::ops::{
+    Call, Case, Cost, Dispatch, Fill, Native, Op, Real, Resources, Slot, Source, expect_count, expect_dtype,
+    expect_shape, native,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
 
@@ -54,7 +60,45 @@ impl Op for SquaredNorm {
         reduction::total("clip", "squared_norm", &[Slot::Input(0)], inputs[0].numel(), 1.0)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for SquaredNorm {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        all_of(&inputs[0]).fold_workspaces()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let terms = Terms { data: call.input(0), pairs: &[], results: &[] };
+        all_of(&call.input_descs[0]).fold(Squares, terms, 1.0, call.output(0), with);
+    }
+}
+
+/// The sum over all elements.
+fn all_of(input: &TensorDesc) -> Axes {
+    Axes::new(&[input.numel()].into(), &[0])
+}
+
+/// The sum of squares.
+#[derive(Clone, Copy)]
+struct Squares;
+
+impl Fold for Squares {
+    const START: f32 = 0.0;
+
+    #[inline(always)]
+    fn term(self, x: Fast, _: Fast, _: Fast) -> Fast {
+        x * x
+    }
+
+    #[inline(always)]
+    fn join(self, a: Fast, b: Fast) -> Fast {
+        a + b
+    }
 }
 
 impl SquaredNorm {
@@ -149,7 +193,18 @@ impl Op for ClipApply {
         vec![Dispatch::new("clip", "apply", bindings).params(&params).linear(vectors.div_ceil(64))]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for ClipApply {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let coefficient = Repeated { numbers: call.input(1), inner: call.input_descs[0].numel() };
+        native::elementwise(&Mul, vec![Source::of(&call.inputs[0]), Source::Made(&coefficient)], call, with);
+    }
 }
 
 impl ClipApply {

@@ -1,7 +1,12 @@
 //! Running statistics.
 
 use crate::error::OpError;
-use crate::ops::{Call, Case, Cost, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape};
+use crate::native::{Fast, Rule};
+use crate::ops::optim::update;
+use crate::ops::{
+    Call, Case, Cost, Dispatch, Fill, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+    expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, format_number};
 
@@ -91,7 +96,43 @@ impl Op for Ema {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Ema {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (value, guard) = (call.input(1), call.input(2)[0]);
+        if guard.is_finite() {
+            let [keep, rate] = self.factors().map(Real::from_f64);
+            update::changes(with.cores, Average { keep, rate }, call.mutated::<1>(), [value]);
+        }
+    }
+}
+
+/// Weights of the buffer and of the value.
+#[derive(Clone, Copy)]
+struct Average<T> {
+    keep: T,
+    rate: T,
+}
+
+impl<T: Real> Average<T> {
+    #[inline(always)]
+    fn of(self, buffer: T, value: T) -> T {
+        let share = if self.rate == T::ONE { value } else { self.rate * value };
+        if self.keep == T::ZERO { share } else { self.keep * buffer + share }
+    }
+}
+
+impl Rule<1, 1> for Average<Fast> {
+    #[inline(always)]
+    fn change(self, [buffer]: &mut [Fast; 1], [value]: [Fast; 1]) {
+        *buffer = self.of(*buffer, value);
+    }
 }
 
 impl Ema {
@@ -103,8 +144,7 @@ impl Ema {
         let [keep, rate] = self.factors().map(T::from_f64);
         let [buffer] = call.mutated();
         for (b, &v) in buffer.iter_mut().zip(value) {
-            let share = if rate == T::ONE { v } else { rate * v };
-            *b = if keep == T::ZERO { share } else { keep * *b + share };
+            *b = Average { keep, rate }.of(*b, v);
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::OpError;
+use crate::native::{Fast, Rule, change, dot};
 use crate::ops::optim::adam::bias_correction;
 use crate::ops::optim::update::{self, States};
 use crate::ops::reduce::reduction;
 use crate::ops::sums::sum;
-use crate::ops::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule};
+use crate::ops::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Native, Op, Real, Resources, Slot, UpdateRule};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -127,7 +128,109 @@ impl Op for Step {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+/// Elements of which the squares are added up before they are added to a norm.
+const BLOCK: usize = 4096;
+
+impl Native for Step {
+    /// Squared norms of the parameter and of the direction, for each block.
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        vec![8 * inputs[0].numel().div_ceil(BLOCK) as u64]
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (gradient, hyper, guard) = (call.input(1), call.input(4), call.input(5)[0]);
+        if !guard.is_finite() {
+            return;
+        }
+        let [parameter, exp_avg, exp_avg_sq] = call.mutated();
+        let step = Numbers::new(*self, [hyper[0], hyper[1], hyper[2]].map(Fast));
+        let blocks = exp_avg.len().div_ceil(BLOCK);
+        let norms = &mut with.workspaces[0][..2 * blocks];
+        let moments = exp_avg.chunks_mut(BLOCK).zip(exp_avg_sq.chunks_mut(BLOCK)).zip(norms.chunks_mut(2));
+        let mut tasks: Vec<_> = moments.enumerate().collect();
+        let (level, before) = (with.cores.level(), &*parameter);
+        with.cores.each(&mut tasks, |_, (block, ((m, v), norms))| {
+            let range = *block * BLOCK..*block * BLOCK + m.len();
+            let (p, g) = (&before[range.clone()], &gradient[range]);
+            let mut room = [0.0; BLOCK];
+            let direction = &mut room[..m.len()];
+            change(level, Moments(step), [m, v, &mut *direction], [p, g]);
+            norms.copy_from_slice(&[dot(level, p, p), dot(level, direction, direction)]);
+        });
+        let norm = |which: usize| sum(norms[which..].iter().step_by(2).copied()).sqrt();
+        let norms = (norm(0), norm(1));
+        let ratio = if norms.0 > 0.0 && norms.1 > 0.0 { norms.0 / norms.1 } else { 1.0 };
+        let apply = Apply { step, rate: Fast(hyper[0]) * Fast(ratio) };
+        update::changes(with.cores, apply, [parameter], [exp_avg, exp_avg_sq]);
+    }
+}
+
+/// The numbers of a step.
+#[derive(Clone, Copy)]
+struct Numbers<T> {
+    one_minus_beta1: T,
+    beta2: T,
+    one_minus_beta2: T,
+    eps: T,
+    weight_decay: T,
+    /// Corrections of the moments.
+    corrections: [T; 2],
+}
+
+impl<T: Real> Numbers<T> {
+    fn new(step: Step, hyper: [T; 3]) -> Self {
+        Numbers {
+            one_minus_beta1: T::from_f64(1.0 - step.betas.0),
+            beta2: T::from_f64(step.betas.1),
+            one_minus_beta2: T::from_f64(1.0 - step.betas.1),
+            eps: T::from_f64(step.eps),
+            weight_decay: T::from_f64(step.weight_decay),
+            corrections: [hyper[1], hyper[2]],
+        }
+    }
+
+    /// Moves the moments.
+    #[inline(always)]
+    fn move_moments(&self, m: &mut T, v: &mut T, g: T) {
+        *m += self.one_minus_beta1 * (g - *m);
+        *v = self.beta2 * *v + self.one_minus_beta2 * g * g;
+    }
+
+    #[inline(always)]
+    fn direction(&self, m: T, v: T, p: T) -> T {
+        m / self.corrections[0] / (v.sqrt() / self.corrections[1] + self.eps) + self.weight_decay * p
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Moments(Numbers<Fast>);
+
+impl Rule<3, 2> for Moments {
+    #[inline(always)]
+    fn change(self, [m, v, direction]: &mut [Fast; 3], [p, g]: [Fast; 2]) {
+        self.0.move_moments(m, v, g);
+        *direction = self.0.direction(*m, *v, p);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Apply {
+    step: Numbers<Fast>,
+    rate: Fast,
+}
+
+impl Rule<1, 2> for Apply {
+    #[inline(always)]
+    fn change(self, [p]: &mut [Fast; 1], [m, v]: [Fast; 2]) {
+        *p -= self.rate * self.step.direction(m, v, *p);
+    }
 }
 
 impl Step {
@@ -136,16 +239,13 @@ impl Step {
         if !guard.is_finite() {
             return;
         }
-        let one_minus_beta1 = T::from_f64(1.0 - self.betas.0);
-        let (beta2, one_minus_beta2) = (T::from_f64(self.betas.1), T::from_f64(1.0 - self.betas.1));
-        let (eps, weight_decay) = (T::from_f64(self.eps), T::from_f64(self.weight_decay));
+        let step = Numbers::new(*self, [hyper[0], hyper[1], hyper[2]]);
         let [parameter, exp_avg, exp_avg_sq] = call.mutated();
         let moments = exp_avg.iter_mut().zip(exp_avg_sq.iter_mut()).zip(gradient).zip(parameter.iter());
         let directions: Vec<T> = moments
             .map(|(((m, v), &g), &p)| {
-                *m += one_minus_beta1 * (g - *m);
-                *v = beta2 * *v + one_minus_beta2 * g * g;
-                *m / hyper[1] / (v.sqrt() / hyper[2] + eps) + weight_decay * p
+                step.move_moments(m, v, g);
+                step.direction(*m, *v, p)
             })
             .collect();
         let norm = |values: &[T]| sum(values.iter().map(|&x| x * x)).sqrt();

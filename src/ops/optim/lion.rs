@@ -63,6 +63,7 @@ impl ElementwiseUpdate for Step {
         vec![("one_minus_beta1", 1.0 - self.betas.0), ("one_minus_beta2", 1.0 - self.betas.1)]
     }
 
+    #[inline(always)]
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {
         let toward = |beta: f64, m: T| m + T::from_f64(1.0 - beta) * (gradient - m);
         let direction = sign(toward(self.betas.0, states[0]));

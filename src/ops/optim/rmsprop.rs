@@ -98,6 +98,7 @@ impl ElementwiseUpdate for Step {
         ]
     }
 
+    #[inline(always)]
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {
         let (alpha, one_minus_alpha) = (T::from_f64(self.alpha), T::from_f64(1.0 - self.alpha));
         let g = gradient + T::from_f64(self.weight_decay) * parameter;

@@ -76,6 +76,7 @@ impl ElementwiseUpdate for Step {
         vec![("momentum", self.momentum), ("weight_decay", self.weight_decay)]
     }
 
+    #[inline(always)]
     fn step<T: Real>(&self, hyper: &[T], parameter: T, gradient: T, states: &mut [T]) -> T {
         let (momentum, weight_decay) = (T::from_f64(self.momentum), T::from_f64(self.weight_decay));
         let d = gradient + weight_decay * parameter;

@@ -4,9 +4,10 @@
 use std::fmt::Debug;
 
 use crate::error::OpError;
+use crate::native::{Cores, Fast, Rule, change};
 use crate::ops::{
-    Call, Case, Cost, Dispatch, Fill, Flags, HYPER_LEN, KernelParams, Op, Real, Slot, UpdateRule, expect_count,
-    expect_dtype, expect_shape,
+    Call, Case, Cost, Dispatch, Fill, Flags, HYPER_LEN, KernelParams, Native, Op, Real, Resources, Slot, UpdateRule,
+    expect_count, expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
@@ -116,7 +117,53 @@ impl<U: ElementwiseUpdate> Op for Update<U> {
         vec![dispatch.linear(vectors.div_ceil(64))]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+/// Elements of a tensor that changes which are worth a task.
+const LEAST_CHANGES: usize = 2048;
+
+/// Changes tensors by a rule, on all cores.
+pub(in crate::ops) fn changes<const CHANGED: usize, const READ: usize>(
+    cores: &Cores,
+    rule: impl Rule<CHANGED, READ> + Sync,
+    changed: [&mut [f32]; CHANGED],
+    read: [&[f32]; READ],
+) {
+    cores.pieces_together(changed, LEAST_CHANGES, |start, changed| {
+        let length = changed[0].len();
+        change(cores.level(), rule, changed, read.map(|data| &data[start..start + length]));
+    });
+}
+
+impl<U: ElementwiseUpdate> Native for Update<U> {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        match self.0.states().len() {
+            0 => self.run_with::<1>(call, with),
+            1 => self.run_with::<2>(call, with),
+            2 => self.run_with::<3>(call, with),
+            _ => self.run_with::<4>(call, with),
+        }
+    }
+}
+
+/// An update with the numbers of this step.
+#[derive(Clone, Copy)]
+struct OfStep<U> {
+    rule: U,
+    hyper: [Fast; HYPER_LEN],
+}
+
+impl<U: ElementwiseUpdate, const CHANGED: usize> Rule<CHANGED, 1> for OfStep<U> {
+    #[inline(always)]
+    fn change(self, changed: &mut [Fast; CHANGED], [gradient]: [Fast; 1]) {
+        let [parameter, states @ ..] = &mut changed[..] else { return };
+        *parameter = self.rule.step(&self.hyper, *parameter, gradient, states);
+    }
 }
 
 impl<U: ElementwiseUpdate> Update<U> {
@@ -127,6 +174,16 @@ impl<U: ElementwiseUpdate> Update<U> {
             2 => self.twin_with::<T, 3>(call),
             _ => self.twin_with::<T, 4>(call),
         }
+    }
+
+    /// With as many tensors that change.
+    fn run_with<const CHANGED: usize>(&self, call: &mut Call<'_, f32>, with: &Resources<'_>) {
+        let (gradient, hyper, guard) = (call.input(1), call.input(1 + CHANGED), call.input(2 + CHANGED)[0]);
+        if !guard.is_finite() {
+            return;
+        }
+        let step = OfStep { rule: self.0, hyper: std::array::from_fn(|i| Fast(hyper[i])) };
+        changes(with.cores, step, call.mutated::<CHANGED>(), [gradient]);
     }
 
     /// With as many tensors that change.

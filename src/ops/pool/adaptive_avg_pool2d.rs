@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use crate::error::OpError;
+use crate::ops::pool::native::average;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::{Sums, sum};
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
-    expect_rank,
+    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot,
+    expect_count, expect_dtype, expect_rank,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -145,7 +146,19 @@ impl Op for AdaptiveAvgPool2d {
         vec![reduction::over_rows(dispatch, output.numel(), lanes)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for AdaptiveAvgPool2d {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (input, shape) = (call.input(0), call.shape(0));
+        let (output, cores) = (self.output, with.cores);
+        average::bins(cores, [shape[2], shape[3]], output, bin, input, call.output(0));
+    }
 }
 
 /// `grad_input[n, c, h, w] = Σ grad_output / (elements of the bin)` over the bins that (h, w) lies in; input
@@ -177,7 +190,19 @@ impl Op for AdaptiveAvgPool2dGradInput {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for AdaptiveAvgPool2dGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (grad_output, output) = (call.input(0), call.shape(0));
+        let extent = [self.shape[2], self.shape[3]];
+        average::bins_backward(with.cores, extent, [output[2], output[3]], bin, grad_output, call.output(0));
+    }
 }
 
 impl AdaptiveAvgPool2dGradInput {

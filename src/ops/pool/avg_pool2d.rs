@@ -1,9 +1,12 @@
 //! Mean of each window.
 
 use crate::error::OpError;
+use crate::ops::pool::native::average;
 use crate::ops::pool::windows::{self, Windows};
 use crate::ops::sums::{Sums, sum};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Native, Op, Real, Resources, Slot, expect_count,
+};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
@@ -73,7 +76,18 @@ impl Op for AvgPool2d {
         vec![self.windows().forward("avg_pool2d", bindings, input, output)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for AvgPool2d {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let shapes = [&call.input_descs[0].shape, &call.output_descs[0].shape];
+        average::forward(self.windows(), with.cores, shapes, call.input(0), call.output(0));
+    }
 }
 
 /// `grad_input[n, c, h, w] = Σ grad_output / (KH · KW)` over the windows that cover (h, w); input `grad_output`.
@@ -99,7 +113,18 @@ impl Op for AvgPool2dGradInput {
         vec![self.windows.grad_input("avg_pool2d", bindings, &self.shape, &inputs[0].shape)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for AvgPool2dGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let shapes = [&self.shape, &call.input_descs[0].shape];
+        average::backward(self.windows, with.cores, shapes, call.input(0), call.output(0));
+    }
 }
 
 impl AvgPool2dGradInput {

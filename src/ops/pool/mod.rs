@@ -1,5 +1,6 @@
 //! Pooling and resampling of images.
 
+mod native;
 pub(in crate::ops) mod windows;
 
 ops! {

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use crate::error::OpError;
+use crate::ops::pool::native::upsample::{self, Neighbours};
 use crate::ops::sums::sum;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
-    expect_rank,
+    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot,
+    expect_count, expect_dtype, expect_rank,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -72,6 +73,10 @@ impl Axis {
         let (whole, part, unit) = self.place(y);
         let fraction = T::from_f64(part as f64 / unit as f64);
         [(whole, T::ONE - fraction), ((whole + 1).min(self.input - 1), fraction)]
+    }
+
+    fn all_neighbours(&self) -> Neighbours {
+        (0..self.output).map(|y| self.neighbours(y)).collect()
     }
 
     /// The weight with which output position `y` reads input position `h`.
@@ -183,7 +188,29 @@ impl Op for UpsampleBilinear2d {
         vec![self.launch("forward", &inputs[0].shape, outputs[0].numel())]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+/// A row of the input for each thread.
+fn lines(width: usize, threads: usize) -> Vec<u64> {
+    vec![(width * threads * size_of::<f32>()) as u64]
+}
+
+impl Native for UpsampleBilinear2d {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        lines(inputs[0].shape[3], threads)
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let [rows, columns] = self.axes(&call.input_descs[0].shape).map(|axis| axis.all_neighbours());
+        let extent = [call.shape(0)[2], call.shape(0)[3]];
+        let (input, lines) = (call.input(0), &mut *with.workspaces[0]);
+        upsample::bilinear(with.cores, [&rows, &columns], extent, lines, input, call.output(0));
+    }
 }
 
 /// Four products for each element of the larger tensor.
@@ -222,7 +249,24 @@ impl Op for UpsampleBilinear2dGradInput {
         vec![self.upsample.launch("grad_input", shape, shape.numel()).loops(high * (wide + 1))]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for UpsampleBilinear2dGradInput {
+    fn workspaces(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        lines(outputs[0].shape[3], threads)
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let shape = &call.output_descs[0].shape;
+        let [rows, columns] = self.upsample.axes(shape).map(|axis| axis.all_neighbours());
+        let (grad, lines) = (call.input(0), &mut *with.workspaces[0]);
+        upsample::bilinear_backward(with.cores, [&rows, &columns], [shape[2], shape[3]], lines, grad, call.output(0));
+    }
 }
 
 impl UpsampleBilinear2dGradInput {

@@ -1,10 +1,11 @@
 //! Planes made larger by repeating their elements.
 
 use crate::error::OpError;
+use crate::ops::pool::native::upsample;
 use crate::ops::sums::Sums;
 use crate::ops::{
-    Backward, Builder, Call, Case, Dispatch, MAX_LOOP_ITERATIONS, Op, Real, Slot, expect_count, expect_dtype,
-    expect_rank,
+    Backward, Builder, Call, Case, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot, expect_count,
+    expect_dtype, expect_rank,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -99,7 +100,17 @@ impl Op for UpsampleNearest2d {
         vec![self.launch("forward", &inputs[0].shape)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for UpsampleNearest2d {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        upsample::nearest(with.cores, self.scale, call.shape(0)[3], call.input(0), call.output(0));
+    }
 }
 
 /// `grad_input[n, c, h, w] = Σ grad_output` over the copies of (h, w); input `grad_output`.
@@ -121,7 +132,18 @@ impl Op for UpsampleNearest2dGradInput {
         vec![self.0.launch("grad_input", &outputs[0].shape)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for UpsampleNearest2dGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let width = call.output_shape(0)[3];
+        upsample::nearest_backward(with.cores, self.0.scale, width, call.input(0), call.output(0));
+    }
 }
 
 impl UpsampleNearest2dGradInput {

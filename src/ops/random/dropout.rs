@@ -1,9 +1,12 @@
 //! Random zeros: plain dropout, of whole channels, of whole samples.
 
 use crate::error::OpError;
-use crate::ops::random::philox::philox4x32_10;
+use crate::native::{Kernel, Level, Simd};
+use crate::ops::elementwise::mul::Mul;
+use crate::ops::random::philox::{self, philox4x32_10};
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Make, Native, Op, Real, Resources, Slot, Source,
+    expect_count, expect_dtype, expect_shape, native,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -140,7 +143,91 @@ impl Op for Dropout {
         vec![Dispatch::new("dropout", "forward", bindings).params(&params).linear(vectors.div_ceil(64)).loops(4)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Dropout {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let run = call.ints(1);
+        let (run, sample) = ([run[0], run[1], run[2], run[3]], sample(&call.input_descs[0]));
+        let factors = Factors { of: *self, run, sample };
+        native::elementwise(&Mul, vec![Source::of(&call.inputs[0]), Source::Made(&factors)], call, with);
+    }
+}
+
+/// What elements are multiplied by.
+#[derive(Clone, Copy, Debug)]
+struct Factors {
+    of: Dropout,
+    run: [u32; 4],
+    /// Elements of a sample.
+    sample: usize,
+}
+
+impl Make for Factors {
+    fn make(&self, level: Level, start: usize, elements: &mut [f32]) {
+        level.run(Draw { factors: *self, start, elements });
+    }
+}
+
+struct Draw<'a> {
+    factors: Factors,
+    start: usize,
+    elements: &'a mut [f32],
+}
+
+/// Counters at once.
+const LANES: usize = 16;
+
+impl Kernel for Draw<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let Draw { factors: Factors { of, run: [seed_low, seed_high, step, first], sample }, start, elements } = self;
+        let (threshold, scale) = (of.threshold(), of.scale() as f32);
+        let numbers = sample / of.block;
+        let (mut n, number) = (start / sample, start % sample / of.block);
+        // Where in the four numbers of a counter, and in the elements of a number, the first element is.
+        let (mut counter, mut component, mut place) = (number / 4, number % 4, start % of.block);
+        let mut at = 0;
+        while at < elements.len() {
+            let (mut counters, mut samples) = ([0; LANES], [0; LANES]);
+            for lane in 0..LANES {
+                (counters[lane], samples[lane]) = (counter as u32, first.wrapping_add(n as u32));
+                counter += 1;
+                if 4 * counter >= numbers {
+                    (counter, n) = (0, n + 1);
+                }
+            }
+            let drawn = philox::lanes([counters, samples, [step; LANES], [of.stream; LANES]], [seed_low, seed_high]);
+            let mut factors = [[0.0; 4]; LANES];
+            for lane in 0..LANES {
+                for k in 0..4 {
+                    factors[lane][k] = if drawn[k][lane] >= threshold { scale } else { 0.0 };
+                }
+            }
+            for (factors, &counter) in factors.iter().zip(&counters) {
+                let factors = &factors[component..4.min(numbers - 4 * counter as usize)];
+                if of.block == 1 {
+                    let count = factors.len().min(elements.len() - at);
+                    elements[at..at + count].copy_from_slice(&factors[..count]);
+                    at += count;
+                } else {
+                    for &factor in factors {
+                        let end = elements.len().min(at + of.block - place);
+                        elements[at..end].fill(factor);
+                        (at, place) = (end, 0);
+                    }
+                }
+                component = 0;
+            }
+        }
+    }
 }
 
 /// Test cases.

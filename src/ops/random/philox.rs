@@ -11,16 +11,25 @@ const ROUNDS: usize = 10;
 
 /// Four numbers, each uniform over all of u32, for a counter and a key.
 pub(in crate::ops) fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    let (mut c, mut k) = (counter, key);
+    lanes(counter.map(|c| [c]), key).map(|[x]| x)
+}
+
+/// The same for several counters at once: the words of all counters, to the numbers of all.
+#[inline(always)]
+pub(in crate::ops) fn lanes<const N: usize>(counter: [[u32; N]; 4], key: [u32; 2]) -> [[u32; N]; 4] {
+    let ([mut a, mut b, mut c, mut d], mut k) = (counter, key);
     for _ in 0..ROUNDS {
-        let [(high0, low0), (high1, low1)] = [(FACTORS[0], c[0]), (FACTORS[1], c[2])].map(|(factor, x)| {
-            let product = u64::from(factor) * u64::from(x);
-            ((product >> 32) as u32, product as u32)
-        });
-        c = [high1 ^ c[1] ^ k[0], low1, high0 ^ c[3] ^ k[1], low0];
+        for lane in 0..N {
+            let first = u64::from(FACTORS[0]) * u64::from(a[lane]);
+            let second = u64::from(FACTORS[1]) * u64::from(c[lane]);
+            a[lane] = (second >> 32) as u32 ^ b[lane] ^ k[0];
+            c[lane] = (first >> 32) as u32 ^ d[lane] ^ k[1];
+            b[lane] = second as u32;
+            d[lane] = first as u32;
+        }
         k = [k[0].wrapping_add(KEY_STEPS[0]), k[1].wrapping_add(KEY_STEPS[1])];
     }
-    c
+    [a, b, c, d]
 }
 
 #[cfg(test)]

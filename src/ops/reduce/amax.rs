@@ -1,9 +1,10 @@
 //! Largest element over axes.
 
 use crate::error::OpError;
+use crate::native::{Fast, Fold, Terms};
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::{extremum, sum};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real};
+use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Real, Resources};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -60,7 +61,40 @@ impl Op for Amax {
         extremum::dispatches("amax", &inputs[0], &self.axes)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Amax {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        Axes::new(&inputs[0].shape, &self.axes).fold_workspaces()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let terms = Terms { data: call.input(0), pairs: &[], results: &[] };
+        Axes::new(&call.input_descs[0].shape, &self.axes).fold(Largest, terms, 1.0, call.output(0), with);
+    }
+}
+
+/// The largest element; NaN where there is one.
+#[derive(Clone, Copy)]
+struct Largest;
+
+impl Fold for Largest {
+    const START: f32 = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn term(self, x: Fast, _: Fast, _: Fast) -> Fast {
+        x
+    }
+
+    #[inline(always)]
+    fn join(self, a: Fast, b: Fast) -> Fast {
+        if b > a || b.is_nan() { b } else { a }
+    }
 }
 
 impl Amax {

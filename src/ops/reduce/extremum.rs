@@ -1,9 +1,12 @@
 //! What `amax` and `amin` share: launches, twins, the gradient, test cases; the Rust side of `shaders/shared/extremum.wgsl`.
 
 use crate::error::OpError;
+use crate::native::{Fast, Fold, Terms};
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::sum;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_shape};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Native, Op, Real, Resources, Slot, expect_count, expect_shape,
+};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -102,7 +105,41 @@ impl Op for Ties {
         })
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Ties {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        Axes::new(&inputs[0].shape, &self.axes).fold_workspaces()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let terms = Terms { data: call.input(0), pairs: &[], results: call.input(1) };
+        Axes::new(&call.input_descs[0].shape, &self.axes).fold(Equal, terms, 1.0, call.output(0), with);
+    }
+}
+
+/// How many terms are the extremum.
+#[derive(Clone, Copy)]
+struct Equal;
+
+impl Fold for Equal {
+    const HAS_RESULTS: bool = true;
+    const START: f32 = 0.0;
+
+    #[inline(always)]
+    fn term(self, x: Fast, _: Fast, extremum: Fast) -> Fast {
+        Fast(if x == extremum { 1.0 } else { 0.0 })
+    }
+
+    #[inline(always)]
+    fn join(self, a: Fast, b: Fast) -> Fast {
+        a + b
+    }
 }
 
 impl Ties {
@@ -150,7 +187,27 @@ impl Op for ExtremumGradInput {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for ExtremumGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let axes = Axes::new(&call.input_descs[0].shape, &self.axes);
+        let (input, extrema, ties, grad_output) = (call.input(0), call.input(1), call.input(2), call.input(3));
+        let (run, stride) = axes.to_output().inner();
+        with.cores.rows(call.output(0), run, |row, column, output| {
+            let first = axes.to_output().offset(row * run) + column * stride;
+            let input = &input[row * run + column..];
+            for (i, (d, &x)) in output.iter_mut().zip(input).enumerate() {
+                let o = first + i * stride;
+                *d = if x == extrema[o] { grad_output[o] / ties[o] } else { 0.0 };
+            }
+        });
+    }
 }
 
 impl ExtremumGradInput {

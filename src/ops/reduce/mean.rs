@@ -3,7 +3,7 @@
 use crate::error::OpError;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::sum::{self, SumGradInput};
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot};
+use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Real, Resources, Slot};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -77,7 +77,22 @@ impl Op for Mean {
         sum.sum(Slot::Input(0), scale as f32)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Mean {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        self.layout(&inputs[0]).0.fold_workspaces()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (sum, scale) = self.layout(&call.input_descs[0]);
+        sum.sum_on(call, scale as f32, with);
+    }
 }
 
 /// Test cases.

@@ -1,9 +1,10 @@
 //! Deterministic reductions on the device: what sums, extrema, the losses and the gradient of a bias share.
 
 use crate::error::OpError;
+use crate::native::{Cores, Fold, Reduction, Terms, Total};
 use crate::ops::shape::strided::{MAX_RANK, Strided};
 use crate::ops::sums::Sums;
-use crate::ops::{Call, Dispatch, Real, Slot};
+use crate::ops::{Call, Dispatch, Real, Resources, Slot};
 use crate::tensor::{Shape, TensorDesc};
 
 /// Terms that one invocation adds before the sum is worth splitting.
@@ -237,6 +238,35 @@ impl Axes {
         ]
     }
 
+    fn reduction(&self) -> Reduction<'_> {
+        Reduction { kept: &self.kept, reduced: &self.reduced, keeps_innermost: self.innermost_kept }
+    }
+
+    /// Scratch of [`Axes::fold`].
+    pub(in crate::ops) fn fold_workspaces(&self) -> Vec<u64> {
+        let elements = self.reduction().scratch() as u64;
+        if elements == 0 { Vec::new() } else { vec![4 * elements] }
+    }
+
+    /// Reduces on the cores of a CPU, with the first workspace where there is one.
+    pub(in crate::ops) fn fold<F: Fold>(
+        &self,
+        fold: F,
+        terms: Terms<'_>,
+        scale: f32,
+        output: &mut [f32],
+        with: &mut Resources<'_>,
+    ) {
+        let scratch = with.workspaces.first_mut().map_or(&mut [][..], |scratch| &mut **scratch);
+        self.reduction().run(with.cores, fold, terms, scale, scratch, output);
+    }
+
+    /// The sum on the cores of a CPU.
+    pub(in crate::ops) fn sum_on(&self, call: &mut Call<'_, f32>, scale: f32, with: &mut Resources<'_>) {
+        let terms = Terms { data: call.input(0), pairs: &[], results: &[] };
+        self.fold(Total, terms, scale, call.output(0), with);
+    }
+
     /// The CPU twin of the sum.
     pub(in crate::ops) fn sum_twin<T: Real>(&self, call: &mut Call<'_, T>, scale: T) {
         let input = call.input(0);
@@ -249,6 +279,11 @@ impl Axes {
         for y in output {
             *y *= scale;
         }
+    }
+
+    /// As [`Axes::repeat`], on the cores of a CPU.
+    pub(in crate::ops) fn repeat_on(&self, cores: &Cores, input: &[f32], output: &mut [f32], scale: f32) {
+        self.to_output.repeat(cores, input, output, scale);
     }
 
     /// The CPU twin of [`Axes::repeat`].

@@ -3,7 +3,8 @@
 use crate::error::OpError;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Real, Resources, Slot, expect_count,
+    expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -82,7 +83,21 @@ impl Op for Sum {
         Axes::new(&inputs[0].shape, &self.axes).sum(Slot::Input(0), 1.0)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Sum {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        Axes::new(&inputs[0].shape, &self.axes).fold_workspaces()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        Axes::new(&call.input_descs[0].shape, &self.axes).sum_on(call, 1.0, with);
+    }
 }
 
 impl Sum {
@@ -117,7 +132,18 @@ impl Op for SumGradInput {
         Axes::new(&self.shape, &self.axes).repeat(self.scale as f32)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for SumGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let axes = Axes::new(&self.shape, &self.axes);
+        axes.repeat_on(with.cores, call.input(0), call.output(0), self.scale as f32);
+    }
 }
 
 impl SumGradInput {

@@ -3,7 +3,8 @@
 use crate::error::OpError;
 use crate::ops::shape::slice::{self, Slice, run};
 use crate::ops::{
-    Backward, Builder, Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Dispatch, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+    expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -87,7 +88,27 @@ impl Op for Concat {
         vec![slice::launch("concat", "forward", bindings, outputs[0].numel(), ["run", "first"], [whole, first])]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Concat {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (a, b) = (call.input(0), call.input(1));
+        let [first, second] = [0, 1].map(|i| run(&call.input_descs[i], self.axis));
+        with.cores.rows(call.output(0), first + second, |row, column, output| {
+            let of_a = first.saturating_sub(column).min(output.len());
+            let (from_a, from_b) = output.split_at_mut(of_a);
+            if of_a > 0 {
+                from_a.copy_from_slice(&a[row * first + column..][..of_a]);
+            }
+            let column = (column + of_a).saturating_sub(first);
+            from_b.copy_from_slice(&b[row * second + column..][..from_b.len()]);
+        });
+    }
 }
 
 /// Test cases.

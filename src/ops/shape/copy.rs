@@ -2,7 +2,9 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::function;
-use crate::ops::{Backward, Builder, Call, Case, Dispatch, Op, Real, Slot, expect_count, expect_dtype};
+use crate::ops::{
+    Backward, Builder, Call, Case, Dispatch, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -39,7 +41,18 @@ impl Op for Copy {
         vec![function::launch("copy", "forward", [Slot::Input(0), Slot::Output(0)], inputs[0].numel(), 0.0)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Copy {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let input = call.input(0);
+        with.cores.pieces(call.output(0), |start, output| output.copy_from_slice(&input[start..][..output.len()]));
+    }
 }
 
 impl Copy {

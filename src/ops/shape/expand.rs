@@ -4,7 +4,9 @@ use crate::error::OpError;
 use crate::ops::reduce::reduction::Axes;
 use crate::ops::reduce::sum::Sum;
 use crate::ops::shape::strided::MAX_RANK;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, expect_count, expect_dtype};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Real, Resources, expect_count, expect_dtype,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -82,7 +84,17 @@ impl Op for Expand {
         self.layout(&inputs[0].shape).repeat(1.0)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Expand {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        self.layout(&call.input_descs[0].shape).repeat_on(with.cores, call.input(0), call.output(0), 1.0);
+    }
 }
 
 /// Test cases.

@@ -2,7 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::function;
-use crate::ops::{Call, Case, Dispatch, Op, Real, Slot, expect_count};
+use crate::ops::{Call, Case, Dispatch, Native, Op, Real, Resources, Slot, expect_count};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc};
 
@@ -38,7 +38,17 @@ impl Op for Fill {
         vec![function::launch("fill", "forward", [Slot::Output(0)], outputs[0].numel(), self.value)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Fill {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        with.cores.pieces(call.output(0), |_, output| output.fill(self.value));
+    }
 }
 
 impl Fill {

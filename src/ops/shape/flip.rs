@@ -2,7 +2,8 @@
 
 use crate::error::OpError;
 use crate::ops::{
-    Backward, Builder, Call, Case, Dispatch, Fill, Flags, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Dispatch, Fill, Flags, Native, Op, Real, Resources, Slot, expect_count,
+    expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -98,7 +99,35 @@ impl Op for Flip {
         vec![dispatch.flags(flags)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Flip {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let input = call.input(0);
+        let lengths = self.has_lengths.then(|| call.ints(1));
+        let (inner, shape) = (self.inner(&call.input_descs[0]), call.shape(0));
+        let extent = shape[self.axis];
+        let per_sample: usize = shape[..self.axis].iter().skip(1).product();
+        let line = extent * inner;
+        with.cores.rows(call.output(0), line, |outer, column, output| {
+            let length = lengths.map_or(extent, |lengths| (lengths[outer / per_sample] as usize).min(extent));
+            let input = &input[outer * line..][..line];
+            let (mut at, mut rest) = (column, output);
+            while !rest.is_empty() {
+                let (i, within) = (at / inner, at % inner);
+                let from = if i < length { length - 1 - i } else { i };
+                let (part, after) = rest.split_at_mut((inner - within).min(rest.len()));
+                part.copy_from_slice(&input[from * inner + within..][..part.len()]);
+                at += part.len();
+                rest = after;
+            }
+        });
+    }
 }
 
 impl Flip {

@@ -1,8 +1,10 @@
 //! A tensor with a border of one value.
 
 use crate::error::OpError;
+use crate::ops::shape::slice::bordered;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Op, Real, Slot, expect_count, expect_dtype,
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Native, Op, Real, Resources, Slot,
+    expect_count, expect_dtype,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -64,16 +66,19 @@ fn merged(input: &[usize], pads: &[(usize, usize)]) -> Vec<Axis> {
 
 /// For each element of the output in order, its place in the input, if it has one.
 fn sources(axes: &[Axis], elements: usize) -> impl Iterator<Item = Option<usize>> + '_ {
-    (0..elements).map(move |i| {
-        let (mut rest, mut at, mut stride) = (i, 0, 1);
-        for axis in axes {
-            let place = (rest % axis.output).checked_sub(axis.before).filter(|&place| place < axis.input)?;
-            at += place * stride;
-            rest /= axis.output;
-            stride *= axis.input;
-        }
-        Some(at)
-    })
+    (0..elements).map(|i| source(axes, i))
+}
+
+/// The place in the input of element `i` of the output, if it has one.
+fn source(axes: &[Axis], i: usize) -> Option<usize> {
+    let (mut rest, mut at, mut stride) = (i, 0, 1);
+    for axis in axes {
+        let place = (rest % axis.output).checked_sub(axis.before).filter(|&place| place < axis.input)?;
+        at += place * stride;
+        rest /= axis.output;
+        stride *= axis.input;
+    }
+    Some(at)
 }
 
 /// A launch that writes `elements` elements; in vectors of four where every run is a multiple of four.
@@ -150,7 +155,25 @@ impl Op for Pad {
         vec![launch("forward", &merged(&inputs[0].shape, &self.pads), outputs[0].numel(), self.value)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Pad {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let input = call.input(0);
+        let axes = merged(call.shape(0), &self.pads);
+        let (inner, outer) = axes.split_first().expect("bug: a tensor without axes");
+        with.cores.rows(call.output(0), inner.output, |row, column, output| match source(outer, row) {
+            Some(from) => {
+                bordered(&input[from * inner.input..][..inner.input], inner.before, column, self.value, output)
+            }
+            None => output.fill(self.value),
+        });
+    }
 }
 
 fn flags(pads: &[(usize, usize)]) -> Flags {
@@ -201,7 +224,28 @@ impl Op for PadGradInput {
         vec![launch("grad_input", &merged(&outputs[0].shape, &self.pads), outputs[0].numel(), 0.0)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for PadGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let grad_output = call.input(0);
+        let axes = merged(call.output_shape(0), &self.pads);
+        let (inner, outer) = axes.split_first().expect("bug: a tensor without axes");
+        with.cores.rows(call.output(0), inner.input, |row, column, output| {
+            let (mut rest, mut from, mut stride) = (row, 0, 1);
+            for axis in outer {
+                from += (rest % axis.input + axis.before) * stride;
+                rest /= axis.input;
+                stride *= axis.output;
+            }
+            output.copy_from_slice(&grad_output[from * inner.output + inner.before + column..][..output.len()]);
+        });
+    }
 }
 
 /// Test cases.

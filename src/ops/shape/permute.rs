@@ -2,7 +2,9 @@
 
 use crate::error::OpError;
 use crate::ops::shape::strided::{MAX_RANK, Strided};
-use crate::ops::{Backward, Builder, Call, Case, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype};
+use crate::ops::{
+    Backward, Builder, Call, Case, Dispatch, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -88,7 +90,18 @@ impl Op for Permute {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Permute {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let layout = self.layout(&call.input_descs[0].shape);
+        layout.read(with.cores, call.input(0), call.output(0));
+    }
 }
 
 /// Test cases.

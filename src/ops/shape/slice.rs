@@ -1,9 +1,10 @@
 //! A part of a tensor along an axis.
 
 use crate::error::OpError;
+use crate::native::Cores;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Op, Real, Slot, expect_count, expect_dtype,
-    expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Native, Op, Real, Resources, Slot,
+    expect_count, expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -128,7 +129,25 @@ impl Op for Slice {
         vec![launch("slice", "forward", [Slot::Input(0), Slot::Output(0)], outputs[0].numel(), PLACES, places)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Slice {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let places = places(&call.input_descs[0], &call.output_descs[0], self);
+        copy_on(with.cores, call.input(0), call.output(0), places);
+    }
+}
+
+/// As [`copy`], on all cores.
+pub(in crate::ops) fn copy_on(cores: &Cores, input: &[f32], output: &mut [f32], [whole, part, before]: [usize; 3]) {
+    cores.rows(output, part, |row, column, output| {
+        output.copy_from_slice(&input[row * whole + before + column..][..output.len()]);
+    });
 }
 
 /// `grad_input = grad_output` where the slice is, 0 beside it; input `grad_output`.
@@ -172,7 +191,32 @@ impl Op for SliceGradInput {
         vec![launch("slice", "grad_input", [Slot::Input(0), Slot::Output(0)], outputs[0].numel(), PLACES, places)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for SliceGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let [whole, part, before] = places(&call.output_descs[0], &call.input_descs[0], &self.slice);
+        let grad_output = call.input(0);
+        with.cores.rows(call.output(0), whole, |row, column, output| {
+            bordered(&grad_output[row * part..][..part], before, column, 0.0, output);
+        });
+    }
+}
+
+/// Writes a part of a row, from `column` on: some elements that lie behind so many others, which have one value, as those behind.
+pub(in crate::ops) fn bordered(inside: &[f32], before: usize, column: usize, value: f32, output: &mut [f32]) {
+    let end = (before + inside.len()).saturating_sub(column).min(output.len());
+    let start = before.saturating_sub(column).min(end);
+    output[..start].fill(value);
+    if start < end {
+        output[start..end].copy_from_slice(&inside[column + start - before..][..end - start]);
+    }
+    output[end..].fill(value);
 }
 
 /// Test cases.

@@ -5,7 +5,9 @@ use crate::ops::shape::concat::Concat;
 use crate::ops::shape::fill::Fill;
 use crate::ops::shape::slice;
 use crate::ops::shape::slice::Slice;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Op, Real, Slot, expect_count, expect_dtype};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -116,7 +118,21 @@ impl Op for Split {
         self.parts().enumerate().map(launch).collect()
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Split {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (input, whole) = (call.input(0), &call.input_descs[0]);
+        for (i, part) in self.parts().enumerate() {
+            let places = slice::places(whole, &call.output_descs[i], &part);
+            slice::copy_on(with.cores, input, call.output(i), places);
+        }
+    }
 }
 
 /// Test cases.

@@ -1,5 +1,7 @@
 //! A tensor read in another order: the Rust side of `shaders/shared/strided.wgsl`.
 
+use crate::native::{Cores, Level, transpose};
+
 /// Most dimensions of a tensor that is permuted or summed over axes.
 pub(in crate::ops) const MAX_RANK: usize = 6;
 
@@ -63,6 +65,105 @@ impl Strided {
             rest /= extent;
         }
         offset
+    }
+}
+
+/// Elements that are moved at once at least.
+const LEAST: usize = 4096;
+
+/// On a CPU.
+impl Strided {
+    /// Elements that lie together in the output, and the distance of each from the next in the buffer.
+    pub(in crate::ops) fn inner(&self) -> (usize, usize) {
+        self.dims.first().copied().unwrap_or((1, 1))
+    }
+
+    /// Writes the elements of a tensor that is in another order in the buffer, each of which is in it once.
+    pub(in crate::ops) fn read(&self, cores: &Cores, buffer: &[f32], output: &mut [f32]) {
+        let Some(along) = self.dims.iter().position(|&(_, stride)| stride == 1).filter(|&along| along > 0) else {
+            let (run, _) = self.inner();
+            return cores.rows(output, run, |row, column, output| {
+                output.copy_from_slice(&buffer[self.offset(row * run) + column..][..output.len()]);
+            });
+        };
+        // Of the dimensions, the innermost one and the one whose elements lie together in the buffer change places, for all
+        // that are between.
+        let (inside, outside) = self.dims.split_at(along);
+        let (rows, stride) = inside[0];
+        let (columns, step) = (outside[0].0, inside.iter().map(|d| d.0).product::<usize>());
+        let between = Strided { dims: inside[1..].to_vec() };
+        let outer = Strided { dims: outside[1..].to_vec() };
+        cores.pieces_of(output, step, LEAST, |start, mut output| {
+            let mut line = start / step;
+            while !output.is_empty() {
+                let column = line % columns;
+                let count = (columns - column).min(output.len() / step);
+                let (part, rest) = output.split_at_mut(count * step);
+                let from = outer.offset(line / columns) + column;
+                for i in 0..between.elements() {
+                    let from = &buffer[from + between.offset(i)..];
+                    transposed(cores.level(), [rows, count], from, stride, &mut part[i * rows..], step);
+                }
+                (line, output) = (line + count, rest);
+            }
+        });
+    }
+
+    /// Writes each element of a tensor times `scale`, where elements of the buffer are repeated.
+    pub(in crate::ops) fn repeat(&self, cores: &Cores, buffer: &[f32], output: &mut [f32], scale: f32) {
+        let (run, stride) = self.inner();
+        cores.rows(output, run, |row, column, output| {
+            let from = self.offset(row * run);
+            if stride == 0 {
+                return output.fill(scale * buffer[from]);
+            }
+            for (y, x) in output.iter_mut().zip(&buffer[from + column * stride..]) {
+                *y = scale * x;
+            }
+        });
+    }
+}
+
+/// Rows and columns that change places at once.
+const SQUARE: [usize; 2] = [64, 32];
+/// Elements from one line of the output to the next from which on squares are worth while: lines that are further apart than
+/// this share few places of a cache.
+const FAR: usize = 256;
+
+/// Swaps rows and columns. Where lines of the output are far apart, each is written in long pieces, by way of a square.
+fn transposed(
+    level: Level,
+    [rows, columns]: [usize; 2],
+    from: &[f32],
+    from_stride: usize,
+    to: &mut [f32],
+    to_stride: usize,
+) {
+    if to_stride < FAR {
+        return transpose(level, rows, columns, from, from_stride, to, to_stride);
+    }
+    let mut square = [[0.0; SQUARE[0]]; SQUARE[1]];
+    for column in (0..columns).step_by(SQUARE[1]) {
+        let wide = SQUARE[1].min(columns - column);
+        for row in (0..rows).step_by(SQUARE[0]) {
+            let high = SQUARE[0].min(rows - row);
+            transpose(
+                level,
+                high,
+                wide,
+                &from[row * from_stride + column..],
+                from_stride,
+                square.as_flattened_mut(),
+                SQUARE[0],
+            );
+            for (i, line) in square[..wide].iter().enumerate() {
+                let to = &mut to[(column + i) * to_stride + row..][..high];
+                match <&mut [f32; SQUARE[0]]>::try_from(&mut *to) {
+                    Ok(to) => *to = *line,
+                    Err(_) => to.copy_from_slice(&line[..high]),
+                }
+            }
+        }
     }
 }
 

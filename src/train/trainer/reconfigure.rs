@@ -71,7 +71,7 @@ impl Trainer {
         }
         let same_split = Config { micro_batches: micro_batches.or(Some(checkpoint.micro_batches())), ..config.clone() };
         let start = |config: Config| {
-            let backend = Box::new(LocalDevice::new(device.clone()));
+            let backend = Box::new(LocalDevice::new(device.clone(), config.threads));
             Trainer::start(planning.clone(), model.clone(), config, backend)
         };
         let mut trainer = match start(same_split) {

@@ -1,7 +1,7 @@
 //! The gradients of a convolution, as ops.
 
 use super::geometry::{Gather, Geometry, Operands};
-use super::{Conv2d, NativeOperands, twin};
+use super::{Conv2d, NativeOperands, native, twin};
 use crate::error::OpError;
 use crate::ops::matmul::gemm::{Tiling, reduce_rows};
 use crate::ops::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot};
@@ -109,7 +109,7 @@ impl Op for Conv2dGradWeight {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        cost(self.geometry(inputs, outputs).flops(), inputs, outputs, &self.workspaces(inputs, outputs))
+        cost(self.geometry(inputs, outputs).flops(), inputs, outputs, &Op::workspaces(self, inputs, outputs))
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
@@ -120,7 +120,22 @@ impl Op for Conv2dGradWeight {
         self.geometry(inputs, outputs).grad_weight(target)
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Conv2dGradWeight {
+    fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
+        self.geometry(inputs, outputs).native_grad_weight_workspaces(threads)
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let geometry = self.geometry(call.input_descs, call.output_descs);
+        geometry.run_grad_weight(call.input(0), call.input(1), with, call.output(0));
+    }
 }
 
 /// The gradient of bias: the sum of `grad_output` over samples and pixels.
@@ -191,7 +206,7 @@ impl Op for Conv2dGradBias {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        cost(inputs[0].numel() as u64, inputs, outputs, &self.workspaces(inputs, outputs))
+        cost(inputs[0].numel() as u64, inputs, outputs, &Op::workspaces(self, inputs, outputs))
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Vec<u64> {
@@ -230,5 +245,16 @@ impl Op for Conv2dGradBias {
         dispatches
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Conv2dGradBias {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (shape, grad_output) = (call.shape(0), call.input(0));
+        native::grad_bias(with.cores, shape[1], shape[2] * shape[3], grad_output, call.output(0));
+    }
 }

@@ -8,7 +8,7 @@ mod native;
 mod twin;
 mod winograd;
 
-pub(in crate::ops) use geometry::{Gather, Geometry, Operands};
+pub(in crate::ops) use geometry::{Gather, Geometry, Operands, gcd};
 pub(in crate::ops) use grad::{Conv2dGradBias, Conv2dGradInput, Conv2dGradWeight, cost};
 pub(in crate::ops) use native::Operands as NativeOperands;
 pub(in crate::ops) use twin::grad_input as grad_input_twin;

@@ -2,8 +2,9 @@
 
 use super::{Embedding, launch};
 use crate::error::OpError;
+use crate::native::{Kernel, Simd};
 use crate::ops::sums::Sums;
-use crate::ops::{Call, Cost, Dispatch, Op, Real, Slot, expect_count};
+use crate::ops::{Call, Cost, Dispatch, Native, Op, Real, Resources, Slot, expect_count};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -154,5 +155,120 @@ impl Op for EmbeddingGradWeight {
         dispatches
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+/// Elements of the table that are worth a task.
+const LEAST: usize = 4096;
+/// Terms that are added to each other before they are added to the sum.
+const TERMS: usize = 256;
+/// Columns of such a sum.
+const WIDTH: usize = 512;
+
+impl Native for EmbeddingGradWeight {
+    /// The order of all numbers by the row that they name, and where each row ends in it.
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        [inputs[0].numel(), self.rows].map(|words| words as u64 * 4).into()
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (indices, grad_output) = (call.ints(0), call.input(1));
+        let width = call.output_shape(0)[1];
+        let [order, ends] = &mut with.workspaces[..] else { unreachable!("bug: two workspaces were asked for") };
+        let order: &mut [u32] = &mut bytemuck::cast_slice_mut(order)[..indices.len()];
+        let ends: &mut [u32] = &mut bytemuck::cast_slice_mut(ends)[..self.rows];
+        self.order_by_row(indices, order, ends);
+        let (order, ends, level) = (&*order, &*ends, with.cores.level());
+        with.cores.pieces_of(call.output(0), width, LEAST, |start, output| {
+            level.run(AddRows { order, ends, grad_output, width, first: start / width, output });
+        });
+    }
+}
+
+impl EmbeddingGradWeight {
+    fn order_by_row(&self, indices: &[u32], order: &mut [u32], ends: &mut [u32]) {
+        let named = || indices.iter().enumerate().filter(|&(_, &index)| Some(index) != self.embedding.padding_idx);
+        ends.fill(0);
+        for (_, &index) in named() {
+            if let Some(count) = ends.get_mut(index as usize) {
+                *count += 1;
+            }
+        }
+        // From counts to where rows begin, and from there to where they end.
+        let mut next = 0;
+        for place in &mut *ends {
+            (*place, next) = (next, next + *place);
+        }
+        for (i, &index) in named() {
+            if let Some(place) = ends.get_mut(index as usize) {
+                order[*place as usize] = i as u32;
+                *place += 1;
+            }
+        }
+    }
+}
+
+struct AddRows<'a, 'b> {
+    order: &'a [u32],
+    ends: &'a [u32],
+    grad_output: &'a [f32],
+    width: usize,
+    /// The first row of the table.
+    first: usize,
+    output: &'b mut [f32],
+}
+
+impl Kernel for AddRows<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let AddRows { order, ends, grad_output, width, first, output } = self;
+        for (row, output) in (first..).zip(output.chunks_exact_mut(width)) {
+            let start = if row == 0 { 0 } else { ends[row - 1] };
+            let terms = &order[start as usize..ends[row] as usize];
+            let rows = Rows { data: grad_output, width };
+            if terms.len() <= TERMS {
+                rows.sum(terms, 0, output);
+                continue;
+            }
+            output.fill(0.0);
+            for (i, output) in output.chunks_mut(WIDTH).enumerate() {
+                let mut sums = [0.0; WIDTH];
+                for terms in terms.chunks(TERMS) {
+                    let sums = &mut sums[..output.len()];
+                    rows.sum(terms, i * WIDTH, sums);
+                    for (y, &sum) in output.iter_mut().zip(&*sums) {
+                        *y += sum;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The gradients for the output, a row for each number.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    data: &'a [f32],
+    width: usize,
+}
+
+impl Rows<'_> {
+    /// The sum of some rows, of the columns from one on.
+    #[inline(always)]
+    fn sum(self, terms: &[u32], column: usize, sums: &mut [f32]) {
+        let Some((&first, others)) = terms.split_first() else { return sums.fill(0.0) };
+        let row = |term: u32| term as usize * self.width + column;
+        sums.copy_from_slice(&self.data[row(first)..][..sums.len()]);
+        for &term in others {
+            for (sum, &x) in sums.iter_mut().zip(&self.data[row(term)..]) {
+                *sum += x;
+            }
+        }
+    }
 }

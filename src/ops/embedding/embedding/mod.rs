@@ -6,8 +6,8 @@ use grad::{EmbeddingGradWeight, MAX_INDICES};
 
 use crate::error::OpError;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype,
-    expect_rank,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Native, Op, Real, Resources, Slot, expect_count,
+    expect_dtype, expect_rank,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -125,7 +125,24 @@ impl Op for Embedding {
         vec![launch("forward", &bindings, outputs[0].numel(), width, self.params(rows, 0))]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Embedding {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (indices, weight) = (call.ints(0), call.input(1));
+        let width = call.shape(1)[1];
+        with.cores.rows(call.output(0), width, |row, column, output| {
+            match weight.chunks_exact(width).nth(indices[row] as usize) {
+                Some(row) => output.copy_from_slice(&row[column..][..output.len()]),
+                None => output.fill(f32::NAN),
+            }
+        });
+    }
 }
 
 /// Test cases.

@@ -6,10 +6,12 @@ use self::packed::{MaxPool2dPacked, Packing};
 use std::sync::Arc;
 
 use crate::error::OpError;
+use crate::ops::pool::native::max::{self, Places};
 use crate::ops::pool::windows::{self, Windows};
 use crate::ops::sums::Sums;
 use crate::ops::{
-    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Fill, Op, Output, Real, Slot, expect_count,
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Fill, Native, Op, Output, Real, Resources, Slot,
+    expect_count,
 };
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
@@ -112,7 +114,26 @@ impl Op for MaxPool2d {
         vec![self.windows().forward("max_pool2d", bindings, input, output)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for MaxPool2d {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        forward(self.windows(), Places::Plane, call, with);
+    }
+}
+
+/// Writes the largest of each window, and where it is.
+fn forward(windows: Windows, places: Places, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+    let (shapes, input) = ([&call.input_descs[0].shape, &call.output_descs[0].shape], call.input(0));
+    let [Output::Real(output), Output::Int(index)] = &mut call.outputs[..] else {
+        panic!("bug: max_pool2d has a real and an integer output");
+    };
+    max::forward(windows, places, with.cores, shapes, input, output, index);
 }
 
 /// `grad_input[n, c, h, w] = Σ grad_output` over the windows whose index is (h, w); inputs `index, grad_output`.
@@ -144,7 +165,19 @@ impl Op for MaxPool2dGradInput {
         }]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for MaxPool2dGradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let places = self.packing.map_or(Places::Plane, Packing::places);
+        let shapes = [&self.shape, &call.input_descs[1].shape];
+        max::backward(self.windows, places, with.cores, shapes, call.ints(0), call.input(1), call.output(0));
+    }
 }
 
 impl MaxPool2dGradInput {

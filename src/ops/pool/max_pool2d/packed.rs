@@ -1,9 +1,10 @@
 //! Where the largest of each window is, in a few bits.
 
-use super::{MaxPool2dGradInput, largest};
+use super::{MaxPool2dGradInput, forward, largest};
 use crate::error::OpError;
+use crate::ops::pool::native::max::Places;
 use crate::ops::pool::windows::Windows;
-use crate::ops::{Backward, Builder, Call, Cost, Dispatch, Op, Output, Real, Slot};
+use crate::ops::{Backward, Builder, Call, Cost, Dispatch, Native, Op, Output, Real, Resources, Slot};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
@@ -27,6 +28,11 @@ impl Packing {
 
     fn per_word(self) -> usize {
         32 / self.bits
+    }
+
+    /// What native forms write.
+    pub(super) fn places(self) -> Places {
+        Places::Window(self.bits)
     }
 
     /// Makes a kernel that takes the index take these words.
@@ -87,7 +93,17 @@ impl Op for MaxPool2dPacked {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for MaxPool2dPacked {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        forward(self.0.windows, self.0.places(), call, with);
+    }
 }
 
 impl MaxPool2dPacked {

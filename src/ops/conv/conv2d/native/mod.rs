@@ -3,13 +3,20 @@
 mod band;
 mod direct;
 mod gather;
+mod grad_bias;
+mod grad_weight;
 mod padded;
 mod plan;
+mod transforms;
 mod weights;
+mod winograd;
 
 use self::direct::Direct;
 use self::gather::{Axis, Gather, Window};
+pub(super) use self::grad_bias::grad_bias;
+use self::grad_weight::GradWeight;
 use self::plan::{Plan, Unit};
+use self::winograd::Winograd;
 use super::geometry::Geometry;
 use crate::ops::Resources;
 
@@ -58,38 +65,99 @@ impl Geometry {
         }
     }
 
-    /// Scratch of the native form of forward.
+    /// Scratch of the native form of forward: of threads, and the weights as they are multiplied.
     pub(in crate::ops) fn native_forward_workspaces(&self, threads: usize) -> Vec<u64> {
-        vec![scratch(&self.native_forward(), threads)]
+        workspaces(&self.native_forward(), threads, 0)
     }
 
     /// Forward in native code.
     pub(in crate::ops) fn run_forward(&self, operands: &Operands<'_>, with: &mut Resources<'_>, output: &mut [f32]) {
         let gather = self.native_forward();
-        let plan = Plan::new(&gather, Unit::of(with.cores.level()));
-        run(&gather, &plan, operands, with, output);
+        if !run_winograd(&gather, false, operands, with, output) {
+            let plan = Plan::new(&gather, Unit::of(with.cores.level()));
+            run(&gather, &plan, operands, with, output);
+        }
     }
 
-    /// Scratch of the native form of the gradient of input: of threads, and the weights once more.
+    /// As that of forward.
     pub(in crate::ops) fn native_backward_workspaces(&self, threads: usize) -> Vec<u64> {
-        vec![scratch(&self.native_backward(), threads), self.weight_numel() as u64 * F32]
+        workspaces(&self.native_backward(), threads, self.weight_numel())
     }
 
     /// The gradient of input in native code; the source is `grad_output`.
     pub(in crate::ops) fn run_backward(&self, operands: &Operands<'_>, with: &mut Resources<'_>, output: &mut [f32]) {
         let gather = self.native_backward();
+        if run_winograd(&gather, true, operands, with, output) {
+            return;
+        }
         let plan = Plan::new(&gather, Unit::of(with.cores.level()));
         let packed = with.workspaces.pop().expect("bug: no workspace for weights");
         let packed = &mut packed[..self.weight_numel()];
         weights::pack(&gather, &plan.parts, self.kernel, operands.weights, with.cores, packed);
         run(&gather, &plan, &Operands { weights: packed, ..*operands }, with, output);
     }
+
+    /// Scratch of the native form of the gradient of weights: of threads, and for the sums of each part.
+    pub(in crate::ops) fn native_grad_weight_workspaces(&self, threads: usize) -> Vec<u64> {
+        let gather = self.native_forward();
+        let plan = grad_weight::Plan::new(&gather);
+        let scratch = Unit::ALL.into_iter().map(|unit| plan.scratch(&gather, unit)).max().unwrap_or(0);
+        [scratch * threads, plan.parts * self.weight_numel()].map(|len| len as u64 * F32).to_vec()
+    }
+
+    /// The gradient of weights in native code.
+    pub(in crate::ops) fn run_grad_weight(
+        &self,
+        input: &[f32],
+        grad_output: &[f32],
+        with: &mut Resources<'_>,
+        output: &mut [f32],
+    ) {
+        let gather = self.native_forward();
+        let plan = grad_weight::Plan::new(&gather);
+        let [scratch, sums] = &mut with.workspaces[..] else { panic!("bug: not two workspaces") };
+        GradWeight { gather: &gather, input, grad_output }.run(with.cores, &plan, scratch, sums, output);
+    }
 }
 
-/// Bytes of scratch for so many threads, whatever vectors they have.
-fn scratch(gather: &Gather, threads: usize) -> u64 {
-    let most = Unit::ALL.into_iter().map(|unit| Plan::new(gather, unit).scratch(gather)).max();
-    most.unwrap_or(0) as u64 * threads as u64 * F32
+/// Bytes of scratch for so many threads and of transformed weights, or else of so many, whatever vectors the processor has.
+fn workspaces(gather: &Gather, threads: usize, weights: usize) -> Vec<u64> {
+    let (mut scratch, mut all_weights) = (0, 0);
+    for unit in Unit::ALL {
+        let (own, weights) = match winograd::Plan::new(gather, unit) {
+            Some(plan) => (plan.scratch(gather), plan.weights(gather)),
+            None => (Plan::new(gather, unit).scratch(gather), weights),
+        };
+        scratch = scratch.max(own);
+        all_weights = all_weights.max(weights);
+    }
+    [scratch * threads, all_weights].map(|len| len as u64 * F32).to_vec()
+}
+
+/// Runs Winograd products where they are quicker.
+fn run_winograd(
+    gather: &Gather,
+    is_backward: bool,
+    operands: &Operands<'_>,
+    with: &mut Resources<'_>,
+    output: &mut [f32],
+) -> bool {
+    let Some(plan) = winograd::Plan::new(gather, Unit::of(with.cores.level())) else { return false };
+    let Resources { cores, workspaces, epilogue } = with;
+    let [scratch, transformed] = &mut workspaces[..] else { panic!("bug: not two workspaces") };
+    let finish = |start: usize, values: &mut [f32], output: &mut [f32]| {
+        epilogue.finish(cores.level(), start, values, output);
+    };
+    let Operands { source, weights, bias, relu } = *operands;
+    let finish = if epilogue.is_empty() { None } else { Some(&finish as _) };
+    Winograd { gather, source, weights, is_backward, bias, relu, finish }.run(
+        cores,
+        &plan,
+        scratch,
+        transformed,
+        output,
+    );
+    true
 }
 
 fn run(gather: &Gather, plan: &Plan, operands: &Operands<'_>, with: &mut Resources<'_>, output: &mut [f32]) {

@@ -1,12 +1,14 @@
 //! Adafactor.
 
+mod native;
+
 use std::sync::Arc;
 
 use crate::error::OpError;
 use crate::ops::optim::update::{self, States};
 use crate::ops::reduce::reduction;
 use crate::ops::sums::mean;
-use crate::ops::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Op, Real, Slot, UpdateRule};
+use crate::ops::{Call, Case, Cost, Dispatch, Flags, HYPER_LEN, Native, Op, Real, Slot, UpdateRule};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -264,6 +266,10 @@ impl Op for Step {
             self.launch("apply", inputs, NORMS).linear(numel.div_ceil(64)),
         ]);
         dispatches
+    }
+
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
     }
 
     twin!();

@@ -1,0 +1,62 @@
+//! The CPU as a device.
+
+use crate::device::{AdapterInfo, processor_name};
+use crate::native::{Cores, Level};
+use crate::plan::{Limits, NATIVE};
+
+/// How many threads, from the environment, where a program does not say.
+const THREADS_VARIABLE: &str = "TIGHTFIT_THREADS";
+/// More than any machine has cores.
+const MAX_THREADS: usize = 1024;
+
+/// The CPU: how many threads work, and with which vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    threads: usize,
+    level: Level,
+}
+
+impl Cpu {
+    /// So many threads; where nothing is said as many as `TIGHTFIT_THREADS` names, or as the process may run at once.
+    pub fn new(threads: Option<usize>) -> Self {
+        let named = || std::env::var(THREADS_VARIABLE).ok()?.parse().ok();
+        let threads = threads.or_else(named).unwrap_or_else(Cores::available).clamp(1, MAX_THREADS);
+        Cpu { threads, level: Level::chosen() }
+    }
+
+    /// Threads.
+    pub fn threads(self) -> usize {
+        self.threads
+    }
+
+    /// The vectors that they compute with.
+    pub fn level(self) -> Level {
+        self.level
+    }
+
+    /// What it allows.
+    pub fn limits(self) -> Limits {
+        Limits::of_cpu(self.threads)
+    }
+
+    /// What is known of it.
+    pub fn info(self) -> AdapterInfo {
+        let most = self.limits().max_buffer_bytes;
+        AdapterInfo {
+            index: 0,
+            name: processor_name(),
+            backend: "cpu".to_owned(),
+            driver: format!("{}, {} thread{}", self.level, self.threads, if self.threads == 1 { "" } else { "s" }),
+            device_type: NATIVE.to_owned(),
+            shader_compiler: None,
+            subgroup_min_size: 0,
+            subgroup_max_size: 0,
+            max_buffer_bytes: most,
+            max_binding_bytes: most,
+            f16: false,
+            cooperative_size: 0,
+            unified_memory: true,
+            missing: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What native forms of pooling share.
+
+pub(super) mod average;
+pub(super) mod max;
+pub(super) mod upsample;
+
+use super::windows::Windows;
+
+impl Windows {
+    /// Of the windows of a row, those whose column `k` lies in an input of so many columns, and which input column the first
+    /// of them has there.
+    #[inline(always)]
+    fn meeting(&self, k: usize, width: usize, outputs: usize) -> (std::ops::Range<usize>, usize) {
+        let (stride, padding) = (self.stride[1], self.padding[1]);
+        let first = padding.saturating_sub(k).div_ceil(stride).min(outputs);
+        let end = (width + padding).saturating_sub(k).div_ceil(stride).clamp(first, outputs);
+        (first..end, (first * stride + k).saturating_sub(padding))
+    }
+}
+
+/// Calls `work` with each output and each `step`-th input.
+#[inline(always)]
+fn every(step: usize, inputs: &[f32], outputs: &mut [f32], mut work: impl FnMut(&mut f32, f32)) {
+    if outputs.is_empty() {
+        return;
+    }
+    let inputs = &inputs[..(outputs.len() - 1) * step + 1];
+    for (i, output) in outputs.iter_mut().enumerate() {
+        work(output, inputs[i * step]);
+    }
+}
