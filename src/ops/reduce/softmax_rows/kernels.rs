@@ -110,7 +110,14 @@ impl Kernel for ForwardColumns<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, _simd: S) {
+    fn run<S: Simd>(self, _simd: S) {
+        if self.log { self.columns::<true>() } else { self.columns::<false>() }
+    }
+}
+
+impl ForwardColumns<'_> {
+    #[inline(always)]
+    fn columns<const LOG: bool>(mut self) {
         let (rows, columns) = (self.block.rows(), self.block.columns());
         let mut largest = [f32::NEG_INFINITY; PIECE];
         let mut sums = [0.0; PIECE];
@@ -134,7 +141,7 @@ impl Kernel for ForwardColumns<'_> {
                 for ((x, largest), term) in output.iter_mut().zip(&*largest).zip(&mut *terms) {
                     *x -= *largest;
                     let e = exp(*x);
-                    if !self.log {
+                    if !LOG {
                         *x = e;
                     }
                     *term += e;
@@ -145,12 +152,12 @@ impl Kernel for ForwardColumns<'_> {
             }
         }
         for sum in &mut *sums {
-            *sum = if self.log { Fast(*sum).ln().0 } else { 1.0 / *sum };
+            *sum = if LOG { Fast(*sum).ln().0 } else { 1.0 / *sum };
         }
         for row in 0..rows {
             let output = self.block.row(row);
             for (x, sum) in output.iter_mut().zip(&*sums) {
-                *x = if self.log { *x - sum } else { *x * sum };
+                *x = if LOG { *x - sum } else { *x * sum };
             }
         }
     }
@@ -270,8 +277,14 @@ impl Kernel for ColumnSums<'_> {
             terms.fill(0.0);
             for row in rows {
                 let [[y], [g]] = [self.y.rows::<1>(row, &columns), self.g.rows::<1>(row, &columns)];
-                for ((term, &y), &g) in terms.iter_mut().zip(y).zip(g) {
-                    *term += if self.log { g } else { g * y };
+                if self.log {
+                    for (term, &g) in terms.iter_mut().zip(g) {
+                        *term += g;
+                    }
+                } else {
+                    for ((term, &y), &g) in terms.iter_mut().zip(y).zip(g) {
+                        *term += g * y;
+                    }
                 }
             }
             for (sum, term) in self.sums.iter_mut().zip(&*terms) {
