@@ -121,7 +121,7 @@ impl Kernel for Count<'_> {
     type Output = usize;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) -> usize {
+    fn run<S: Simd>(self, simd: S) -> usize {
         let Count { x, inner, labels, counts } = self;
         let mut correct = 0;
         if inner == 1 {
@@ -130,7 +130,7 @@ impl Kernel for Count<'_> {
                 let is_correct = match x.get(label as usize) {
                     // A first logit that is not a number is never exceeded.
                     _ if x[0].is_nan() => label == 0,
-                    Some(&found) => found == largest(x) && !x[..label as usize].contains(&found),
+                    Some(&found) => found == largest(simd, x) && !x[..label as usize].contains(&found),
                     None => false,
                 };
                 correct += usize::from(is_correct && counts(i));

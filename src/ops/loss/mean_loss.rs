@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use crate::error::OpError;
-use crate::native::lanes::{LANES, lanes_of, total};
-use crate::native::{Kernel, Simd};
+use crate::native::dot;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::loss::sample_weights::{self, Repeated};
 use crate::ops::place::{PIECE, parts, sum_tasks};
@@ -120,28 +119,6 @@ impl Op for MeanLoss {
     twin!();
 }
 
-/// The sum of the products of elements.
-struct Products<'a> {
-    x: &'a [f32],
-    factor: &'a [f32],
-}
-
-impl Kernel for Products<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) -> f32 {
-        let mut lanes = [0.0; LANES];
-        for (x, factor) in self.x.chunks(LANES).zip(self.factor.chunks(LANES)) {
-            let (x, factor) = (lanes_of(x, 0.0), lanes_of(factor, 0.0));
-            for i in 0..LANES {
-                lanes[i] += factor[i] * x[i];
-            }
-        }
-        total(lanes)
-    }
-}
-
 impl Native for MeanLoss {
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let x = call.input(0);
@@ -151,7 +128,7 @@ impl Native for MeanLoss {
             let mut factor = [0.0; PIECE];
             let sum = |part: Range<usize>| {
                 let factor = weights.spread(part.start, &mut factor[..part.len()]);
-                f64::from(level.run(Products { x: &x[part], factor }))
+                f64::from(dot(level, &x[part], factor))
             };
             parts(range, PIECE).map(sum).sum()
         });

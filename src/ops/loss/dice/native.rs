@@ -65,10 +65,7 @@ impl Pixels<'_> {
     fn counts(&self) -> Numbers {
         let mut counts = [0.0; TOGETHER];
         for (i, counts) in counts.iter_mut().enumerate().take(self.count) {
-            let label = match self.targets.labels {
-                Some(labels) => Some(self.label(labels, i)),
-                None => None,
-            };
+            let label = self.targets.labels.map(|labels| self.label(labels, i));
             *counts = if label.is_some() && label == self.targets.ignored { 0.0 } else { 1.0 };
         }
         counts

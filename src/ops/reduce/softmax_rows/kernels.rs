@@ -58,7 +58,9 @@ pub(in crate::ops) fn become_exp(x: &mut [f32], largest: f32) -> f32 {
                 x[i] = exp(x[i] - largest);
                 lanes[i] += x[i];
             }
-            rest.copy_from_slice(&x[..rest.len()]);
+            for (rest, x) in rest.iter_mut().zip(&x) {
+                *rest = *x;
+            }
         }
         sum += f64::from(total(lanes));
     }
@@ -78,10 +80,10 @@ impl Kernel for Forward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
+    fn run<S: Simd>(self, simd: S) {
         for (number, row) in self.rows.chunks_exact_mut(self.of.extent).enumerate() {
             let (row, hidden) = row.split_at_mut(self.of.visible(self.first + number));
-            let largest = largest(row);
+            let largest = largest(simd, row);
             if self.log {
                 let ln = Fast(sum_exp(row, largest)).ln().0;
                 for x in row {
@@ -199,15 +201,19 @@ impl Kernel for GradientSums<'_> {
 fn row_sum<const LOG: bool>(y: &[f32], g: &[f32]) -> f32 {
     let mut sum = 0.0;
     for (y, g) in y.chunks(BLOCK).zip(g.chunks(BLOCK)) {
-        let mut lanes = [0.0; 4 * LANES];
-        let (mut whole, mut whole_g) = (y.chunks_exact(4 * LANES), g.chunks_exact(4 * LANES));
+        let [mut fold, mut odd] = [[0.0; LANES]; 2];
+        let (mut whole, mut whole_g) = (y.chunks_exact(2 * LANES), g.chunks_exact(2 * LANES));
         for (y, g) in (&mut whole).zip(&mut whole_g) {
-            for i in 0..4 * LANES {
-                lanes[i] += weighted::<LOG>(y[i], g[i]);
+            for i in 0..LANES {
+                fold[i] += weighted::<LOG>(y[i], g[i]);
+            }
+            for i in 0..LANES {
+                odd[i] += weighted::<LOG>(y[LANES + i], g[LANES + i]);
             }
         }
-        let mut fold: [f32; LANES] =
-            std::array::from_fn(|i| (lanes[i] + lanes[i + LANES]) + (lanes[i + 2 * LANES] + lanes[i + 3 * LANES]));
+        for i in 0..LANES {
+            fold[i] += odd[i];
+        }
         for (y, g) in whole.remainder().chunks(LANES).zip(whole_g.remainder().chunks(LANES)) {
             let (y, g) = (lanes_of(y, 0.0), lanes_of(g, 0.0));
             for i in 0..LANES {
