@@ -284,10 +284,10 @@ pub(super) fn choose_index(infos: &[AdapterInfo], selector: Option<&str>) -> Res
     };
     by_index.or_else(by_name).ok_or_else(|| {
         let listed = infos.iter().map(|info| format!("{} ({}, {})", info.index, info.name, info.backend));
-        let mut available = listed.chain(["cpu".to_owned()]).collect::<Vec<_>>().join(", ");
+        let mut available = listed.chain(["cpu", "reference"].map(str::to_owned)).collect::<Vec<_>>().join(", ");
         // The words of a name are what people write.
         let words = infos.iter().flat_map(|info| info.name.split_whitespace().chain([info.backend.as_str()]));
-        if let Some(near) = nearest(&wanted, words.chain(["cpu"])).first().filter(|_| number.is_none()) {
+        if let Some(near) = nearest(&wanted, words.chain(["cpu", "reference"])).first().filter(|_| number.is_none()) {
             available += &format!("; did you mean `{near}`?");
         }
         DeviceError::Unknown { selector: selector.to_owned(), available }
@@ -365,7 +365,7 @@ mod tests {
             match choose_index(&machine(), Some(selector)) {
                 Err(DeviceError::Unknown { available, .. }) => {
                     assert!(
-                        available.contains("1 (Intel Iris Xe, vulkan)") && available.ends_with("cpu"),
+                        available.contains("1 (Intel Iris Xe, vulkan)") && available.ends_with("cpu, reference"),
                         "{available}"
                     );
                 }

@@ -36,13 +36,16 @@ fn small_models() -> Vec<Model> {
 #[test]
 fn training_is_the_same_bit_for_bit_on_the_cpu() {
     for model in small_models() {
-        for micro_batches in [1, 3] {
-            let run = |saved| {
-                let planned = planned(&model, form(saved), 7, micro_batches, Limits::default());
-                let executor = Box::new(CpuExecutor::new(&planned).unwrap());
-                train(&model, form(saved), 7, &planned, executor)
-            };
-            assert_same(&model, &run(SavedActivations::Full), &run(SavedActivations::Compressed));
+        // The reference, and native code.
+        for limits in [Limits::default(), Limits::of_cpu(2)] {
+            for micro_batches in [1, 3] {
+                let run = |saved| {
+                    let planned = planned(&model, form(saved), 7, micro_batches, limits);
+                    let executor = Box::new(CpuExecutor::new(&planned).unwrap());
+                    train(&model, form(saved), 7, &planned, executor)
+                };
+                assert_same(&model, &run(SavedActivations::Full), &run(SavedActivations::Compressed));
+            }
         }
     }
 }

@@ -124,9 +124,12 @@ const RUNS: [(Statistics, usize); 3] = [(Statistics::Exact, 1), (Statistics::Gho
 #[test]
 fn training_is_the_same_bit_for_bit_on_the_cpu() {
     for model in [residual(), own()] {
-        for (statistics, micro_batches) in RUNS {
+        // The reference, and native code.
+        for (limits, (statistics, micro_batches)) in
+            [Limits::default(), Limits::of_cpu(2)].into_iter().flat_map(|limits| RUNS.map(|run| (limits, run)))
+        {
             let results = forms(statistics).map(|form| {
-                let planned = planned(&model, form, 7, micro_batches, Limits::default());
+                let planned = planned(&model, form, 7, micro_batches, limits);
                 train(&model, form, 7, &planned, Box::new(CpuExecutor::new(&planned).unwrap()))
             });
             results[1..].iter().for_each(|result| assert_same(&model, &results[0], result));

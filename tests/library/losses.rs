@@ -73,13 +73,20 @@ fn mnist_cnn_in_micro_batches() {
     check_on_gpu("mnist-cnn", 3);
 }
 
-/// The interpreter runs the same plan: enough steps to see the updates.
 #[test]
-fn mnist_mlp_on_cpu() {
-    check("mnist-mlp", "cpu", 1, 5);
+fn all_on_the_cpu() {
+    for (name, micro_batches) in [("mnist-mlp", 1), ("mnist-cnn", 1), ("mnist-cnn", 3), ("mnist-lstm", 1), ("mnist-lstm", 5)] {
+        check(name, "cpu", micro_batches, 20);
+    }
+}
+
+/// The reference runs the same plan: enough steps to see the updates.
+#[test]
+fn mnist_mlp_on_the_reference() {
+    check("mnist-mlp", "reference", 1, 5);
 }
 
 #[test]
-fn mnist_lstm_on_cpu() {
-    check("mnist-lstm", "cpu", 5, 3);
+fn mnist_lstm_on_the_reference() {
+    check("mnist-lstm", "reference", 5, 3);
 }

@@ -88,9 +88,11 @@ fn golden() -> Vec<Entry> {
 #[test]
 fn training_is_that_of_pytorch() {
     for entry in golden() {
-        check(&entry, "cpu", 1);
-        if entry.batch > 1 {
-            check(&entry, "cpu", 2);
+        for device in ["cpu", "reference"] {
+            check(&entry, device, 1);
+            if entry.batch > 1 {
+                check(&entry, device, 2);
+            }
         }
     }
 }
