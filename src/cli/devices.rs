@@ -27,7 +27,15 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
         let AdapterInfo { index, name, backend, device_type, max_buffer_bytes, .. } = adapter;
         let sizes = [*max_buffer_bytes, tensor_bytes].map(format_bytes);
         let [buffer, tensor] = sizes;
-        rows.push([index.to_string(), name.clone(), backend.clone(), device_type.clone(), free(*memory), buffer, tensor]);
+        rows.push([
+            index.to_string(),
+            name.clone(),
+            backend.clone(),
+            device_type.clone(),
+            free(*memory),
+            buffer,
+            tensor,
+        ]);
     }
     let names = [format!("{}: {}", cpu.name, cpu.driver), "plain Rust: exact and slow, for checking".to_owned()];
     for ([index, kind], name) in HOST.into_iter().zip(names) {

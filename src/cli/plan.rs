@@ -11,7 +11,9 @@ use tightfit::data::LoaderMemory;
 use tightfit::device::AvailableMemory;
 use tightfit::nn::Model;
 use tightfit::plan::{DeviceClass, Planned, StepTimes, format_bytes};
-use tightfit::train::{self, Config, CostSource, DeviceSelector, Effort, Machine, PlanFile, Processor, Profile, Trainer};
+use tightfit::train::{
+    self, Config, CostSource, DeviceSelector, Effort, Machine, PlanFile, Processor, Profile, Trainer,
+};
 
 use super::bytes::Budget;
 use super::data::{self, DataArgs};

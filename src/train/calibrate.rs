@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::device_profile::Profile;
 use super::loss::Loss;
 use super::optimizer::Optimizer;
+use super::processor::Processor;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose};
 use super::tune::{self, Tuned};
 use crate::autodiff::{self, Clip, Training, Update};
-use super::processor::Processor;
 use crate::device::AdapterInfo;
 use crate::error::{DataError, GraphError, TrainError};
 use crate::exec::cpu::measure::CpuStopwatch;
@@ -166,7 +166,7 @@ fn measure(
         }
     });
     let (ops, median_error) = (ops.collect(), errors(&nodes.iter().collect::<Vec<_>>()));
-        let profile = Profile::new(device, limits, costs, effort);
+    let profile = Profile::new(device, limits, costs, effort);
     Ok(Calibration { profile, ops, tiles: Vec::new(), nodes: nodes.len(), median_error })
 }
 

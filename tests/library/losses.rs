@@ -75,7 +75,9 @@ fn mnist_cnn_in_micro_batches() {
 
 #[test]
 fn all_on_the_cpu() {
-    for (name, micro_batches) in [("mnist-mlp", 1), ("mnist-cnn", 1), ("mnist-cnn", 3), ("mnist-lstm", 1), ("mnist-lstm", 5)] {
+    for (name, micro_batches) in
+        [("mnist-mlp", 1), ("mnist-cnn", 1), ("mnist-cnn", 3), ("mnist-lstm", 1), ("mnist-lstm", 5)]
+    {
         check(name, "cpu", micro_batches, 20);
     }
 }
