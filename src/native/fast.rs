@@ -43,11 +43,12 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits(((n + 127) << 23) as u32)
 }
 
-/// x · 2ⁿ, for n from −252 to 254.
+/// x · 2ⁿ, for n from −252 to 254, by two factors: 2ⁿ alone may not be a number.
 #[inline(always)]
 fn scaled(x: f32, n: i32) -> f32 {
-    let half = n >> 1;
-    x * power_of_two(half) * power_of_two(n - half)
+    let both = n.wrapping_add(254) as u32;
+    let half = both >> 1;
+    x * f32::from_bits(half << 23) * f32::from_bits((both - half) << 23)
 }
 
 /// x as n · ln 2 + r, with |r| ≤ ln 2 / 2: (n, r, eʳ − 1).
