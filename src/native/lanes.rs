@@ -1,9 +1,9 @@
 //! Runs of neighbours in lanes: arrays that the compiler makes vectors of. The order of sums is the same for all of them.
 
+use super::Simd;
+
 /// Elements that are taken together.
 pub(crate) const LANES: usize = 16;
-/// The same in loops of little work, so that results do not wait for each other.
-const MANY: usize = 4 * LANES;
 
 /// A number for all elements of a run, or one for each.
 pub(crate) trait Number: Copy {
@@ -41,8 +41,8 @@ impl Number for &[f32] {
 #[inline(always)]
 pub(crate) fn lanes_of(x: &[f32], rest: f32) -> [f32; LANES] {
     let mut lanes = [rest; LANES];
-    for (lane, &x) in lanes.iter_mut().zip(x) {
-        *lane = x;
+    for i in 0..LANES {
+        lanes[i] = if i < x.len() { x[i] } else { rest };
     }
     lanes
 }
@@ -66,30 +66,34 @@ macro_rules! fold {
     }};
 }
 
-/// Applies the loop body to the elements of a run, in lanes that are added or whatever `by` does.
+/// Applies the loop body to the elements of a run, in lanes that are added or whatever `by` does. There are four arrays of lanes, so
+/// that results do not wait for each other; one longer array would not be kept in registers.
 macro_rules! over {
     ($x:ident, $start:expr, $rest:expr, |$lane:ident, $element:ident| $body:expr, $by:ident) => {{
-        let mut many = [$start; MANY];
-        let mut whole = $x.chunks_exact(MANY);
-        for x in &mut whole {
-            for i in 0..MANY {
-                let ($lane, $element) = (many[i], x[i]);
-                many[i] = $body;
-            }
+        let [mut first, mut second, mut third, mut fourth] = [[$start; LANES]; 4];
+        macro_rules! next {
+            ($lanes:ident, $elements:expr) => {
+                let elements: &[f32] = $elements;
+                for i in 0..LANES {
+                    let ($lane, $element) = ($lanes[i], elements[i]);
+                    $lanes[i] = $body;
+                }
+            };
         }
-        let mut lanes = [$start; LANES];
-        for i in 0..LANES {
-            let low = $by(many[i], many[i + LANES]);
-            lanes[i] = $by(low, $by(many[i + 2 * LANES], many[i + 3 * LANES]));
+        let mut whole = $x.chunks_exact(4 * LANES);
+        for x in &mut whole {
+            next!(first, &x[..LANES]);
+            next!(second, &x[LANES..2 * LANES]);
+            next!(third, &x[2 * LANES..3 * LANES]);
+            next!(fourth, &x[3 * LANES..]);
         }
         for x in whole.remainder().chunks(LANES) {
-            let x = lanes_of(x, $rest);
-            for i in 0..LANES {
-                let ($lane, $element) = (lanes[i], x[i]);
-                lanes[i] = $body;
-            }
+            next!(first, &lanes_of(x, $rest));
         }
-        fold!(lanes, $by)
+        for i in 0..LANES {
+            first[i] = $by($by(first[i], second[i]), $by(third[i], fourth[i]));
+        }
+        fold!(first, $by)
     }};
 }
 
@@ -118,6 +122,27 @@ pub(crate) fn squares(x: &[f32], center: f32) -> f32 {
 
 /// The largest element of a run that is a number; −∞ if there is none.
 #[inline(always)]
-pub(crate) fn largest(x: &[f32]) -> f32 {
-    over!(x, f32::NEG_INFINITY, f32::NEG_INFINITY, |most, x| larger(most, x), larger)
+pub(crate) fn largest<S: Simd>(simd: S, x: &[f32]) -> f32 {
+    if x.len() < S::LANES {
+        let mut most = f32::NEG_INFINITY;
+        for &x in x {
+            most = larger(most, x);
+        }
+        return most;
+    }
+    let mut most = [simd.splat(f32::NEG_INFINITY); 4];
+    let mut whole = x.chunks_exact(4 * S::LANES);
+    for x in &mut whole {
+        for (most, x) in most.iter_mut().zip(x.chunks_exact(S::LANES)) {
+            *most = simd.max(simd.load(x), *most);
+        }
+    }
+    for x in whole.remainder().chunks_exact(S::LANES) {
+        most[0] = simd.max(simd.load(x), most[0]);
+    }
+    // Some elements of the last vector were there before, which does no harm.
+    most[1] = simd.max(simd.load(&x[x.len() - S::LANES..]), most[1]);
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    simd.store(&mut lanes, simd.max(simd.max(most[0], most[1]), simd.max(most[2], most[3])));
+    fold!(lanes, larger)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::native::{Block, Level};
+use crate::native::{Block, Cores, Level};
 use crate::ops::{Call, Epilogue, Input, Output};
 
 /// Most elements that are made at a time: with what they are made of, they stay in the first cache.
@@ -120,4 +120,20 @@ pub(in crate::ops) fn columns_of_task(matrices: usize, columns: usize) -> usize 
     const ENOUGH_TASKS: usize = 64;
     const LINE: usize = 16;
     (matrices * columns).div_ceil(ENOUGH_TASKS).next_multiple_of(LINE).clamp(LEAST, columns.max(LEAST))
+}
+
+/// A sum over `count` things, each of which is made of `elements`: of the sums of ranges of them, which depend on these two only.
+pub(in crate::ops) fn sum_tasks(
+    cores: &Cores,
+    count: usize,
+    elements: usize,
+    sum: impl Fn(Range<usize>) -> f64 + Sync,
+) -> f64 {
+    const MOST_TASKS: usize = 64;
+    const LEAST: usize = 4096;
+    let least = LEAST / elements.max(1);
+    let ranges = parts(0..count, count.div_ceil(MOST_TASKS).max(least).max(1));
+    let mut tasks: Vec<_> = ranges.map(|range| (range, 0.0)).collect();
+    cores.each(&mut tasks, |_, (range, found)| *found = sum(range.clone()));
+    tasks.iter().map(|(_, found)| found).sum()
 }

@@ -27,6 +27,8 @@ const PACKED_ROWS: usize = 320;
 const LEAST_PACKED_ROWS: usize = 64;
 /// Numbers of C that a task keeps until they are finished.
 const BLOCK_C: usize = 32 << 10;
+/// Columns of such a task at most, so that it has many rows.
+const BLOCK_COLUMNS: usize = 256;
 /// Rows of a task that make packing B again for it cheap.
 const MANY_ROWS: usize = 128;
 /// Tiles that read a panel at least, for packing it to be worth it.
@@ -132,7 +134,7 @@ impl Extents {
     fn own(self) -> [usize; 3] {
         let columns = self.n.next_multiple_of(ALIGNMENT).min(MAX_COLUMNS);
         [
-            self.block_terms(BLOCK_TERMS) * columns,
+            self.k.min(BLOCK_TERMS) * columns,
             if self.may_pack_a() { PACKED_TERMS * PACKED_ROWS } else { 0 },
             (self.m * self.n).min(BLOCK_C).next_multiple_of(ALIGNMENT),
         ]
@@ -142,7 +144,7 @@ impl Extents {
         self.own().iter().sum()
     }
 
-    /// Numbers of scratch that [`Product::run`] needs.
+    /// Numbers of scratch that [`Product::run`] needs; with more terms never less.
     pub(crate) fn scratch(self, threads: usize) -> usize {
         let parts = if self.parts() > 1 { self.parts() * self.batch * self.m * self.n } else { 0 };
         parts + threads * self.own_scratch() + ALIGNMENT
@@ -224,22 +226,28 @@ impl Product<'_> {
     /// Rows and columns of a task, for so many threads.
     fn task(&self, level: Level, threads: usize) -> [usize; 2] {
         let Extents { batch, m, n, .. } = self.extents;
-        let (rows, lanes) = (level.tile().0, level.lanes());
+        let ((rows, vectors), lanes) = (level.tile(), level.lanes());
         let flops = self.extents.flops();
         let wanted =
             if threads == 1 || flops < SMALL_FLOPS { 1 } else { (flops / TASK_FLOPS).clamp(threads, TASKS * threads) };
         let pieces = wanted.div_ceil(batch * self.extents.parts());
-        // By rows where B is packed for many of them, else by columns, and by rows again where those are few.
-        let by_rows = pieces.min(m.div_ceil(MANY_ROWS));
-        let by_columns = pieces.div_ceil(by_rows).min(n.div_ceil(2 * lanes));
-        let by_rows = pieces.div_ceil(by_columns).min(m.div_ceil(rows)).max(1);
+        // As many for each thread.
+        let even = |pieces: usize| if pieces > threads { pieces / threads * threads } else { pieces };
+        // By rows where B is packed for many of them, else by columns: by panels, or by parts of them where threads would have
+        // nothing to do; and by rows again where those are few.
+        let by_rows = even(pieces.min(m.div_ceil(MANY_ROWS)));
+        let by_columns = pieces.div_ceil(by_rows);
+        let panels = even(n.div_ceil(vectors * lanes));
+        let by_columns = by_columns.min(panels.max(threads.div_ceil(by_rows))).min(n.div_ceil(2 * lanes));
+        let by_rows = if by_rows * by_columns < threads.min(pieces) { pieces.div_ceil(by_columns) } else { by_rows };
+        let by_rows = by_rows.min(m.div_ceil(rows)).max(1);
         let mut columns = n.div_ceil(lanes).div_ceil(by_columns) * lanes;
         let mut most = (BLOCK_A / self.block_terms()).max(rows);
         if self.packs_a() {
             most = PACKED_ROWS - ALIGNMENT;
         }
         if self.finish.is_some() {
-            columns = columns.min(BLOCK_C / MAX_ROWS / lanes * lanes);
+            columns = columns.min(BLOCK_COLUMNS);
             most = most.min((BLOCK_C / columns.min(n)).max(1));
         }
         let by_rows = by_rows.max(m.div_ceil(most));

@@ -53,6 +53,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_max_ps(a, b) }
+    }
+
+    #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m256 {
         unsafe { _mm256_loadu_ps(from) }
     }

@@ -48,6 +48,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+
+    #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m512 {
         unsafe { _mm512_loadu_ps(from) }
     }

@@ -39,6 +39,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// max(a, 0), where NaN stays NaN
     fn relu(self, a: Self::V) -> Self::V;
+    /// The larger of two; b where a is not a number
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
 
     /// # Safety
     /// `LANES` elements lie at `from`.

@@ -44,6 +44,11 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    fn max(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        unsafe { vmaxnmq_f32(a, b) }
+    }
+
+    #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> float32x4_t {
         unsafe { vld1q_f32(from) }
     }

@@ -33,6 +33,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> Self::V {
         unsafe { from.cast::<[f32; 4]>().read_unaligned() }
     }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use crate::error::OpError;
+use crate::native::lanes::largest;
+use crate::native::{Kernel, Simd};
 use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
-use crate::ops::loss::sample_weights;
+use crate::ops::loss::sample_weights::{self, Repeated};
+use crate::ops::place::sum_tasks;
 use crate::ops::reduce::reduction;
-use crate::ops::{Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count};
+use crate::ops::{Call, Case, Cost, Dispatch, Fill, Integers, Native, Op, Real, Resources, Slot, expect_count};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -95,7 +98,86 @@ impl Op for Accuracy {
         ]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+/// How many of some positions are right: positions whose classes are neighbours (`inner` is 1), or neighbours of which each class
+/// is a row. `counts` says whether one counts.
+struct Count<'a> {
+    x: &'a [f32],
+    inner: usize,
+    labels: &'a [u32],
+    counts: &'a dyn Fn(usize) -> bool,
+}
+
+/// Positions that are taken together where classes are rows.
+const TOGETHER: usize = 64;
+
+impl Kernel for Count<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> usize {
+        let Count { x, inner, labels, counts } = self;
+        let mut correct = 0;
+        if inner == 1 {
+            let classes = x.len() / labels.len();
+            for (i, (x, &label)) in x.chunks_exact(classes).zip(labels).enumerate() {
+                let is_correct = match x.get(label as usize) {
+                    // A first logit that is not a number is never exceeded.
+                    _ if x[0].is_nan() => label == 0,
+                    Some(&found) => found == largest(simd, x) && !x[..label as usize].contains(&found),
+                    None => false,
+                };
+                correct += usize::from(is_correct && counts(i));
+            }
+            return correct;
+        }
+        let together = labels.len();
+        let (mut best, mut place) = ([0.0; TOGETHER], [0; TOGETHER]);
+        best[..together].copy_from_slice(&x[..together]);
+        for (class, x) in x.chunks(inner).enumerate().skip(1) {
+            for ((best, place), &x) in best.iter_mut().zip(&mut place).zip(&x[..together]) {
+                let is_better = x > *best;
+                *best = if is_better { x } else { *best };
+                *place = if is_better { class as u32 } else { *place };
+            }
+        }
+        for (i, (&place, &label)) in place.iter().zip(labels).enumerate() {
+            correct += usize::from(place == label && counts(i));
+        }
+        correct
+    }
+}
+
+impl Native for Accuracy {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let (x, labels) = (call.input(0), call.ints(1));
+        let Positions { count, classes, inner } = Positions::of(&call.input_descs[0]);
+        let weights = Repeated::of_samples(call, self.sample_weights, count);
+        let level = with.cores.level();
+        let correct = sum_tasks(with.cores, count, classes, |range| {
+            let mut correct = 0;
+            let mut position = range.start;
+            while position < range.end {
+                // Neighbours of one sample.
+                let together = if inner == 1 { range.len() } else { (inner - position % inner).min(TOGETHER) };
+                let end = range.end.min(position + together);
+                let labels = &labels[position..end];
+                let start = position / inner * classes * inner + position % inner;
+                let length = if inner == 1 { labels.len() * classes } else { (classes - 1) * inner + labels.len() };
+                let counts = |i: usize| self.ignore_index != Some(labels[i]) && weights.at(position + i) != 0.0;
+                correct += level.run(Count { x: &x[start..start + length], inner, labels, counts: &counts });
+                position = end;
+            }
+            correct as f64
+        });
+        call.output(0)[0] = correct as f32;
+    }
 }
 
 impl Accuracy {

@@ -47,15 +47,18 @@ impl ElementwiseLoss for BceWithLogits {
         self.sample_weights
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T, t: T, weight: T) -> T {
         (T::ONE - t) * x + factor(t, weight) * ((-x.abs()).exp().ln_1p() + (-x).max(T::ZERO))
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, x: T, t: T, weight: T) -> T {
         factor(t, weight) * sigmoid(x) - weight * t
     }
 }
 
+#[inline(always)]
 fn factor<T: Real>(t: T, weight: T) -> T {
     T::ONE + (weight - T::ONE) * t
 }

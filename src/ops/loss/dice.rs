@@ -1,5 +1,7 @@
 //! Dice loss of segmentations.
 
+mod native;
+
 use crate::error::OpError;
 use crate::ops::elementwise::sigmoid::sigmoid;
 use crate::ops::loss::class_loss::{Positions, expect_labels, label_shape};
@@ -7,8 +9,8 @@ use crate::ops::loss::sample_weights;
 use crate::ops::reduce::reduction;
 use crate::ops::sums::{Sums, mean, sum};
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Op, Real, Slot, expect_count, expect_dtype,
-    expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Integers, Native, Op, Real, Resources, Slot, expect_count,
+    expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -232,7 +234,21 @@ impl Op for Dice {
         dispatches
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for Dice {
+    fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
+        native::workspaces(&inputs[0])
+    }
+
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        native::forward(self, call, with);
+    }
 }
 
 /// The probabilities of all classes at a position.
@@ -322,7 +338,17 @@ impl Op for GradInput {
         vec![self.0.weighed(launch, inputs).loops(3 * positions.classes)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for GradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        native::grad_input(&self.0, call, with);
+    }
 }
 
 impl GradInput {

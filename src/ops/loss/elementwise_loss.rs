@@ -1,5 +1,7 @@
 //! What losses share that are means over single elements: each is a function of one prediction and one target.
 
+mod native;
+
 use std::fmt::Debug;
 
 use crate::error::OpError;
@@ -8,7 +10,8 @@ use crate::ops::loss::sample_weights;
 use crate::ops::reduce::reduction;
 use crate::ops::sums::sum;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Op, Real, Slot, expect_count, expect_dtype, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+    expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -102,7 +105,17 @@ macro_rules! elementwise_loss {
                 elementwise_loss::dispatches(self, inputs)
             }
 
+            fn native(&self) -> Option<&dyn $crate::ops::Native> {
+                Some(self)
+            }
+
             $crate::twin!();
+        }
+
+        impl $crate::ops::Native for $loss {
+            fn run(&self, call: &mut $crate::ops::Call<'_, f32>, with: &mut $crate::ops::Resources<'_>) {
+                elementwise_loss::run_native(self, call, with);
+            }
         }
 
         impl $loss {
@@ -114,6 +127,7 @@ macro_rules! elementwise_loss {
 }
 
 pub(in crate::ops) use elementwise_loss;
+pub(in crate::ops) use native::forward as run_native;
 
 params! {
     /// Parameters of both kernels.
@@ -283,7 +297,17 @@ impl<L: ElementwiseLoss> Op for GradInput<L> {
         vec![launch(&self.loss, "grad_input", (&fixed, 3), inputs, numel.div_ceil(4), scale)]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl<L: ElementwiseLoss> Native for GradInput<L> {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        native::grad_input(&self.loss, self.sign, call, with);
+    }
 }
 
 impl<L: ElementwiseLoss> GradInput<L> {

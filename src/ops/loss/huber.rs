@@ -50,12 +50,14 @@ impl ElementwiseLoss for Huber {
         Err(OpError::Setting { op: "huber", setting: "delta", value, reason })
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T, t: T, _weight: T) -> T {
         let (delta, half) = (T::from_f64(f64::from(self.delta)), T::from_f64(0.5));
         let distance = (x - t).abs();
         if distance <= delta { half * distance * distance } else { delta * (distance - half * delta) }
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, x: T, t: T, _weight: T) -> T {
         let delta = T::from_f64(f64::from(self.delta));
         (x - t).max(-delta).min(delta)

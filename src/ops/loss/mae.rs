@@ -35,10 +35,12 @@ impl ElementwiseLoss for Mae {
         self.sample_weights
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T, t: T, _weight: T) -> T {
         (x - t).abs()
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, x: T, t: T, _weight: T) -> T {
         sign(x - t)
     }

@@ -1,11 +1,17 @@
 //! The mean of losses that a graph computes by itself.
 
+use std::ops::Range;
+
 use crate::error::OpError;
+use crate::native::dot;
 use crate::ops::elementwise::activation::shape_name;
-use crate::ops::loss::sample_weights;
+use crate::ops::loss::sample_weights::{self, Repeated};
+use crate::ops::place::{PIECE, parts, sum_tasks};
 use crate::ops::reduce::reduction;
 use crate::ops::sums::sum;
-use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, Slot, expect_count, expect_dtype};
+use crate::ops::{
+    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
 
@@ -106,7 +112,28 @@ impl Op for MeanLoss {
         })
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for MeanLoss {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let x = call.input(0);
+        let weights = Repeated::of_samples(call, self.sample_weights, x.len());
+        let level = with.cores.level();
+        let sum = sum_tasks(with.cores, x.len(), 1, |range| {
+            let mut factor = [0.0; PIECE];
+            let sum = |part: Range<usize>| {
+                let factor = weights.spread(part.start, &mut factor[..part.len()]);
+                f64::from(dot(level, &x[part], factor))
+            };
+            parts(range, PIECE).map(sum).sum()
+        });
+        call.output(0)[0] = (sum / x.len() as f64) as f32;
+    }
 }
 
 /// `grad_input = grad_loss · weight / n`; inputs `grad_loss`, and the weights if there are any.
@@ -133,7 +160,22 @@ impl Op for GradInput {
         vec![self.loss.launch("grad_input", bindings, inputs, elements, (vectors, 1.0 / elements as f32))]
     }
 
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
+
     twin!();
+}
+
+impl Native for GradInput {
+    fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        let elements = self.shape.numel();
+        let scale = call.input(0)[0] / elements as f32;
+        let weights = Repeated::of_samples(call, self.loss.sample_weights, elements);
+        with.cores.pieces(call.output(0), |start, output| {
+            weights.spread(start, output).iter_mut().for_each(|weight| *weight *= scale);
+        });
+    }
 }
 
 impl GradInput {

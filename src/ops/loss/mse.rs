@@ -34,10 +34,12 @@ impl ElementwiseLoss for Mse {
         self.sample_weights
     }
 
+    #[inline(always)]
     fn value<T: Real>(&self, x: T, t: T, _weight: T) -> T {
         (x - t) * (x - t)
     }
 
+    #[inline(always)]
     fn gradient<T: Real>(&self, x: T, t: T, _weight: T) -> T {
         (x - t) + (x - t)
     }

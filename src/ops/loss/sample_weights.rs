@@ -39,6 +39,48 @@ pub(in crate::ops) fn factors<'a, T: Real>(
     move |i| weights.map_or(T::ONE, |weights| weights[i / (count / weights.len())])
 }
 
+/// Numbers of which each is that of so many neighbours, from the first again after the last.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) struct Repeated<'a> {
+    numbers: &'a [f32],
+    neighbours: usize,
+}
+
+impl<'a> Repeated<'a> {
+    /// 1 for all.
+    pub(in crate::ops) const ONE: Repeated<'static> = Repeated { numbers: &[1.0], neighbours: usize::MAX };
+
+    pub(in crate::ops) fn new(numbers: &'a [f32], neighbours: usize) -> Self {
+        Repeated { numbers, neighbours: neighbours.max(1) }
+    }
+
+    /// What native forms multiply numbers below `count` by, as [`factors`] for the twins.
+    pub(in crate::ops) fn of_samples(call: &Call<'a, f32>, is_weighted: bool, count: usize) -> Self {
+        if !is_weighted {
+            return Repeated::ONE;
+        }
+        let weights = call.input(call.inputs.len() - 1);
+        Repeated::new(weights, count / weights.len())
+    }
+
+    /// The number of `i`.
+    pub(in crate::ops) fn at(&self, i: usize) -> f32 {
+        self.numbers[i / self.neighbours % self.numbers.len()]
+    }
+
+    /// Writes the numbers from `start` on.
+    pub(in crate::ops) fn spread<'b>(&self, start: usize, to: &'b mut [f32]) -> &'b mut [f32] {
+        let (mut number, mut left) = (start / self.neighbours, self.neighbours - start % self.neighbours);
+        let mut at = 0;
+        while at < to.len() {
+            let length = left.min(to.len() - at);
+            to[at..at + length].fill(self.numbers[number % self.numbers.len()]);
+            (number, left, at) = (number + 1, self.neighbours, at + length);
+        }
+        to
+    }
+}
+
 /// A case of an op that weighs samples, with so many weights more.
 pub(in crate::ops) fn case(mut case: Case, samples: usize) -> Case {
     case.inputs.push((TensorDesc::f32([samples]), Fill::Uniform(0.25, 4.0)));

@@ -44,15 +44,18 @@ impl Cell for GruCell {
     const STATES: &'static [&'static str] = &["h0"];
     const APART: bool = true;
 
+    #[inline(always)]
     fn gates<T: Real>([a, b, c, _]: [T; 4], [p, q, s, _]: [T; 4]) -> [T; 4] {
         let r = sigmoid(a + p);
         [r, sigmoid(b + q), (c + r * s).tanh(), s]
     }
 
+    #[inline(always)]
     fn step<T: Real>([_, z, n, _]: [T; 4], [earlier, other]: [T; 2]) -> [T; 2] {
         [(T::ONE - z) * n + z * earlier, other]
     }
 
+    #[inline(always)]
     fn step_back<T: Real>(
         [r, z, n, s]: [T; 4],
         [earlier, _]: [T; 2],

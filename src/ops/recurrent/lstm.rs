@@ -43,16 +43,19 @@ impl Cell for LstmCell {
     const STATES: &'static [&'static str] = &["h0", "c0"];
     const APART: bool = false;
 
+    #[inline(always)]
     fn gates<T: Real>(input: [T; 4], hidden: [T; 4]) -> [T; 4] {
         let sum = |gate: usize| input[gate] + hidden[gate];
         [sigmoid(sum(0)), sigmoid(sum(1)), sum(2).tanh(), sigmoid(sum(3))]
     }
 
+    #[inline(always)]
     fn step<T: Real>([i, f, g, o]: [T; 4], [_, cell]: [T; 2]) -> [T; 2] {
         let cell = f * cell + i * g;
         [o * cell.tanh(), cell]
     }
 
+    #[inline(always)]
     fn step_back<T: Real>(
         [i, f, g, o]: [T; 4],
         [_, earlier]: [T; 2],

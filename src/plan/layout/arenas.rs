@@ -106,8 +106,12 @@ pub(super) fn place_persistent(
     placed
 }
 
-/// Staging buffers for inputs, outputs and what lasts, and where values move to the host and back, for the largest of them.
-pub(super) fn staging(programs: &[ProgramGraph], moves: bool) -> Staging {
+/// Staging buffers for inputs, outputs and what lasts, and where values move to the host and back, for the largest of them. Native code
+/// on the CPU reads and writes tensors where they are.
+pub(super) fn staging(programs: &[ProgramGraph], moves: bool, limits: &Limits) -> Staging {
+    if limits.threads.is_some() {
+        return Staging { upload_slot_bytes: UNIT_BYTES, upload_slots: 1, readback_bytes: UNIT_BYTES };
+    }
     let bytes = |value: &Value| value.desc.size_bytes();
     let of_role = |program: &ProgramGraph, role: Role| {
         let values = program.graph.values().iter().filter(move |value| value.role == role);

@@ -67,7 +67,7 @@ impl<'a> Layout<'a> {
         let costs = &candidate.request.costs;
         let program_ns: Vec<_> = programs.iter().map(|program| program.run_ns(costs)).collect();
         let step_ns = candidate.program_of.iter().map(|&program| program_ns[program]).sum();
-        let staging = arenas::staging(&candidate.programs, schedule.offload.moves);
+        let staging = arenas::staging(&candidate.programs, schedule.offload.moves, &candidate.request.limits);
         let baseline_bytes = candidate.request.limits.baseline_bytes;
         let peak_bytes = baseline_bytes + arenas::device_bytes(&arenas) + staging.total_bytes();
         drop(programs);
@@ -115,7 +115,7 @@ impl<'a> Layout<'a> {
 pub(super) fn fixed_bytes(candidate: &Candidate<'_>, policy: &OffloadPolicy) -> u64 {
     let mut arenas = Vec::new();
     arenas::place_persistent(candidate, policy, &mut arenas);
-    let staging = arenas::staging(&candidate.programs, policy.moves);
+    let staging = arenas::staging(&candidate.programs, policy.moves, &candidate.request.limits);
     candidate.request.limits.baseline_bytes + arenas::device_bytes(&arenas) + staging.total_bytes()
 }
 

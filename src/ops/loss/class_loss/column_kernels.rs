@@ -179,9 +179,9 @@ impl Kernel for Gradient<'_, '_> {
                 *x = if counts[i] { gradient } else { 0.0 };
             }
         }
-        for i in 0..at.count {
+        for (i, factor) in factors.iter().enumerate().take(at.count) {
             if let Own::Share(label, share) = targets.own(at.position + i) {
-                block.row(label)[i] -= factors[i] * share;
+                block.row(label)[i] -= factor * share;
             }
         }
     }

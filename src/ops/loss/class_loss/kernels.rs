@@ -136,8 +136,8 @@ pub(super) fn term(share: f32, ln: f32, largest: f32, x: f32) -> f32 {
 
 /// The logarithm of the sum of exponentials less the largest, and the largest.
 #[inline(always)]
-fn logarithm(x: &[f32]) -> (f32, f32) {
-    let largest = largest(x);
+fn logarithm(simd: impl Simd, x: &[f32]) -> (f32, f32) {
+    let largest = largest(simd, x);
     (Fast(sum_exp(x, largest)).ln().0, largest)
 }
 
@@ -175,8 +175,8 @@ fn sum_of_shares(classes: usize, shares: Shares<impl Number, impl Number>) -> f3
         let mut lanes = [0.0; LANES];
         while at + LANES <= end {
             let shares = shares.part(at, LANES);
-            for i in 0..LANES {
-                lanes[i] += shares.at(i);
+            for (i, lane) in lanes.iter_mut().enumerate() {
+                *lane += shares.at(i);
             }
             at += LANES;
         }
@@ -191,12 +191,12 @@ fn sum_of_shares(classes: usize, shares: Shares<impl Number, impl Number>) -> f3
 
 /// Makes the gradient at a position, of logits that are in its place, but for the label's own share.
 #[inline(always)]
-fn gradient(row: &mut [f32], factor: f32, total: f32, shares: Shares<impl Number, impl Number>) {
-    let largest = largest(row);
+fn gradient(simd: impl Simd, row: &mut [f32], factor: f32, total: f32, shares: Shares<impl Number, impl Number>) {
+    let largest = largest(simd, row);
     let scale = total / become_exp(row, largest);
     let shares = shares.part(0, row.len());
-    for i in 0..row.len() {
-        row[i] = factor * (row[i] * scale - shares.at(i));
+    for (i, x) in row.iter_mut().enumerate() {
+        *x = factor * (*x * scale - shares.at(i));
     }
 }
 
@@ -212,7 +212,7 @@ impl Kernel for Loss<'_> {
     type Output = f64;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) -> f64 {
+    fn run<S: Simd>(self, simd: S) -> f64 {
         let Loss { targets, first, x } = self;
         let classes = targets.classes;
         let mut sum = 0.0;
@@ -222,7 +222,7 @@ impl Kernel for Loss<'_> {
             if let Own::Ignored = own {
                 continue;
             }
-            let (ln, largest) = logarithm(x);
+            let (ln, largest) = logarithm(simd, x);
             let mut found = 0.0;
             if !targets.labels_alone() {
                 found = with_shares!(targets, position * classes, |shares| loss(x, (ln, largest), shares));
@@ -251,7 +251,7 @@ impl Kernel for Gradient<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
+    fn run<S: Simd>(self, simd: S) {
         let Gradient { targets, first, spread_total, rows, .. } = self;
         let classes = targets.classes;
         for (number, row) in rows.chunks_exact_mut(classes).enumerate() {
@@ -259,10 +259,10 @@ impl Kernel for Gradient<'_> {
             let factor = self.factor * targets.weight(position);
             match targets.own(position) {
                 Own::Nothing => with_shares!(targets, position * classes, |shares| {
-                    gradient(row, factor, sum_of_shares(classes, shares), shares);
+                    gradient(simd, row, factor, sum_of_shares(classes, shares), shares);
                 }),
                 Own::Share(label, share) => {
-                    with_shares!(targets, 0, |shares| gradient(row, factor, spread_total + share, shares));
+                    with_shares!(targets, 0, |shares| gradient(simd, row, factor, spread_total + share, shares));
                     row[label] -= factor * share;
                 }
                 Own::Ignored => row.fill(0.0),

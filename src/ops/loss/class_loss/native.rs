@@ -6,11 +6,9 @@ use super::column_kernels::{self, Neighbours, TOGETHER};
 use super::kernels::{self, Targets};
 use super::{ClassLoss, Positions};
 use crate::native::Block;
-use crate::ops::place::{PIECE, Tensor, columns_of_task, parts};
+use crate::ops::place::{PIECE, Tensor, columns_of_task, parts, sum_tasks};
 use crate::ops::{Call, Input, Resources};
 
-/// Most tasks, each of which makes a sum.
-const MOST_TASKS: usize = 64;
 /// Fewest logits of a task.
 const LEAST_TASK: usize = 4096;
 
@@ -47,11 +45,6 @@ impl Positions {
             count: columns.len(),
         }
     }
-
-    /// Units of so many logits in a task.
-    fn together(self, units: usize, logits: usize) -> usize {
-        units.div_ceil(MOST_TASKS).max(LEAST_TASK / logits.max(1)).max(1)
-    }
 }
 
 /// Runs the loss.
@@ -62,22 +55,19 @@ pub(in crate::ops) fn forward<L: ClassLoss>(loss: &L, call: &mut Call<'_, f32>, 
     let level = with.cores.level();
     let by_sample = inner.div_ceil(TOGETHER);
     let (units, logits) = if inner == 1 { (count, classes) } else { (count / inner * by_sample, classes * TOGETHER) };
-    let tasks = parts(0..units, positions.together(units, logits));
-    let mut tasks: Vec<_> = tasks.map(|units| (units, 0.0)).collect();
-    with.cores.each(&mut tasks, |_, (units, sum)| {
-        let targets = &targets;
+    let targets = &targets;
+    let sum = sum_tasks(with.cores, units, logits, |units| {
         if inner == 1 {
             let x = &x[units.start * classes..units.end * classes];
-            *sum = level.run(kernels::Loss { targets, first: units.start, x });
-            return;
+            return level.run(kernels::Loss { targets, first: units.start, x });
         }
-        for unit in units.clone() {
+        let loss = |unit: usize| {
             let start = unit % by_sample * TOGETHER;
             let at = positions.neighbours(unit / by_sample, &(start..inner.min(start + TOGETHER)));
-            *sum += level.run(column_kernels::Loss { targets, at, x });
-        }
+            level.run(column_kernels::Loss { targets, at, x })
+        };
+        units.map(loss).sum()
     });
-    let sum: f64 = tasks.iter().map(|(_, sum)| sum).sum();
     let scale = super::scale(loss, call, positions, 2);
     call.output(0)[0] = sum as f32 * scale;
 }
@@ -92,8 +82,7 @@ pub(in crate::ops) fn grad_input<L: ClassLoss>(loss: &L, call: &mut Call<'_, f32
     let level = with.cores.level();
     let targets = &targets;
     if inner == 1 {
-        let together = positions.together(count, classes);
-        with.cores.pieces_of(call.output(0), classes, together * classes, |start, output| {
+        with.cores.pieces_of(call.output(0), classes, LEAST_TASK, |start, output| {
             // A few rows at a time, which stay in the cache between being copied and being read.
             for part in parts(0..output.len() / classes, (PIECE / classes).max(1)) {
                 let (first, output) =

@@ -77,9 +77,9 @@ impl Kernel for Plane<'_> {
                         let from = &row[first + (begin - xs.start) * windows.stride[1]..];
                         let sums = &mut sums[begin - at..end - at];
                         match windows.stride[1] {
-                            1 => every(1, from, sums, |sum, x| *sum += x),
-                            2 => every(2, from, sums, |sum, x| *sum += x),
-                            stride => every(stride, from, sums, |sum, x| *sum += x),
+                            1 => every::<1>(from, sums, |sum, x| *sum += x),
+                            2 => every::<2>(from, sums, |sum, x| *sum += x),
+                            stride => sums.iter_mut().zip(from.iter().step_by(stride)).for_each(|(sum, x)| *sum += x),
                         }
                     }
                     for (output, sum) in output[at..].iter_mut().zip(&sums[..len]) {

@@ -107,9 +107,13 @@ impl Kernel for Plane<'_, '_> {
                         let (place, step) = (place as u32, step as u32);
                         let (largest, found) = (&mut largest[begin - at..end - at], &mut found[begin - at..end - at]);
                         match stride[1] {
-                            1 => larger(1, row, largest, found, place, step),
-                            2 => larger(2, row, largest, found, place, step),
-                            stride => larger(stride, row, largest, found, place, step),
+                            1 => larger::<1>(row, largest, found, place, step),
+                            2 => larger::<2>(row, largest, found, place, step),
+                            stride => {
+                                let places = (0..).map(|i| place + i * step);
+                                let all = row.iter().step_by(stride).zip(places).zip(largest.iter_mut().zip(found));
+                                all.for_each(|((x, place), (largest, found))| take(*x, place, largest, found));
+                            }
                         }
                     }
                 }
@@ -120,16 +124,24 @@ impl Kernel for Plane<'_, '_> {
     }
 }
 
-/// Takes every `stride`-th element that is larger than what was found, or is not a number; the places are `step` apart.
+/// Takes each so many elements the first that is larger than what was found; places are `step` apart.
 #[inline(always)]
-fn larger(stride: usize, row: &[f32], largest: &mut [f32], found: &mut [u32], place: u32, step: u32) {
-    let row = &row[..(largest.len() - 1) * stride + 1];
-    for (i, (largest, found)) in largest.iter_mut().zip(found).enumerate() {
-        let x = row[i * stride];
-        let is_taken = (x > *largest) | x.is_nan();
-        *largest = if is_taken { x } else { *largest };
-        *found = if is_taken { place + i as u32 * step } else { *found };
+fn larger<const STRIDE: usize>(row: &[f32], largest: &mut [f32], found: &mut [u32], place: u32, step: u32) {
+    let last = largest.len() - 1;
+    let all = largest[..last].iter_mut().zip(&mut found[..last]).zip(row.as_chunks::<STRIDE>().0);
+    for (i, ((largest, found), x)) in all.enumerate() {
+        take(x[0], place + i as u32 * step, largest, found);
     }
+    // The last may have no others behind it.
+    take(row[last * STRIDE], place + last as u32 * step, &mut largest[last], &mut found[last]);
+}
+
+/// Takes an element that is larger than what was found, or is not a number.
+#[inline(always)]
+fn take(x: f32, place: u32, largest: &mut f32, found: &mut u32) {
+    let is_taken = (x > *largest) | x.is_nan();
+    *largest = if is_taken { x } else { *largest };
+    *found = if is_taken { place } else { *found };
 }
 
 /// Puts places into words, one behind the other.

@@ -18,14 +18,13 @@ impl Windows {
     }
 }
 
-/// Calls `work` with each output and each `step`-th input.
+/// Calls `work` with each output and each so many inputs the first.
 #[inline(always)]
-fn every(step: usize, inputs: &[f32], outputs: &mut [f32], mut work: impl FnMut(&mut f32, f32)) {
-    if outputs.is_empty() {
-        return;
-    }
-    let inputs = &inputs[..(outputs.len() - 1) * step + 1];
-    for (i, output) in outputs.iter_mut().enumerate() {
-        work(output, inputs[i * step]);
+fn every<const STEP: usize>(inputs: &[f32], outputs: &mut [f32], work: impl Fn(&mut f32, f32)) {
+    let Some((last, outputs)) = outputs.split_last_mut() else { return };
+    // The last may have no others behind it.
+    work(last, inputs[outputs.len() * STEP]);
+    for (output, input) in outputs.iter_mut().zip(inputs.as_chunks::<STEP>().0) {
+        work(output, input[0]);
     }
 }

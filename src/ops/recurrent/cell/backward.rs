@@ -6,7 +6,7 @@ use super::{At, Cell, Params, Recurrent, Sizes, TimeIndex, Weights, open_gates, 
 use crate::error::OpError;
 use crate::ops::matmul::gemm::{Gemm, Matrix, View, multiply, reduce_rows};
 use crate::ops::sums::Sums;
-use crate::ops::{Call, Cost, Dispatch, Op, Real, SavedActivations, Slot};
+use crate::ops::{Call, Cost, Dispatch, Native, Op, Real, SavedActivations, Slot};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -44,11 +44,11 @@ params! {
 impl<C: Cell> RecurrentBackward<C> {
     const STATES: usize = C::STATES.len();
 
-    fn recomputes(self) -> bool {
+    pub(super) fn recomputes(self) -> bool {
         self.forward.saved == SavedActivations::Compressed
     }
 
-    fn sizes(self, input: &TensorDesc) -> Sizes {
+    pub(super) fn sizes(self, input: &TensorDesc) -> Sizes {
         Sizes::new(&self.forward, input)
     }
 
@@ -58,37 +58,37 @@ impl<C: Cell> RecurrentBackward<C> {
     }
 
     /// Input that holds an initial state.
-    fn initial(self, state: usize) -> Option<usize> {
+    pub(super) fn initial(self, state: usize) -> Option<usize> {
         self.forward.has_initial.then_some(self.optional() + state)
     }
 
     /// Input that holds the lengths.
-    fn lengths(self) -> Option<usize> {
+    pub(super) fn lengths(self) -> Option<usize> {
         let before = if self.forward.has_initial { Self::STATES } else { 0 };
         self.forward.lengths.map(|_| self.optional() + before)
     }
 
     /// Input that holds the hidden states of all steps; the other states' and the gates follow.
-    fn states(self) -> usize {
+    pub(super) fn states(self) -> usize {
         self.optional()
             + if self.forward.has_initial { Self::STATES } else { 0 }
             + usize::from(self.forward.lengths.is_some())
     }
 
     /// Input that holds the gates.
-    fn gates(self) -> Option<usize> {
+    pub(super) fn gates(self) -> Option<usize> {
         (!self.recomputes()).then_some(self.states() + Self::STATES)
     }
 
     /// Input that holds the gradient of output `i`.
-    fn grad_output(self, i: usize) -> Option<usize> {
+    pub(super) fn grad_output(self, i: usize) -> Option<usize> {
         let before = self.has_grad[..i].iter().filter(|has| **has).count();
         let first = self.states() + Self::STATES + usize::from(!self.recomputes());
         self.has_grad[i].then_some(first + before)
     }
 
     /// Output that holds the gradient of `weight_ih`; those of `weight_hh`, `bias_ih`, `bias_hh` and of initial states follow.
-    fn weights(self) -> usize {
+    pub(super) fn weights(self) -> usize {
         usize::from(self.wants_input)
     }
 
@@ -345,6 +345,10 @@ impl<C: Cell> Op for RecurrentBackward<C> {
             dispatches.extend(self.add_up(sizes, chunk, i == 0, target));
         }
         dispatches
+    }
+
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
     }
 
     twin!();

@@ -9,7 +9,7 @@ use super::{At, Cell, Recurrent, Sizes, Weights, open_gates, steps_of, with_opti
 use crate::error::OpError;
 use crate::ops::matmul::gemm::{Matrix, View};
 use crate::ops::{
-    Backward, Builder, Call, Cost, Dispatch, Integers, MAX_LOOP_ITERATIONS, Op, Real, SavedActivations, Slot,
+    Backward, Builder, Call, Cost, Dispatch, Integers, MAX_LOOP_ITERATIONS, Native, Op, Real, SavedActivations, Slot,
     expect_count, expect_dtype, expect_rank, expect_shape,
 };
 use crate::shader::Target;
@@ -28,7 +28,7 @@ impl<C: Cell> Recurrent<C> {
     }
 
     /// Input that holds an initial state.
-    fn initial(&self, state: usize) -> Option<usize> {
+    pub(super) fn initial(&self, state: usize) -> Option<usize> {
         self.has_initial.then_some(5 + state)
     }
 
@@ -43,7 +43,7 @@ impl<C: Cell> Recurrent<C> {
     }
 
     /// Input that holds the lengths.
-    fn lengths_input(&self) -> Option<usize> {
+    pub(super) fn lengths_input(&self) -> Option<usize> {
         self.lengths.map(|_| 5 + if self.has_initial { C::STATES.len() } else { 0 })
     }
 }
@@ -191,6 +191,10 @@ impl<C: Cell> Op for Recurrent<C> {
             dispatches.push(with_optional(launch, [("INITIAL", self.initial(state).map(Slot::Input)), lengths]));
         }
         dispatches
+    }
+
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
     }
 
     twin!();

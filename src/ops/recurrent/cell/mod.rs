@@ -7,6 +7,7 @@ mod backward;
 mod cases;
 mod chunk;
 mod forward;
+mod native;
 mod tile;
 
 use std::fmt::Debug;
@@ -24,7 +25,8 @@ const KEPT: usize = 4;
 
 /// The arithmetic of a recurrent op: how sums over inputs and over states become gates, gates and states new states, and
 /// how the gradients go back. The op is [`Recurrent`]; its kernels are `forward_step`, `recompute_gates` and `backward_step`
-/// of `shaders/<NAME>.wgsl` and what that imports from `shaders/shared/recurrent.wgsl` and `recurrent_tile.wgsl`.
+/// of `shaders/<NAME>.wgsl` and what that imports from `shaders/shared/recurrent.wgsl` and `recurrent_tile.wgsl`. Mark its functions
+/// `#[inline(always)]`: on a CPU they are parts of loops over vectors.
 pub trait Cell: Copy + Default + Debug + Send + Sync + 'static {
     /// Name of the op and of its files.
     const NAME: &'static str;

@@ -58,7 +58,9 @@ pub(in crate::ops) fn become_exp(x: &mut [f32], largest: f32) -> f32 {
                 x[i] = exp(x[i] - largest);
                 lanes[i] += x[i];
             }
-            rest.copy_from_slice(&x[..rest.len()]);
+            for (rest, x) in rest.iter_mut().zip(&x) {
+                *rest = *x;
+            }
         }
         sum += f64::from(total(lanes));
     }
@@ -78,10 +80,10 @@ impl Kernel for Forward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
+    fn run<S: Simd>(self, simd: S) {
         for (number, row) in self.rows.chunks_exact_mut(self.of.extent).enumerate() {
             let (row, hidden) = row.split_at_mut(self.of.visible(self.first + number));
-            let largest = largest(row);
+            let largest = largest(simd, row);
             if self.log {
                 let ln = Fast(sum_exp(row, largest)).ln().0;
                 for x in row {
@@ -110,7 +112,14 @@ impl Kernel for ForwardColumns<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, _simd: S) {
+    fn run<S: Simd>(self, _simd: S) {
+        if self.log { self.columns::<true>() } else { self.columns::<false>() }
+    }
+}
+
+impl ForwardColumns<'_> {
+    #[inline(always)]
+    fn columns<const LOG: bool>(mut self) {
         let (rows, columns) = (self.block.rows(), self.block.columns());
         let mut largest = [f32::NEG_INFINITY; PIECE];
         let mut sums = [0.0; PIECE];
@@ -134,7 +143,7 @@ impl Kernel for ForwardColumns<'_> {
                 for ((x, largest), term) in output.iter_mut().zip(&*largest).zip(&mut *terms) {
                     *x -= *largest;
                     let e = exp(*x);
-                    if !self.log {
+                    if !LOG {
                         *x = e;
                     }
                     *term += e;
@@ -145,12 +154,12 @@ impl Kernel for ForwardColumns<'_> {
             }
         }
         for sum in &mut *sums {
-            *sum = if self.log { Fast(*sum).ln().0 } else { 1.0 / *sum };
+            *sum = if LOG { Fast(*sum).ln().0 } else { 1.0 / *sum };
         }
         for row in 0..rows {
             let output = self.block.row(row);
             for (x, sum) in output.iter_mut().zip(&*sums) {
-                *x = if self.log { *x - sum } else { *x * sum };
+                *x = if LOG { *x - sum } else { *x * sum };
             }
         }
     }
@@ -192,15 +201,19 @@ impl Kernel for GradientSums<'_> {
 fn row_sum<const LOG: bool>(y: &[f32], g: &[f32]) -> f32 {
     let mut sum = 0.0;
     for (y, g) in y.chunks(BLOCK).zip(g.chunks(BLOCK)) {
-        let mut lanes = [0.0; 4 * LANES];
-        let (mut whole, mut whole_g) = (y.chunks_exact(4 * LANES), g.chunks_exact(4 * LANES));
+        let [mut fold, mut odd] = [[0.0; LANES]; 2];
+        let (mut whole, mut whole_g) = (y.chunks_exact(2 * LANES), g.chunks_exact(2 * LANES));
         for (y, g) in (&mut whole).zip(&mut whole_g) {
-            for i in 0..4 * LANES {
-                lanes[i] += weighted::<LOG>(y[i], g[i]);
+            for i in 0..LANES {
+                fold[i] += weighted::<LOG>(y[i], g[i]);
+            }
+            for i in 0..LANES {
+                odd[i] += weighted::<LOG>(y[LANES + i], g[LANES + i]);
             }
         }
-        let mut fold: [f32; LANES] =
-            std::array::from_fn(|i| (lanes[i] + lanes[i + LANES]) + (lanes[i + 2 * LANES] + lanes[i + 3 * LANES]));
+        for i in 0..LANES {
+            fold[i] += odd[i];
+        }
         for (y, g) in whole.remainder().chunks(LANES).zip(whole_g.remainder().chunks(LANES)) {
             let (y, g) = (lanes_of(y, 0.0), lanes_of(g, 0.0));
             for i in 0..LANES {
@@ -270,8 +283,14 @@ impl Kernel for ColumnSums<'_> {
             terms.fill(0.0);
             for row in rows {
                 let [[y], [g]] = [self.y.rows::<1>(row, &columns), self.g.rows::<1>(row, &columns)];
-                for ((term, &y), &g) in terms.iter_mut().zip(y).zip(g) {
-                    *term += if self.log { g } else { g * y };
+                if self.log {
+                    for (term, &g) in terms.iter_mut().zip(g) {
+                        *term += g;
+                    }
+                } else {
+                    for ((term, &y), &g) in terms.iter_mut().zip(y).zip(g) {
+                        *term += g * y;
+                    }
                 }
             }
             for (sum, term) in self.sums.iter_mut().zip(&*terms) {

@@ -69,7 +69,7 @@ impl<'a> Band<'a, '_, '_> {
         let is_contiguous = lines.row == extent.1 || extent.0 == 1;
         direct.finish.is_none()
             && plan.parts.len() == 1
-            && self.task.images == 1
+            && self.task.outputs.len() == 1
             && plan.channels == direct.gather.sources
             && is_contiguous
     }
@@ -94,8 +94,8 @@ impl<'a> Band<'a, '_, '_> {
         let lines = self.lines((extent.0.max(1), extent.1.max(1)));
         let vectors = match plan.form {
             _ if extent.0 * extent.1 == 0 => 0,
-            Form::Packed => (self.task.images * lines.image).div_ceil(plan.unit.lanes),
-            Form::Rows | Form::Flat => self.task.images * lines.vectors(),
+            Form::Packed => (self.task.outputs.len() * lines.image).div_ceil(plan.unit.lanes),
+            Form::Rows | Form::Flat => self.task.outputs.len() * lines.vectors(),
         };
         let (offsets, weights) = &self.job.parts[part];
         let row = gather.sources * taps;
@@ -117,7 +117,7 @@ impl<'a> Band<'a, '_, '_> {
         let padded = plan.padded(gather, self.task.first);
         let stride = plan.channels * padded.channel(gather);
         let plane = gather.source_plane();
-        for image in 0..self.task.images {
+        for image in 0..self.task.outputs.len() {
             let place = ((self.task.image + image) * gather.groups + self.group) * gather.sources + channels.start;
             let source = &direct.source[place * plane..][..channels.len() * plane];
             let to = &mut self.scratch.source[image * stride..(image + 1) * stride];
@@ -135,7 +135,7 @@ impl<'a> Band<'a, '_, '_> {
     fn pack(&mut self, products: &Products<'_>) {
         let (unit, image) = (self.job.plan.unit, self.image_stride());
         let (rows, columns) = products.extent;
-        let (pixels, terms) = (self.task.images * rows * columns, products.offsets.len());
+        let (pixels, terms) = (self.task.outputs.len() * rows * columns, products.offsets.len());
         let width = unit.lanes * unit.vectors;
         for (i, chunk) in (0..pixels).step_by(width).enumerate() {
             let panel = &mut self.scratch.panels[i * terms * width..];
@@ -165,7 +165,7 @@ impl<'a> Band<'a, '_, '_> {
         let mut sums = Block::new(sums, results, part_len, part_len);
         let own = self.channels.start - self.task.channels.start;
         let pixels = products.extent.0 * products.extent.1;
-        let mut output = self.task.output.part(own..own + results, 0..if writes { pixels } else { 0 });
+        let mut output = self.task.outputs[0].part(own..own + results, 0..if writes { pixels } else { 0 });
         for rows in even(results, unit.rows) {
             let mut starts = [0; MAX_ROWS];
             for (start, row) in starts.iter_mut().zip(rows.clone()) {
@@ -217,10 +217,9 @@ impl<'a> Band<'a, '_, '_> {
         let extents: Vec<_> = (0..plan.parts.len()).map(|part| self.extent(part)).collect();
         let lines: Vec<_> = extents.iter().map(|extent| self.lines((extent.0.max(1), extent.1.max(1)))).collect();
         for (row, channel) in self.channels.clone().enumerate() {
-            for image in 0..self.task.images {
+            for image in 0..self.task.outputs.len() {
                 let place = ((self.task.image + image) * all + channel) * gather.result_plane() + self.task.place;
-                let own = image * self.task.channels.len() + channel - self.task.channels.start;
-                let output = self.task.output.row(own);
+                let output = self.task.outputs[image].row(channel - self.task.channels.start);
                 let pixels = &mut self.scratch.pixels[..output.len()];
                 let to = if direct.finish.is_some() { &mut *pixels } else { &mut *output };
                 for (phase, row_phase) in gather.rows.phases.iter().enumerate() {

@@ -31,7 +31,6 @@ pub(super) struct Direct<'a> {
 /// Pixels of some channels of the result.
 pub(super) struct Task<'a> {
     pub(super) image: usize,
-    pub(super) images: usize,
     /// Channels of the result, of all groups.
     pub(super) channels: Range<usize>,
     /// The first row and column, and how many, counted within a phase.
@@ -40,8 +39,8 @@ pub(super) struct Task<'a> {
     /// Place in the plane of the first pixel, and pixels of a row.
     pub(super) place: usize,
     pub(super) wide: usize,
-    /// Rows are planes, columns the pixels of the band.
-    pub(super) output: Block<'a>,
+    /// For each image, a row for each channel and a column for each pixel of the band.
+    pub(super) outputs: Vec<Block<'a>>,
 }
 
 /// The first elements of some scratch that begin with a line of the cache, and the rest.
@@ -92,37 +91,32 @@ impl<'a> Job<'a> {
         let share = channels.div_ceil(plan.shares);
         let mut tasks = Vec::new();
         for (i, output) in output.chunks_mut(plan.images * channels * plane).enumerate() {
-            let images = output.len() / (channels * plane);
-            let all = Block::new(output, images * channels, plane, plane);
-            for (s, block) in all.grid(share * images, plane).into_iter().enumerate() {
-                let channels = s * share..((s + 1) * share).min(channels);
-                self.bands(i * plan.images, images, &channels, block, &mut tasks);
+            let images = output.chunks_exact_mut(channels * plane);
+            let mut images: Vec<_> =
+                images.map(|image| Block::new(image, channels, plane, plane).grid(share, plane).into_iter()).collect();
+            for first in (0..channels).step_by(share) {
+                let outputs = images.iter_mut().filter_map(Iterator::next).collect();
+                self.bands(i * plan.images, first..channels.min(first + share), outputs, &mut tasks);
             }
         }
         tasks
     }
 
-    fn bands<'o>(
-        &self,
-        image: usize,
-        images: usize,
-        channels: &Range<usize>,
-        output: Block<'o>,
-        tasks: &mut Vec<Task<'o>>,
-    ) {
+    /// The tasks of some channels of some images.
+    fn bands<'o>(&self, image: usize, channels: Range<usize>, outputs: Vec<Block<'o>>, tasks: &mut Vec<Task<'o>>) {
         let (rows, columns) = (&self.direct.gather.rows, &self.direct.gather.columns);
-        let mut rest = output;
+        let mut rest = outputs;
         for row in (0..rows.count()).step_by(self.plan.rows) {
             for column in (0..columns.count()).step_by(self.plan.columns) {
                 let extent = (self.plan.rows.min(rows.count() - row), self.plan.columns.min(columns.count() - column));
                 // A band is of whole rows, or a part of one.
                 let high = (extent.0 * rows.stride).min(rows.result - row * rows.stride);
                 let wide = (extent.1 * columns.stride).min(columns.result - column * columns.stride);
-                let (output, next) = rest.split_columns(high * wide);
+                let (outputs, next) = rest.into_iter().map(|block| block.split_columns(high * wide)).unzip();
                 rest = next;
                 let place = row * rows.stride * columns.result + column * columns.stride;
                 let (first, channels) = ((row, column), channels.clone());
-                tasks.push(Task { image, images, channels, first, extent, place, wide, output });
+                tasks.push(Task { image, channels, first, extent, place, wide, outputs });
             }
         }
     }

@@ -9,16 +9,19 @@ use std::ops::Range;
 use super::band::even;
 use super::direct::aligned;
 use super::gather::Gather;
+use super::grad_weight_few;
 use super::padded::{Copy, Padded};
 use super::plan::{LINE, Unit};
 use crate::native::{Block, Cores, Level, MAX_ROWS, MAX_VECTORS, Offsets, Operand, Start, Sums, tile, transpose};
 
 /// Pixels of a block, and the longest part of a row.
 const PIXELS: usize = 512;
+/// Pixels of a block where lanes are pixels.
+const FEW_PIXELS: usize = 4096;
 /// Elements of the padded input of a block.
 const MOST_SOURCE: usize = 40 << 10;
-/// Channels of the input in a task.
-const CHANNELS: usize = 32;
+/// Rows of a task: taps of channels of the input, for all of which channels of the output are transposed once.
+const ROWS: usize = 288;
 /// Tasks that there should be.
 const ENOUGH_TASKS: usize = 16;
 
@@ -30,40 +33,45 @@ pub(super) struct Plan {
     columns: usize,
     images: usize,
     /// Channels of the input in a task.
-    channels: usize,
+    pub(super) channels: usize,
     /// Parts of the images.
     pub(super) parts: usize,
+    /// Whether lanes are pixels, not channels of the output.
+    is_few: bool,
 }
 
 /// Pixels of some images.
 #[derive(Clone, Debug)]
-struct Pixels {
-    images: Range<usize>,
-    rows: Range<usize>,
-    columns: Range<usize>,
+pub(super) struct Pixels {
+    pub(super) images: Range<usize>,
+    pub(super) rows: Range<usize>,
+    pub(super) columns: Range<usize>,
 }
 
 impl Plan {
     /// The gather leads from the input to the output.
-    pub(super) fn new(gather: &Gather) -> Self {
+    pub(super) fn new(gather: &Gather, unit: Unit) -> Self {
+        let is_few = gather.results <= unit.lanes;
+        let pixels = if is_few { FEW_PIXELS } else { PIXELS };
+        let taps = gather.parts()[0].kernel.len();
         let (rows, columns) = (gather.rows.count(), gather.columns.count());
-        let columns = columns.div_ceil(columns.div_ceil(PIXELS));
+        let columns = columns.div_ceil(columns.div_ceil(pixels));
         let folds = gather.rows.folds.len() * gather.columns.folds.len();
         let line = (folds * (columns + gather.columns.reach)).max(1);
-        let channels = gather.sources.div_ceil(gather.sources.div_ceil(CHANNELS));
+        let channels = gather.sources.div_ceil(gather.sources.div_ceil((ROWS / taps).max(1)));
         let by_source = (MOST_SOURCE / (channels * line)).saturating_sub(gather.rows.reach);
-        let most = (PIXELS / columns).max(1).min(by_source.max(1));
+        let most = (pixels / columns).max(1).min(by_source.max(1));
         let rows = rows.div_ceil(rows.div_ceil(most));
         let is_whole = rows == gather.rows.count() && columns == gather.columns.count();
         let by_source = MOST_SOURCE / (channels * line * (rows + gather.rows.reach));
-        let images = if is_whole { (PIXELS / (rows * columns)).min(by_source).clamp(1, gather.samples) } else { 1 };
-        let mut plan = Plan { rows, columns, images, channels, parts: 1 };
+        let images = if is_whole { (pixels / (rows * columns)).min(by_source).clamp(1, gather.samples) } else { 1 };
+        let mut plan = Plan { rows, columns, images, channels, parts: 1, is_few };
         let tasks = gather.groups * gather.sources.div_ceil(channels);
         plan.parts = ENOUGH_TASKS.div_ceil(tasks).min(plan.blocks(gather).len());
         plan
     }
 
-    fn blocks(&self, gather: &Gather) -> Vec<Pixels> {
+    pub(super) fn blocks(&self, gather: &Gather) -> Vec<Pixels> {
         let mut blocks = Vec::new();
         let cut = |at: usize, step: usize, end: usize| at..end.min(at + step);
         for image in (0..gather.samples).step_by(self.images) {
@@ -80,16 +88,19 @@ impl Plan {
         blocks
     }
 
-    fn padded(&self, gather: &Gather, first: (usize, usize)) -> Padded {
+    pub(super) fn padded(&self, gather: &Gather, first: (usize, usize)) -> Padded {
         Padded { first, rows: self.rows + gather.rows.reach, pitch: self.columns + gather.columns.reach }
     }
 
-    fn source_len(&self, gather: &Gather) -> usize {
+    pub(super) fn source_len(&self, gather: &Gather) -> usize {
         self.images * self.channels * self.padded(gather, (0, 0)).channel(gather)
     }
 
     /// Elements of the scratch of a thread.
     pub(super) fn scratch(&self, gather: &Gather, unit: Unit) -> usize {
+        if self.is_few {
+            return grad_weight_few::scratch(self, gather, unit, gather.parts()[0].kernel.len());
+        }
         let panel = self.images * self.rows * self.columns * unit.lanes * unit.vectors;
         [self.source_len(gather), panel].map(|len| len.next_multiple_of(LINE)).iter().sum::<usize>() + LINE
     }
@@ -116,6 +127,9 @@ impl GradWeight<'_> {
     /// Computes the gradient `[groups · results][sources][taps]`, with scratch for each thread, and as many elements as there are
     /// weights for each part.
     pub(super) fn run(&self, cores: &Cores, plan: &Plan, scratch: &mut [f32], sums: &mut [f32], output: &mut [f32]) {
+        if plan.is_few {
+            return grad_weight_few::run(self, cores, plan, scratch, sums, output);
+        }
         let (gather, level) = (self.gather, cores.level());
         let parts = gather.parts();
         let taps = parts[0].kernel.len();
@@ -146,6 +160,26 @@ impl GradWeight<'_> {
             let from = &sums[*group * group_len + *first..];
             transpose(level, terms, to.len() / terms, from, gather.results, to, terms);
         });
+    }
+
+    /// Copies channels of a block of the input, with the zeros around it.
+    pub(super) fn copy(
+        &self,
+        level: Level,
+        plan: &Plan,
+        group: usize,
+        channels: &Range<usize>,
+        block: &Pixels,
+        to: &mut [f32],
+    ) {
+        let gather = self.gather;
+        let padded = plan.padded(gather, (block.rows.start, block.columns.start));
+        let (stride, plane) = (plan.channels * padded.channel(gather), gather.source_plane());
+        for (i, image) in block.images.clone().enumerate() {
+            let first = (image * gather.groups + group) * gather.sources + channels.start;
+            let source = &self.input[first * plane..][..channels.len() * plane];
+            level.run(Copy { gather, padded, source, to: &mut to[i * stride..(i + 1) * stride] });
+        }
     }
 }
 
@@ -202,7 +236,7 @@ impl<'a> Job<'a> {
         let count = self.blocks.len();
         let blocks = &self.blocks[task.part * count / plan.parts..(task.part + 1) * count / plan.parts];
         for (i, block) in blocks.iter().enumerate() {
-            self.copy(task, block, source);
+            self.grad.copy(self.level, plan, task.group, &task.channels, block, source);
             let (high, wide) = (block.rows.len(), block.columns.len());
             let terms = block.images.len() * high * wide;
             let is_usual = high == plan.rows && wide == plan.columns;
@@ -215,17 +249,6 @@ impl<'a> Job<'a> {
                 self.pack(task, block, &columns, panel);
                 self.multiply(task, &columns, pixels, source, panel, start);
             }
-        }
-    }
-
-    fn copy(&self, task: &Task<'_>, block: &Pixels, source: &mut [f32]) {
-        let (gather, plan) = (self.grad.gather, self.plan);
-        let padded = plan.padded(gather, (block.rows.start, block.columns.start));
-        let (stride, plane) = (plan.channels * padded.channel(gather), gather.source_plane());
-        for (i, image) in block.images.clone().enumerate() {
-            let first = (image * gather.groups + task.group) * gather.sources + task.channels.start;
-            let from = &self.grad.input[first * plane..][..task.channels.len() * plane];
-            self.level.run(Copy { gather, padded, source: from, to: &mut source[i * stride..(i + 1) * stride] });
         }
     }
 

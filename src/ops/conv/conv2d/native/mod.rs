@@ -5,11 +5,14 @@ mod direct;
 mod gather;
 mod grad_bias;
 mod grad_weight;
+mod grad_weight_few;
 mod padded;
 mod plan;
 mod transforms;
 mod weights;
 mod winograd;
+mod winograd_block;
+mod winograd_plan;
 
 use self::direct::Direct;
 use self::gather::{Axis, Gather, Window};
@@ -100,9 +103,10 @@ impl Geometry {
     /// Scratch of the native form of the gradient of weights: of threads, and for the sums of each part.
     pub(in crate::ops) fn native_grad_weight_workspaces(&self, threads: usize) -> Vec<u64> {
         let gather = self.native_forward();
-        let plan = grad_weight::Plan::new(&gather);
-        let scratch = Unit::ALL.into_iter().map(|unit| plan.scratch(&gather, unit)).max().unwrap_or(0);
-        [scratch * threads, plan.parts * self.weight_numel()].map(|len| len as u64 * F32).to_vec()
+        let plans = Unit::ALL.map(|unit| (unit, grad_weight::Plan::new(&gather, unit)));
+        let scratch = plans.iter().map(|(unit, plan)| plan.scratch(&gather, *unit)).max().unwrap_or(0);
+        let parts = plans.iter().map(|(_, plan)| plan.parts).max().unwrap_or(0);
+        [scratch * threads, parts * self.weight_numel()].map(|len| len as u64 * F32).to_vec()
     }
 
     /// The gradient of weights in native code.
@@ -114,7 +118,7 @@ impl Geometry {
         output: &mut [f32],
     ) {
         let gather = self.native_forward();
-        let plan = grad_weight::Plan::new(&gather);
+        let plan = grad_weight::Plan::new(&gather, Unit::of(with.cores.level()));
         let [scratch, sums] = &mut with.workspaces[..] else { panic!("bug: not two workspaces") };
         GradWeight { gather: &gather, input, grad_output }.run(with.cores, &plan, scratch, sums, output);
     }
@@ -124,7 +128,7 @@ impl Geometry {
 fn workspaces(gather: &Gather, threads: usize, weights: usize) -> Vec<u64> {
     let (mut scratch, mut all_weights) = (0, 0);
     for unit in Unit::ALL {
-        let (own, weights) = match winograd::Plan::new(gather, unit) {
+        let (own, weights) = match winograd_plan::Plan::new(gather, unit) {
             Some(plan) => (plan.scratch(gather), plan.weights(gather)),
             None => (Plan::new(gather, unit).scratch(gather), weights),
         };
@@ -142,7 +146,7 @@ fn run_winograd(
     with: &mut Resources<'_>,
     output: &mut [f32],
 ) -> bool {
-    let Some(plan) = winograd::Plan::new(gather, Unit::of(with.cores.level())) else { return false };
+    let Some(plan) = winograd_plan::Plan::new(gather, Unit::of(with.cores.level())) else { return false };
     let Resources { cores, workspaces, epilogue } = with;
     let [scratch, transformed] = &mut workspaces[..] else { panic!("bug: not two workspaces") };
     let finish = |start: usize, values: &mut [f32], output: &mut [f32]| {

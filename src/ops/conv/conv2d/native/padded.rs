@@ -98,18 +98,21 @@ fn copy_line<S: Simd>(simd: S, from: &[f32], first: isize, step: usize, to: &mut
     let to = &mut to[begin..end];
     match step {
         1 => copy(simd, &from[..to.len()], to),
-        2 => every(2, from, to),
-        4 => every(4, from, to),
-        _ => every(step, from, to),
+        2 => every::<2>(from, to),
+        4 => every::<4>(from, to),
+        _ => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, from)| *to = *from),
     }
 }
 
+/// Every so many elements; as many as there are to write.
 #[inline(always)]
-fn every(step: usize, from: &[f32], to: &mut [f32]) {
-    let from = &from[..(to.len() - 1) * step + 1];
-    for (i, to) in to.iter_mut().enumerate() {
-        *to = from[i * step];
+fn every<const STEP: usize>(from: &[f32], to: &mut [f32]) {
+    // The last may have no others behind it.
+    let last = to.len() - 1;
+    for (to, from) in to[..last].iter_mut().zip(from.as_chunks::<STEP>().0) {
+        *to = from[0];
     }
+    to[last] = from[last * STEP];
 }
 
 /// Copies a few elements, without a call.

@@ -51,6 +51,8 @@ const LEAST_PIXELS: usize = 128;
 const MOST_COLUMNS: usize = 2048;
 /// Tasks that there should be, so that no thread waits long for the last.
 const ENOUGH_TASKS: usize = 16;
+/// Channels of the result in a task at least, since each task copies its sources.
+const LEAST_RESULTS: usize = 20;
 /// What copying a run of pixels of one tap takes, in vectors that are multiplied meanwhile.
 const RUN_COST: f64 = 4.0;
 
@@ -88,7 +90,7 @@ impl Plan {
         let results = gather.groups * gather.results;
         let folds = gather.rows.folds.len() * gather.columns.folds.len();
         let line = folds * (columns + gather.columns.reach);
-        let per_row = columns.next_multiple_of(unit.lanes) * parts.len();
+        let per_row = if form == Form::Packed { columns } else { columns.next_multiple_of(unit.lanes) } * parts.len();
         // As many rows as fit with all channels, but enough that taps do not read most rows again.
         let reach = gather.rows.reach;
         let by_source = (MOST_SOURCE / (gather.sources * line).max(1)).saturating_sub(reach);
@@ -100,15 +102,14 @@ impl Plan {
         let bands = gather.rows.count().div_ceil(rows) * gather.columns.count().div_ceil(columns);
         let images = if bands == 1 {
             let by_sums = MOST_SUMS / (gather.results * per_row * rows);
-            let enough = LEAST_PIXELS.max(unit.lanes * unit.vectors).div_ceil(rows * columns * parts.len());
-            let all_busy = gather.samples / ENOUGH_TASKS;
-            enough.min(by_sums).min(all_busy).max(1)
+            let enough = LEAST_PIXELS.div_ceil(rows * columns * parts.len());
+            // Panels are packed in each task, so images are divided before channels are.
+            enough.min(by_sums).min(gather.samples / ENOUGH_TASKS).max(1)
         } else {
             1
         };
         let tasks = gather.samples.div_ceil(images) * bands;
-        // Of several images at once there are enough tasks.
-        let shares = ENOUGH_TASKS.div_ceil(tasks).min(results.div_ceil(4 * unit.rows));
+        let shares = ENOUGH_TASKS.div_ceil(tasks).min(results.div_ceil(LEAST_RESULTS));
         let mut channels = MOST_SOURCE / (images * (rows + reach) * line).max(1);
         if form == Form::Packed {
             let panels = images * per_row * rows / parts.len() + unit.lanes * unit.vectors;
@@ -222,5 +223,20 @@ fn form(gather: &Gather, unit: Unit, rows: usize, columns: usize) -> Form {
         Form::Flat
     } else {
         Form::Packed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_is_counted_for_the_vectors_of_this_processor() {
+        for level in Level::available() {
+            let unit = Unit::of(level);
+            let is_known =
+                |known: &Unit| (known.lanes, known.rows, known.vectors) == (unit.lanes, unit.rows, unit.vectors);
+            assert!(Unit::ALL.iter().any(is_known), "{level}: {unit:?}");
+        }
     }
 }

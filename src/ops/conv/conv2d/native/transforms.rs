@@ -111,8 +111,64 @@ impl Kernel for Folds<'_> {
     }
 }
 
-/// Transforms patches: `to[point][channel][vector]`.
-pub(super) struct Patches<'a> {
+/// Copies rows of a channel of some images, at most as many as a vector has lanes: the images of each pixel lie side by side.
+pub(super) struct Lines<'a> {
+    /// The first image and what is behind it, elements from one to the next, and how many images.
+    pub(super) source: &'a [f32],
+    pub(super) stride: usize,
+    pub(super) images: usize,
+    /// Rows and columns of an image.
+    pub(super) extent: (usize, usize),
+    /// The first row and column, which may be in the padding, and how many rows.
+    pub(super) corner: (isize, isize),
+    pub(super) rows: usize,
+    /// Columns that are written.
+    pub(super) columns: usize,
+    pub(super) to: &'a mut [f32],
+}
+
+impl Kernel for Lines<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Lines { source, stride, images, extent: (height, width), corner, rows, columns, to } = self;
+        let begin = ((-corner.1).max(0) as usize).min(columns);
+        let from = (corner.1 + begin as isize) as usize;
+        let end = (begin + width.saturating_sub(from)).min(columns);
+        for (y, to) in to.chunks_mut(columns * S::LANES).take(rows).enumerate() {
+            let row = corner.0 + y as isize;
+            if row < 0 || row as usize >= height {
+                to.fill(0.0);
+                continue;
+            }
+            to[..begin * S::LANES].fill(0.0);
+            let source = &source[row as usize * width + from..];
+            let mut at = begin;
+            while at < end {
+                let (source, to) = (&source[at - begin..], &mut to[at * S::LANES..]);
+                let is_whole = images == S::LANES
+                    && source.len() >= (S::LANES - 1) * stride + S::LANES
+                    && to.len() >= S::LANES * S::LANES;
+                if is_whole {
+                    // What lies behind the row is written too, and then overwritten.
+                    simd.transpose(source, stride, to, S::LANES);
+                } else {
+                    for (column, to) in to.chunks_exact_mut(S::LANES).take((end - at).min(S::LANES)).enumerate() {
+                        for (image, to) in to.iter_mut().enumerate().take(images) {
+                            *to = source[image * stride + column];
+                        }
+                    }
+                }
+                at += S::LANES;
+            }
+            to[end * S::LANES..].fill(0.0);
+        }
+    }
+}
+
+/// Transforms patches.
+pub(super) struct Patches<'a, 'b> {
     pub(super) source: &'a [f32],
     /// Where the patch of each vector begins, in each channel.
     pub(super) starts: &'a [usize],
@@ -121,23 +177,22 @@ pub(super) struct Patches<'a> {
     /// Elements of the source of a channel, and how many there are.
     pub(super) channel: usize,
     pub(super) channels: usize,
-    /// From one point to the next, and from one channel to the next; `to` begins with the first channel.
-    pub(super) point: usize,
+    /// A row for each point; in it, vectors of one channel and then the next, which is so far behind.
+    pub(super) to: &'a mut Block<'b>,
     pub(super) columns: usize,
-    pub(super) to: &'a mut [f32],
 }
 
-impl Kernel for Patches<'_> {
+impl Kernel for Patches<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Patches { source, starts, offsets, channel, channels, point, columns, to } = self;
+        let Patches { source, starts, offsets, channel, channels, to, columns } = self;
         let offsets: &[u32; POINTS] = offsets.try_into().expect("bug: an offset for each point");
         for c in 0..channels {
             for (vector, start) in starts.iter().enumerate() {
                 let source = &source[c * channel + start..];
-                let to = &mut to[c * columns + vector * S::LANES..];
+                let at = c * columns + vector * S::LANES;
                 let mut half = [[simd.splat(0.0); PATCH]; PATCH];
                 for x in 0..PATCH {
                     let mut d = [simd.splat(0.0); PATCH];
@@ -152,7 +207,7 @@ impl Kernel for Patches<'_> {
                 for y in 0..PATCH {
                     let points = patch(simd, half[y]);
                     for x in 0..PATCH {
-                        simd.store(&mut to[(y * PATCH + x) * point..], points[x]);
+                        simd.store(&mut to.row(y * PATCH + x)[at..], points[x]);
                     }
                 }
             }

@@ -122,7 +122,8 @@ impl<const ROWS: usize> ColumnGradients<'_, ROWS> {
         for i in 0..columns {
             let (mut sum, mut product) = (0.0, 0.0);
             for row in 0..ROWS {
-                let g = if RELU && !(by.value(i, x[row][i]) > 0.0) { 0.0 } else { g[row][i] };
+                let passes = !RELU || by.value(i, x[row][i]) > 0.0;
+                let g = if passes { g[row][i] } else { 0.0 };
                 sum += g;
                 product += g * (x[row][i] - by.mean.at(i));
             }

@@ -66,7 +66,8 @@ pub(super) fn gradient<const RELU: bool, S: Number>(
     let (x, g) = (&x[..length], &g[..length]);
     for i in 0..length {
         let normalized = by.normalized(i, x[i]);
-        let g = if RELU && !(by.value(i, x[i]) > 0.0) { 0.0 } else { g[i] };
+        let passes = !RELU || by.value(i, x[i]) > 0.0;
+        let g = if passes { g[i] } else { 0.0 };
         let weighted = by.weight.at(i) * g;
         output[i] = by.rstd.at(i) * (weighted - means.gradient.at(i) - normalized * means.product.at(i));
     }

@@ -137,6 +137,11 @@ impl Task {
         parts(0..self.samples.len(), (CACHED / columns).clamp(1, MOST_ROWS))
     }
 
+    /// A number for each of the columns that are taken at a time: less than an array of [`PIECE`] where there are few channels.
+    fn row(&self) -> Vec<f32> {
+        vec![0.0; PIECE.min(self.channels.len() * self.planes.inner)]
+    }
+
     /// Writes the number of each channel to its columns.
     fn spread(&self, to: &mut [f32], number: impl Fn(usize) -> f32) {
         for (channel, to) in to.chunks_mut(self.width(to.len())).enumerate() {
@@ -147,9 +152,9 @@ impl Task {
     /// Makes mean and variance of each channel over the samples of the task.
     fn moments(&self, level: Level, x: &View<'_>, pairs: &mut [f32]) {
         let channels = self.channels.len();
-        let mut moments = [Moments::default(); PIECE];
-        let [mut sums, mut center, mut means, mut squares] = [[0.0; PIECE]; 4];
-        let (means, squares) = (&mut means[..channels], &mut squares[..channels]);
+        let mut moments = vec![Moments::default(); channels];
+        let [mut sums, mut center] = [(); 2].map(|()| self.row());
+        let (means, squares) = (&mut vec![0.0; channels][..], &mut vec![0.0; channels][..]);
         for columns in self.columns() {
             let width = self.width(columns.len());
             let (sums, center) = (&mut sums[..columns.len()], &mut center[..columns.len()]);
@@ -180,9 +185,9 @@ impl Task {
     /// Makes the sums of the gradients of each channel, and of their products with the normalized elements.
     fn sums(&self, level: Level, (x, g): (&View<'_>, &View<'_>), numbers: &Numbers, relu: bool, pairs: &mut [f32]) {
         let channels = self.channels.len();
-        let mut totals = [[0.0; 2]; PIECE];
-        let [mut sums, mut products, mut folded, mut folded_products] = [[0.0; PIECE]; 4];
-        let (folded, folded_products) = (&mut folded[..channels], &mut folded_products[..channels]);
+        let mut totals = vec![[0.0; 2]; channels];
+        let [mut sums, mut products] = [(); 2].map(|()| self.row());
+        let (folded, folded_products) = (&mut vec![0.0; channels][..], &mut vec![0.0; channels][..]);
         for columns in self.columns() {
             let width = self.width(columns.len());
             let by = numbers.of_columns(columns.len());
@@ -239,7 +244,7 @@ impl Task {
         with: &With<'_>,
         (x, g): (Tensor<'_>, Tensor<'_>),
         numbers: &Numbers,
-        means: &[[f32; PIECE]; 2],
+        means: &[Vec<f32>; 2],
         output: &mut Block<'_>,
     ) {
         let With { level, epilogue, relu } = *with;
@@ -271,23 +276,23 @@ struct With<'a> {
 
 /// What the channels of a task are normalized by, for each column.
 struct Numbers {
-    mean: [f32; PIECE],
-    rstd: [f32; PIECE],
-    weight: [f32; PIECE],
-    bias: [f32; PIECE],
+    mean: Vec<f32>,
+    rstd: Vec<f32>,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
 }
 
 impl Numbers {
     /// Of the statistics of each channel of the task, mean and variance.
     fn new(norm: &Normalization, task: &Task, pairs: &[f32], weight: Option<&[f32]>, bias: Option<&[f32]>) -> Self {
-        let mut numbers = Numbers { mean: [0.0; PIECE], rstd: [0.0; PIECE], weight: [0.0; PIECE], bias: [0.0; PIECE] };
-        let columns = PIECE.min(task.channels.len() * task.planes.inner);
+        let [mean, rstds, weights, biases] = [(); 4].map(|()| task.row());
+        let mut numbers = Numbers { mean, rstd: rstds, weight: weights, bias: biases };
         let first = task.channels.start;
         let parameter = |data: Option<&[f32]>, channel: usize, or| data.map_or(or, |data| data[first + channel]);
-        task.spread(&mut numbers.mean[..columns], |channel| pairs[2 * channel]);
-        task.spread(&mut numbers.rstd[..columns], |channel| rstd(pairs[2 * channel + 1], norm.eps));
-        task.spread(&mut numbers.weight[..columns], |channel| parameter(weight, channel, 1.0));
-        task.spread(&mut numbers.bias[..columns], |channel| parameter(bias, channel, 0.0));
+        task.spread(&mut numbers.mean, |channel| pairs[2 * channel]);
+        task.spread(&mut numbers.rstd, |channel| rstd(pairs[2 * channel + 1], norm.eps));
+        task.spread(&mut numbers.weight, |channel| parameter(weight, channel, 1.0));
+        task.spread(&mut numbers.bias, |channel| parameter(bias, channel, 0.0));
         numbers
     }
 
@@ -384,7 +389,7 @@ pub(super) fn backward(
     let wants_sums = (wants_input && !norm.frozen) || weight_output.is_some() || bias_output.is_some();
     let mut blocks = planes.blocks(output);
     let numbers = |task: &Task| {
-        let mut pairs = [0.0; 2 * PIECE];
+        let mut pairs = vec![0.0; 2 * task.channels.len()];
         for (pair, channel) in pairs.chunks_exact_mut(2).zip(task.channels.clone()) {
             // Without a variance, 1 / standard deviation is not used.
             let variance = variance.map_or(1.0, |variance| variance[channel]);
@@ -395,15 +400,14 @@ pub(super) fn backward(
     let finish = |task: &Task, numbers: &Numbers, pairs: &[f32], block: &mut Block<'_>| match x {
         _ if !wants_input => {}
         Some(x) => {
-            let mut means = [[0.0; PIECE]; 2];
+            let mut means = [(); 2].map(|()| task.row());
             let count = (planes.samples * planes.inner) as f32;
-            let columns = PIECE.min(task.channels.len() * planes.inner);
             for (place, means) in means.iter_mut().enumerate().filter(|_| !norm.frozen) {
                 let mean = |channel: usize| {
                     weight.map_or(1.0, |weight| weight[task.channels.start + channel])
                         * (pairs[2 * channel + place] / count)
                 };
-                task.spread(&mut means[..columns], mean);
+                task.spread(means, mean);
             }
             task.gradient(&with, (x, g), numbers, &means, block);
         }

@@ -1,7 +1,7 @@
 //! Loops over runs of neighbours that are normalized together.
 
 use super::kernels::{Affine, Means, Moments, gradient, normalize, rstd};
-use crate::native::lanes::{LANES, Number, lanes_of, squares, sum, total};
+use crate::native::lanes::{LANES, Number, squares, sum, total};
 use crate::native::{Kernel, Simd};
 
 /// Elements of a run whose sum and squares are made while they are in the first cache.
@@ -161,51 +161,38 @@ fn run_gradients<const COLUMNS: bool>(
     column_sums: &mut [f32],
     column_products: &mut [f32],
 ) -> [f32; 2] {
-    let (mut sums, mut products) = ([[0.0; LANES]; 2], [[0.0; LANES]; 2]);
-    for at in (0..x.len()).step_by(2 * LANES) {
-        let length = (x.len() - at).min(2 * LANES);
-        if length == 2 * LANES {
-            let weight = weight.part(at, 2 * LANES);
-            let (x, g) = (&x[at..at + 2 * LANES], &g[at..at + 2 * LANES]);
-            for half in 0..2 {
-                for lane in 0..LANES {
-                    let i = half * LANES + lane;
-                    let weighted = weight.at(i) * g[i];
-                    sums[half][lane] += weighted;
-                    products[half][lane] += weighted * ((x[i] - mean) * rstd);
-                }
-            }
-        } else {
-            for at in (at..at + length).step_by(LANES) {
-                let length = (x.len() - at).min(LANES);
-                let mut weighted = lanes_of(&g[at..at + length], 0.0);
-                let weight = weight.part(at, length);
-                for (i, weighted) in weighted.iter_mut().enumerate().take(length) {
-                    *weighted *= weight.at(i);
-                }
-                let x = lanes_of(&x[at..at + length], mean);
-                for i in 0..LANES {
-                    sums[0][i] += weighted[i];
-                    products[0][i] += weighted[i] * ((x[i] - mean) * rstd);
-                }
-            }
-        }
-        if COLUMNS {
-            let (x, g) = (&x[at..at + length], &g[at..at + length]);
-            let column_sums = &mut column_sums[at..at + length];
-            let column_products = &mut column_products[at..at + length];
-            for i in 0..length {
-                column_sums[i] += g[i];
-                column_products[i] += g[i] * ((x[i] - mean) * rstd);
-            }
+    let length = x.len();
+    let (g, weight) = (&g[..length], weight.part(0, length));
+    if COLUMNS {
+        let (column_sums, column_products) = (&mut column_sums[..length], &mut column_products[..length]);
+        for i in 0..length {
+            column_sums[i] += g[i];
+            column_products[i] += g[i] * ((x[i] - mean) * rstd);
         }
     }
-    let [mut sum, mut product] = [sums[0], products[0]];
+    // A loop of its own, whose sums stay in registers.
+    let (mut sums, mut products) = ([0.0; 2 * LANES], [0.0; 2 * LANES]);
+    let whole = length / (2 * LANES) * (2 * LANES);
+    for at in (0..whole).step_by(2 * LANES) {
+        let (x, g, weight) = (&x[at..at + 2 * LANES], &g[at..at + 2 * LANES], weight.part(at, 2 * LANES));
+        for i in 0..2 * LANES {
+            let weighted = weight.at(i) * g[i];
+            sums[i] += weighted;
+            products[i] += weighted * ((x[i] - mean) * rstd);
+        }
+    }
+    let (mut sum, mut product) = ([0.0; LANES], [0.0; LANES]);
     for i in 0..LANES {
-        sum[i] += sums[1][i];
-        product[i] += products[1][i];
+        sum[i] = sums[i] + sums[i + LANES];
+        product[i] = products[i] + products[i + LANES];
     }
-    [total(sum), total(product)]
+    let (mut sum, mut product) = (total(sum), total(product));
+    for i in whole..length {
+        let weighted = weight.at(i) * g[i];
+        sum += weighted;
+        product += weighted * ((x[i] - mean) * rstd);
+    }
+    [sum, product]
 }
 
 /// Makes the gradient of the input, of elements from `start` on.
