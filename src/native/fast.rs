@@ -40,14 +40,15 @@ fn hold(x: f32, least: f32, most: f32) -> f32 {
 /// 2ⁿ, of n from −126 to 127; 0 for −127.
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
-    f32::from_bits(((n + 127) << 23) as u32)
+    f32::from_bits((n.wrapping_add(127) << 23) as u32)
 }
 
-/// x · 2ⁿ, for n from −252 to 254.
+/// x · 2ⁿ, for n from −252 to 254, by two factors: 2ⁿ alone may not be a number.
 #[inline(always)]
 fn scaled(x: f32, n: i32) -> f32 {
-    let half = n >> 1;
-    x * power_of_two(half) * power_of_two(n - half)
+    let both = n.wrapping_add(254) as u32;
+    let half = both >> 1;
+    x * f32::from_bits(half << 23) * f32::from_bits((both - half) << 23)
 }
 
 /// x as n · ln 2 + r, with |r| ≤ ln 2 / 2: (n, r, eʳ − 1).
@@ -68,8 +69,8 @@ fn finite_ln(x: f32) -> f32 {
     let x = if is_small { x * 8_388_608.0 } else { x };
     let bits = x.to_bits() as i32;
     // √½ begins a binade.
-    let e = (bits - 0x3f35_04f3) >> 23;
-    let m = f32::from_bits((bits - (e << 23)) as u32) - 1.0;
+    let e = bits.wrapping_sub(0x3f35_04f3) >> 23;
+    let m = f32::from_bits(bits.wrapping_sub(e << 23) as u32) - 1.0;
     let e = e as f32 - if is_small { 23.0 } else { 0.0 };
     let p = polynomial!(
         m; 3.333_333_1e-1, -2.499_999_4e-1, 2.000_071_5e-1, -1.666_805_8e-1, 1.424_932_3e-1, -1.242_014_1e-1,
@@ -93,7 +94,7 @@ impl Fast {
     pub(crate) fn exp_m1(self) -> Self {
         let (n, p) = reduced_exp(hold(self.0, -20.0, 89.0));
         // 2ⁿ · (p + 1 − 2⁻ⁿ), where 2⁻¹²⁸ does not matter.
-        let one = power_of_two((-n).max(-127));
+        let one = power_of_two(n.wrapping_neg().max(-127));
         let exp_m1 = scaled(p + (1.0 - one), n);
         // −0 stays so.
         Fast(if self.0 == 0.0 { self.0 } else { exp_m1 })
