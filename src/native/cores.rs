@@ -56,7 +56,7 @@ impl Cores {
         work: impl Fn(&mut W, &mut T) + Sync,
     ) {
         assert!(own.len() >= self.threads(), "bug: a thread has nothing of its own");
-        let own: Vec<_> = own.iter_mut().map(|own| std::sync::Mutex::new(own)).collect();
+        let own: Vec<_> = own.iter_mut().map(std::sync::Mutex::new).collect();
         self.pool.each(tasks, |thread, task| {
             let mut own = own[thread].try_lock().expect("bug: two threads of one number");
             work(&mut own, task);

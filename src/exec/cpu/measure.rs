@@ -23,14 +23,14 @@ const ALIGNMENT_WORDS: usize = 64;
 
 /// A stopwatch for work of native code.
 #[derive(Debug)]
-pub struct CpuStopwatch {
+pub(crate) struct CpuStopwatch {
     cores: Cores,
     timing: Timing,
 }
 
 impl CpuStopwatch {
     /// Starts the threads.
-    pub fn new(cpu: Cpu, timing: Timing) -> Self {
+    pub(crate) fn new(cpu: Cpu, timing: Timing) -> Self {
         CpuStopwatch { cores: Cores::new(cpu.threads(), cpu.level()), timing }
     }
 
