@@ -40,6 +40,9 @@ pub(super) struct Axis {
     pub(super) phases: Vec<Phase>,
 }
 
+/// A place of the kernel, and the place in the source that the first pixel of a phase meets there.
+type Meeting = (usize, isize);
+
 /// Kernel places and settings of one axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
@@ -74,14 +77,14 @@ impl Axis {
         [source, result]: [usize; 2],
         step: usize,
         stride: usize,
-        phases: Vec<(usize, usize, Vec<(usize, isize)>)>,
+        phases: Vec<(usize, usize, Vec<Meeting>)>,
     ) -> Self {
         let least = phases.iter().flat_map(|phase| &phase.2).map(|tap| tap.1).min().unwrap_or(0);
         let ahead = |place: isize| (place - least) as usize;
         let mut folds: Vec<_> = phases.iter().flat_map(|phase| &phase.2).map(|tap| ahead(tap.1) % step).collect();
         folds.sort_unstable();
         folds.dedup();
-        let tap = |&(kernel, place): &(usize, isize)| Tap {
+        let tap = |&(kernel, place): &Meeting| Tap {
             kernel,
             fold: folds.partition_point(|&fold| fold < ahead(place) % step),
             shift: ahead(place) / step,

@@ -1,5 +1,6 @@
 //! The gradient of the weights where a group has few channels in the output: columns of a tile would be mostly empty, so lanes
 //! are pixels, of which each keeps sums of its own until the end.
+#![allow(clippy::needless_range_loop)]
 
 use std::ops::Range;
 

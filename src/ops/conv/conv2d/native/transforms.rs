@@ -1,4 +1,5 @@
 //! The transforms of Winograd products F(4x4, 3x3), for as many tiles at once as a vector has lanes.
+#![allow(clippy::needless_range_loop)]
 
 use super::padded::copy;
 use crate::native::{Block, Kernel, Simd};
