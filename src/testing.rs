@@ -17,7 +17,7 @@
 
 pub use crate::device::testing::device_or_skip;
 pub use crate::exec::cpu::single::run_op_on_cpu;
-pub use crate::exec::measure::{CopyTime, Repeat, Stopwatch, Timing};
+pub use crate::exec::measure::{CopyTime, Measure, Repeat, Stopwatch, Timing};
 pub use crate::exec::single::{RunOptions, run_op};
 pub use crate::ops::case::{Case, Entry, Fill};
 pub use crate::shader::reflect::{Binding, Checked, Reflection, module};

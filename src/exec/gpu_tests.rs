@@ -58,6 +58,7 @@ fn planned() -> Planned {
         unconstrained_peak_bytes: bytes,
         unconstrained_step_ns: 0,
         minimum_budget_bytes: bytes,
+        threads: None,
         micro_batches: vec![LEN],
         saved: SavedActivations::Full,
         fused: false,

@@ -97,8 +97,8 @@ mod tests {
             for length in [0, 1, 3, 15, 16, 17, 63, 64, 65, 200] {
                 let a: Vec<f32> = (0..length).map(|i| (i % 13) as f32 - 4.0).collect();
                 let b: Vec<f32> = (0..length).map(|i| (i % 7) as f32 - 2.0).collect();
-                assert_eq!(sum(level, &a), a.iter().sum(), "{level}, {length}");
-                assert_eq!(dot(level, &a, &b), a.iter().zip(&b).map(|(a, b)| a * b).sum(), "{level}, {length}");
+                assert_eq!(sum(level, &a), a.iter().sum::<f32>(), "{level}, {length}");
+                assert_eq!(dot(level, &a, &b), a.iter().zip(&b).map(|(a, b)| a * b).sum::<f32>(), "{level}, {length}");
             }
         }
     }

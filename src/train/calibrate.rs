@@ -360,6 +360,7 @@ mod tests {
 
     use super::*;
     use crate::device::testing::device_or_skip;
+    use crate::exec::Cpu;
 
     #[test]
     fn the_ops_of_every_model_are_measured() {
@@ -408,12 +409,19 @@ mod tests {
 
     #[test]
     fn a_quick_calibration_gives_a_profile() {
-        let Some(device) = device_or_skip() else { return };
-        let calibration = calibrate(&device, Effort::Quick).expect("measures");
-        assert_eq!(calibration.profile.costs.check(), Ok(()));
-        assert_eq!(calibration.profile.limits, device.limits());
-        assert!(calibration.ops.iter().any(|fit| fit.op == "conv2d.grad_weight" && fit.nodes >= 2), "{calibration:?}");
-        let costs = &calibration.profile.costs;
-        assert!(costs.run_ns > 0.0 && costs.offload_ns(1 << 20) > 0.0 && costs.prefetch_ns(1 << 20) > 0.0);
+        let mut processors = vec![Processor::Cpu(Cpu::new(Some(2)))];
+        processors.extend(device_or_skip().map(|device| Processor::Gpu(Box::new(device))));
+        for processor in &mut processors {
+            let calibration = calibrate(processor, Effort::Quick).expect("measures");
+            assert_eq!(calibration.profile.costs.check(), Ok(()));
+            assert_eq!(calibration.profile.limits, processor.machine().limits);
+            assert!(
+                calibration.ops.iter().any(|fit| fit.op == "conv2d.grad_weight" && fit.nodes >= 2),
+                "{calibration:?}"
+            );
+            let costs = &calibration.profile.costs;
+            assert!(costs.run_ns > 0.0 && costs.offload_ns(1 << 20) > 0.0 && costs.prefetch_ns(1 << 20) > 0.0);
+        }
+        assert!(calibrate(&Processor::Reference, Effort::Quick).is_err(), "it is for checking");
     }
 }

@@ -200,7 +200,7 @@ mod tests {
         let op = EmbeddingGradWeight { embedding: Embedding::default(), rows: 1 << 20 };
         let inputs = [TensorDesc::u32([MAX_INDICES]), TensorDesc::f32([MAX_INDICES, 1])];
         let outputs = op.outputs(&inputs).expect("it fits");
-        assert_eq!(op.workspaces(&inputs, &outputs).len(), 5);
+        assert_eq!(Op::workspaces(&op, &inputs, &outputs).len(), 5);
         assert!(op.dispatches(&inputs, &outputs, &Target::default()).len() > 3);
     }
 }
