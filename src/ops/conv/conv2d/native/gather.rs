@@ -57,7 +57,7 @@ impl Axis {
     pub(super) fn forward(source: usize, result: usize, window: Window) -> Self {
         let Window { kernel, stride, padding, dilation } = window;
         let taps = (0..kernel).map(|k| (k, (k * dilation) as isize - padding as isize)).collect();
-        Axis::new([source, result], stride, 1, vec![(0, result, taps)])
+        Axis::new([source, result], stride, 1, &[(0, result, taps)])
     }
 
     /// The axis of the gradient of a convolution from `result` to `source`.
@@ -69,16 +69,11 @@ impl Axis {
             let taps = (0..kernel).filter(meets).map(|k| (k, offset(k).div_euclid(stride as isize))).collect();
             (first, (result - first).div_ceil(stride), taps)
         };
-        Axis::new([source, result], 1, stride, (0..stride.min(result)).map(phase).collect())
+        Axis::new([source, result], 1, stride, &(0..stride.min(result)).map(phase).collect::<Vec<_>>())
     }
 
     /// Of phases, each with its first pixel, their number, and kernel places with the place in the source that the first meets.
-    fn new(
-        [source, result]: [usize; 2],
-        step: usize,
-        stride: usize,
-        phases: Vec<(usize, usize, Vec<Meeting>)>,
-    ) -> Self {
+    fn new([source, result]: [usize; 2], step: usize, stride: usize, phases: &[(usize, usize, Vec<Meeting>)]) -> Self {
         let least = phases.iter().flat_map(|phase| &phase.2).map(|tap| tap.1).min().unwrap_or(0);
         let ahead = |place: isize| (place - least) as usize;
         let mut folds: Vec<_> = phases.iter().flat_map(|phase| &phase.2).map(|tap| ahead(tap.1) % step).collect();
@@ -102,11 +97,6 @@ impl Axis {
     /// Pixels of the longest phase.
     pub(super) fn count(&self) -> usize {
         self.phases[0].count
-    }
-
-    /// Whether the source is read as it lies, without padding.
-    pub(super) fn is_plain(&self) -> bool {
-        self.step == 1 && self.least == 0 && self.count() + self.reach <= self.source
     }
 }
 
