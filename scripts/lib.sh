@@ -1,8 +1,8 @@
 # Shared by the scripts in this folder, which source it.
 
 CARGO_DENY_VERSION=0.20.2
-# Checked, not run: there the library must compile.
-WASM_TARGET=wasm32-unknown-unknown
+# Checked, not run: there the library must compile. The second has vectors of its own, NEON.
+OTHER_TARGETS=(wasm32-unknown-unknown aarch64-unknown-linux-gnu)
 export DEBIAN_FRONTEND=noninteractive
 # Mesa's layer that sorts devices complains on standard error where no desktop session runs.
 export NODEVICE_SELECT=1

@@ -104,7 +104,7 @@ fn what_cannot_be_run_is_refused_in_a_sentence() {
 #[test]
 fn profiling_a_step_changes_nothing_but_its_time() {
     let Some(mut device) = device_or_skip() else { return };
-    let has_timestamps = device.has_timestamps();
+    let (has_timestamps, index) = (device.has_timestamps(), device.info().index);
     let pixels = (0..16 * 784).map(|i| (i * 37 % 251) as u8).collect();
     let labels = Targets::labels((0..16).map(|i| i % 10).collect(), 10);
     let data = TensorDataset::new(Values::U8(pixels), [1, 28, 28], labels).expect("fits");
@@ -115,8 +115,7 @@ fn profiling_a_step_changes_nothing_but_its_time() {
     let executor: Box<dyn Executor> = Box::new(GpuExecutor::new(device, &planned).expect("an executor"));
     let mut profiled =
         Trainer::with_executor(models::mnist_cnn(10), config.clone(), planned, executor).expect("a trainer");
-    let selector = std::env::var("TIGHTFIT_TEST_DEVICE").ok();
-    let mut usual = Trainer::new(models::mnist_cnn(10), config, selector.as_deref()).expect("a trainer");
+    let mut usual = Trainer::new(models::mnist_cnn(10), config, DeviceSelector::Index(index)).expect("a trainer");
 
     usual.step(&data, &indices).expect("a step");
     let times = profiled.profile_step(&data, &indices).expect("a step");

@@ -18,11 +18,19 @@ fn help_and_version_succeed() {
 }
 
 #[test]
-fn devices_always_lists_the_interpreter() {
+fn devices_list_the_cpu_and_say_what_is_taken() {
     let output = run(&["devices", "--json"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(objects(&output).iter().any(|device| device["name"] == "cpu"));
-    assert!(stdout(&run(&["devices"])).contains("cpu"));
+    let devices = objects(&output);
+    let index = |device: &Value| device["index"].clone();
+    let last: Vec<_> = devices[devices.len() - 2..].iter().map(index).collect();
+    assert_eq!(last, ["cpu", "reference"]);
+    let taken: Vec<_> = devices.iter().filter(|device| device["taken"] == true).map(index).collect();
+    let [taken] = &taken[..] else { panic!("one is taken: {devices:?}") };
+    let is_gpu = |device: &Value| device["index"].is_u64() && device["device_type"] != "cpu" && device["usable"] == true;
+    assert_eq!(devices.iter().any(is_gpu), taken.is_u64(), "a real GPU before the CPU: {devices:?}");
+    let text = stdout(&run(&["devices"]));
+    assert!(text.contains("cpu") && text.contains("without --device, "), "{text}");
 }
 
 /// Mesa complains of it for each instance.
@@ -71,7 +79,9 @@ fn plan_needs_no_gpu_and_follows_the_budget() {
     let cpu = last(&run(&["plan", "mnist-cnn", "--device", "cpu", "--json"]));
     assert_eq!((&cpu["unified_memory"], &cpu["device"]), (&Value::Bool(true), &Value::from("cpu")));
     let cpu = stdout(&run(&["plan", "mnist-cnn", "--device", "cpu"]));
-    assert!(cpu.contains("the interpreter is for checking") && !cpu.contains("calibrate"), "it cannot be: {cpu}");
+    assert!(cpu.contains("typical of a CPU, not measured on this device"), "{cpu}");
+    let reference = stdout(&run(&["plan", "mnist-cnn", "--device", "reference"]));
+    assert!(reference.contains("is for checking") && !reference.contains("calibrate"), "it cannot be: {reference}");
     for word in ["conv2", "1,199,882", "budget", "64.0 MiB", "micro-batches", "ms  a step", "typical of a discrete GPU"]
     {
         assert!(text.contains(word), "{word} in\n{text}");
@@ -567,7 +577,7 @@ fn a_plan_is_drawn_kept_and_run() {
     assert!(fs::read_to_string(&svg).expect("readable").starts_with("<svg "));
 
     let data = fixture.dir.path().to_str().expect("UTF-8");
-    let train = ["train", model_text, "--data", data, "--device", "cpu", "--epochs", "2"];
+    let train = ["train", model_text, "--data", data, "--device", "reference", "--epochs", "2"];
     let kept_plan = [&train[..], &["--plan", kept_text]].concat();
     let summary = last(&run(&[&kept_plan[..], &["--json"]].concat()));
     assert_eq!(summary["micro_batches"], 3);

@@ -156,7 +156,8 @@ fn a_limit_on_the_size_of_files_is_an_error_of_writing() {
 #[test]
 fn memory_that_is_short_is_an_error_before_the_first_step() {
     let fixture = Fixture::new();
-    let args = fixture.train_args(Path::new("mnist-mlp"), &["--steps", "1"]);
+    // Of several threads each takes address space when it likes.
+    let args = fixture.train_args(Path::new("mnist-mlp"), &["--steps", "1", "--threads", "1"]);
     let train = |limit_kib: u32| {
         let mut limited = Command::new("sh");
         let limit = format!("ulimit -v {limit_kib}; exec \"$0\" \"$@\"");
@@ -215,8 +216,10 @@ fn paths_need_not_be_text() {
     let text = |text: &str| OsString::from(text);
     let own = |path: &Path| path.as_os_str().to_owned();
     let (svg, plan, save) = (at(b"p\xfe.svg"), at(b"p\xfe"), at(b"w\xfe"));
-    let data = [text("--data"), own(&folder), text("--device"), text("cpu")];
+    let device = [text("--device"), text("cpu")];
+    let data = [&[text("--data"), own(&folder)], &device[..]].concat();
     let plan_args = [text("--batch"), text("10"), text("--svg"), own(&svg), text("--output"), own(&plan)];
+    let plan_args = [&plan_args[..], &device].concat();
     let train_args = [text("--plan"), own(&plan), text("--save"), own(&save)];
     let again = [text("--weights"), own(&save), text("--skip-mismatched"), text("--batch"), text("10")];
     for args in [

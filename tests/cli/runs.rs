@@ -204,7 +204,8 @@ fn steps_alone_say_how_long_and_nothing_is_done_where_nothing_is_left() {
 fn what_is_frozen_is_trained_later_and_the_run_resumes() {
     let run = Run::new();
     let (whole, part) = (run.path("whole"), run.path("part"));
-    let later = ["--train-only", "linear1.bias", "--unfreeze-after", "2 epochs", "--epochs", "4"];
+    let reference = ["--device", "reference"];
+    let later = [&["--train-only", "linear1.bias", "--unfreeze-after", "2 epochs", "--epochs", "4"], &reference[..]].concat();
     let file = text(&run.file);
     let objects =
         objects(&crate::command::run(&[&["train", file, "--run", text(&whole), "--json"], &later[..]].concat()));
@@ -221,7 +222,7 @@ fn what_is_frozen_is_trained_later_and_the_run_resumes() {
     // What fits only as long as some are frozen is refused before the first step, and leaves no run.
     let least = plan["minimum_budget_bytes"].as_u64().expect("a number").to_string();
     let none = run.path("none");
-    let train = ["train", file, "--run", text(&none), "--unfreeze-after", "2 epochs"];
+    let train = [&["train", file, "--run", text(&none), "--unfreeze-after", "2 epochs"], &reference[..]].concat();
     let refusal = refused(&[&train[..], &["--train-only", "linear1.bias", "--budget", &least]].concat(), 3);
     assert!(refusal.contains("when all parameters are trained, after 2 epochs"), "{refusal}");
     let refusal = refused(&train, 2);
@@ -420,7 +421,7 @@ fn a_run_folder_holds_one_run() {
     assert!(message.contains("no training is in this folder"), "{message}");
 
     // A training that cannot begin leaves nothing.
-    refused(&["train", file, "--run", text(&folder), "--budget", "10KiB"], 3);
+    refused(&["train", file, "--run", text(&folder), "--budget", "1KiB"], 3);
     assert!(!folder.exists());
     run.train(&["--run", text(&folder), "--epochs", "1"]);
     let message = refused(&["train", file, "--run", text(&folder)], 2);

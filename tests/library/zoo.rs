@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::models;
 use tightfit::nn::Model;
+use tightfit::plan::Plan;
 use tightfit::tensor::{DType, Shape};
-use tightfit::train::{Config, DeviceSelector, Loss, Machine, Processor, Trainer, plan_for};
+use tightfit::train::{Config, DeviceSelector, Loss, Processor, Trainer, plan_for};
 
 const STEPS: usize = 5;
 
@@ -18,6 +19,9 @@ enum On {
     /// For tensors that not every device binds.
     Cpu,
 }
+
+/// Losses of the steps, the sum of the parameters, and the plan.
+type Run = (Vec<f32>, String, Plan);
 
 /// One test at a time: each takes much memory, and the device all of the processor.
 static TURN: Mutex<()> = Mutex::new(());
@@ -67,7 +71,7 @@ fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
     };
     let config = Config::default().loss(loss.clone()).batch(batch).micro_batches(1).seed(3);
     let data = data(&model, &loss, batch * STEPS);
-    let run = |config: Config, device: &str| {
+    let run = |config: Config, device: &str| -> Run {
         let mut trainer = Trainer::new(&model, config, device).expect("a trainer");
         let mut losses = Vec::new();
         for step in 0..STEPS {
@@ -78,46 +82,33 @@ fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
         assert!(losses.iter().all(|loss| loss.is_finite()), "{name}: {losses:?}");
         (losses, trainer.parameters_sha256().expect("parameters"), trainer.plan().clone())
     };
-    // Shares of what there is between the smallest budget and the need without one, and threads.
-    let in_less = |device: &str, ways: &[(f64, Option<usize>)]| {
-        let (losses, sha, plan) = run(Config { threads: Some(2), ..config.clone() }, device);
-        let half = (plan.unconstrained_peak_bytes / 2).max(plan.minimum_budget_bytes);
-        for &(share, threads) in ways {
-            let threads_of_plan = threads.filter(|_| device == "cpu");
-            let least = match threads_of_plan {
-                // Each thread has memory of its own.
-                Some(_) => {
-                    let config = Config { threads, ..config.clone() };
-                    plan_for(&model, &config, &machine(threads)).expect("a plan").plan
-                }
-                None => plan.clone(),
-            };
-            let between = (least.unconstrained_peak_bytes - least.minimum_budget_bytes) as f64 * share;
-            let budget = if share < 0.0 { half } else { least.minimum_budget_bytes + between as u64 };
-            let config = Config { threads, ..config.clone().budget_bytes(budget.max(least.minimum_budget_bytes)) };
-            let (tight_losses, tight_sha, tight) = run(config, device);
-            println!(
-                "{name} on {device}: need {}, budget {budget}, peak {}, predicted {:.0} and {:.0} ms, {threads:?} threads",
-                plan.unconstrained_peak_bytes,
-                tight.peak_bytes,
-                plan.predicted_step_ns as f64 / 1e6,
-                tight.predicted_step_ns as f64 / 1e6,
-            );
-            assert!(tight.peak_bytes < least.unconstrained_peak_bytes, "{name} on {device}");
-            assert_eq!(losses, tight_losses, "{name} on {device}, budget {budget}, {threads:?} threads");
-            assert_eq!(sha, tight_sha, "{name} on {device}, budget {budget}, {threads:?} threads");
-        }
+    let same = |run: &Run, other: &Run, what: &str| {
+        let (need, peak) = (run.2.unconstrained_peak_bytes, other.2.peak_bytes);
+        println!("{name} on {what}: need {need}, peak {peak}, predicted {:.0} ms", other.2.predicted_step_ns as f64 / 1e6);
+        assert!(peak < other.2.unconstrained_peak_bytes, "{name} on {what}");
+        assert_eq!((&run.0, &run.1), (&other.0, &other.1), "{name} on {what}");
     };
-    in_less("cpu", &[(0.6, Some(1)), (0.3, Some(3)), (0.0, Some(2))]);
+
+    let on_cpu = |threads: usize| Config { threads: Some(threads), ..config.clone() };
+    let free = run(on_cpu(2), "cpu");
+    // Each thread has memory of its own: three have the largest of the smallest budgets.
+    let mut cpu = Processor::open(&DeviceSelector::Cpu, Some(3)).expect("the CPU");
+    let least = plan_for(&model, &on_cpu(3), &cpu.machine()).expect("a plan").plan.minimum_budget_bytes;
+    for (share, threads) in [(0.6, 1), (0.3, 2), (0.0, 3)] {
+        let budget = least + (free.2.unconstrained_peak_bytes.saturating_sub(least) as f64 * share) as u64;
+        let tight = run(on_cpu(threads).budget_bytes(budget), "cpu");
+        assert!(tight.2.peak_bytes <= budget, "{name}");
+        same(&free, &tight, &format!("{threads} threads in {budget} bytes"));
+    }
     if on == On::Everywhere
         && let Some(device) = crate::common::gpu()
     {
-        in_less(&device, &[(-1.0, None)]);
+        let free = run(config.clone(), &device);
+        let budget = (free.2.unconstrained_peak_bytes / 2).max(free.2.minimum_budget_bytes);
+        let tight = run(config.budget_bytes(budget), &device);
+        assert!(tight.2.peak_bytes <= budget, "{name}");
+        same(&free, &tight, &format!("{device} in {budget} bytes"));
     }
-}
-
-fn machine(threads: Option<usize>) -> Machine {
-    Processor::open(&DeviceSelector::Cpu, threads).expect("the CPU").machine()
 }
 
 macro_rules! zoo {
