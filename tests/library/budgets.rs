@@ -69,7 +69,7 @@ fn trained(mut trainer: Trainer) -> String {
 
 #[test]
 fn what_is_free_less_a_margin_is_the_budget() {
-    let unlimited = Trainer::new(deep(), config().auto_budget(false), DeviceSelector::Cpu).unwrap();
+    let unlimited = Trainer::new(deep(), config().auto_budget(false), DeviceSelector::Reference).unwrap();
     let (need, least) = (unlimited.plan().peak_bytes, unlimited.plan().minimum_budget_bytes);
     let expected = trained(unlimited);
     // Enough for the fastest plan, and less than that.
