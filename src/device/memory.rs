@@ -52,7 +52,7 @@ pub struct AvailableMemory {
 }
 
 impl AvailableMemory {
-    /// That of the host, which the interpreter trains in. `None` where the system does not say.
+    /// That of the host, which the CPU trains in. `None` where the system does not say.
     pub fn of_host() -> Option<Self> {
         let (free_bytes, total_bytes) = host::free_and_total()?;
         Some(AvailableMemory { free_bytes, total_bytes, source: MemorySource::Host })

@@ -15,7 +15,7 @@ pub enum Clock {
     /// The host's, around repetitions of each node by itself, for devices that have no clock: the nodes' times are those
     /// of an idle device, and those of their launches are not known.
     Stopwatch,
-    /// The host's, around each node of the run: the interpreter.
+    /// The host's, around each node of the run: the CPU.
     Host,
 }
 

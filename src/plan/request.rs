@@ -45,7 +45,7 @@ impl Limits {
     }
 }
 
-/// Those of the interpreter on the host.
+/// Those of the reference on the CPU.
 impl Default for Limits {
     fn default() -> Self {
         let (max_buffer_bytes, max_binding_bytes) = (1 << 30, 1 << 30);

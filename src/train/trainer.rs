@@ -55,7 +55,7 @@ use crate::plan::{Plan, Planned};
 /// let data = TensorDataset::new(Values::F32(vec![0.0, 1.0, 2.0, 3.0]), [1], y)?;
 /// let model = Sequential::new("line", [1]).linear(1);
 /// let config = Config::default().batch(4).loss(Loss::Mse).optimizer(Optimizer::sgd(0.1));
-/// // On the interpreter; `DeviceSelector::Best` is the best GPU.
+/// // On the CPU; `DeviceSelector::Best` is the best GPU, else the CPU.
 /// let mut trainer = Trainer::new(model, config, DeviceSelector::Cpu)?;
 /// println!("{}", trainer.plan());
 /// trainer.fit(&data, FitOptions::epochs(200))?;
@@ -382,7 +382,7 @@ impl Trainer {
         self.base_bytes
     }
 
-    /// Whether what the plan has on the device is memory of this process: on software devices and in the interpreter.
+    /// Whether what the plan has on the device is memory of this process: on software devices and the CPU.
     pub fn is_in_process(&self) -> bool {
         self.executor.is_in_process()
     }

@@ -1,4 +1,4 @@
-//! `tightfit bench` on the interpreter, and profiled steps on the device. No times are asserted: the machine has its own.
+//! `tightfit bench` on the CPU, and profiled steps on the device. No times are asserted: the machine has its own.
 
 use std::process::{Command, Output};
 
@@ -20,7 +20,7 @@ fn bench(args: &[&str]) -> Output {
     command.arg("bench").args(args).output().expect("the binary runs")
 }
 
-/// One small step on the interpreter.
+/// One small step on the CPU.
 fn small(workload: &str, more: &[&str]) -> Output {
     let output =
         bench(&[&[workload, "--device", "cpu", "--batch", "2", "--steps", "1", "--warmup", "1"], more].concat());

@@ -27,7 +27,8 @@ fn devices_list_the_cpu_and_say_what_is_taken() {
     assert_eq!(last, ["cpu", "reference"]);
     let taken: Vec<_> = devices.iter().filter(|device| device["taken"] == true).map(index).collect();
     let [taken] = &taken[..] else { panic!("one is taken: {devices:?}") };
-    let is_gpu = |device: &Value| device["index"].is_u64() && device["device_type"] != "cpu" && device["usable"] == true;
+    let is_gpu =
+        |device: &Value| device["index"].is_u64() && device["device_type"] != "cpu" && device["usable"] == true;
     assert_eq!(devices.iter().any(is_gpu), taken.is_u64(), "a real GPU before the CPU: {devices:?}");
     let text = stdout(&run(&["devices"]));
     assert!(text.contains("cpu") && text.contains("without --device, "), "{text}");
@@ -289,7 +290,7 @@ fn nothing_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn training_on_the_interpreter_learns_saves_and_repeats() {
+fn training_on_the_cpu_learns_saves_and_repeats() {
     let fixture = Fixture::new();
     let model = fixture.path("tiny.toml");
     let weights = fixture.path("tiny.safetensors");
@@ -308,7 +309,7 @@ fn training_on_the_interpreter_learns_saves_and_repeats() {
         assert!(!summary[name].is_null(), "{name} in {summary}");
     }
     assert_eq!(summary["steps"], 120);
-    assert_eq!(summary["kernels"], 0, "the interpreter compiles nothing");
+    assert_eq!(summary["kernels"], 0, "native code is compiled already");
     let process = &summary["process"];
     if cfg!(target_os = "linux") {
         let bytes = |name: &str| process[format!("{name}_bytes")].as_u64().expect(name);

@@ -67,7 +67,7 @@ impl Folder {
     }
 }
 
-/// What a training on the interpreter comes to.
+/// What a training on the CPU comes to.
 fn train(args: &[&str]) -> Value {
     let all: Vec<_> = ["--json", "train"].iter().chain(args).chain(&["--device", "cpu"]).copied().collect();
     let output = run(&all);

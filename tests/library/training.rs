@@ -22,7 +22,7 @@ fn builtin(name: &str) -> Model {
     models::builtin(name).expect("no such model")
 }
 
-/// `gpu` where there is one, and always the interpreter.
+/// `gpu` where there is one, and always the CPU.
 fn devices() -> Vec<String> {
     crate::common::gpu().into_iter().chain(["cpu".to_owned()]).collect()
 }
@@ -71,10 +71,8 @@ fn no_budget_changes_one_bit_of_an_unsplit_batch() {
         ("all", all),
     ];
     for device in devices() {
-        // The interpreter is slow.
-        let models: &[_] = if device == "cpu" { &["mnist-lstm"] } else { &["mnist-unet", "mnist-cnn", "mnist-lstm"] };
-        let batch = if device == "cpu" { 4 } else { 8 };
-        for name in models {
+        let batch = 8;
+        for name in ["mnist-unet", "mnist-cnn", "mnist-lstm"] {
             let model = builtin(name);
             let (train, _) = data(&model);
             let config = Config::default().batch(batch).micro_batches(1).seed(3);

@@ -84,7 +84,10 @@ fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
     };
     let same = |run: &Run, other: &Run, what: &str| {
         let (need, peak) = (run.2.unconstrained_peak_bytes, other.2.peak_bytes);
-        println!("{name} on {what}: need {need}, peak {peak}, predicted {:.0} ms", other.2.predicted_step_ns as f64 / 1e6);
+        println!(
+            "{name} on {what}: need {need}, peak {peak}, predicted {:.0} ms",
+            other.2.predicted_step_ns as f64 / 1e6
+        );
         assert!(peak < other.2.unconstrained_peak_bytes, "{name} on {what}");
         assert_eq!((&run.0, &run.1), (&other.0, &other.1), "{name} on {what}");
     };

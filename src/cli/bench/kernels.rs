@@ -169,7 +169,7 @@ impl Profile {
             Clock::Stopwatch => {
                 "This device has no timestamps: times are those of each node repeated by itself, by the host's clock."
             }
-            Clock::Host => "Times are those of the interpreter, by the host's clock.",
+            Clock::Host => "Times are of native code on the CPU, by the host's clock.",
         });
     }
 

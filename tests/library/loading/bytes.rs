@@ -8,7 +8,7 @@ use tightfit::nn::{Model, Normalization, Sequential};
 use tightfit::tensor::DType;
 use tightfit::train::{Config, DeviceSelector, FitOptions, Optimizer, Preprocessing, StepReport, Trainer};
 
-/// `gpu` where there is one, and always the interpreter.
+/// `gpu` where there is one, and always the CPU.
 fn devices() -> Vec<String> {
     crate::common::gpu().into_iter().chain(["cpu".to_owned()]).collect()
 }

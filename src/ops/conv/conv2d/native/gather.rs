@@ -73,12 +73,7 @@ impl Axis {
     }
 
     /// Of phases, each with its first pixel, their number, and kernel places with the place in the source that the first meets.
-    fn new(
-        [source, result]: [usize; 2],
-        step: usize,
-        stride: usize,
-        phases: &[(usize, usize, Vec<Meeting>)],
-    ) -> Self {
+    fn new([source, result]: [usize; 2], step: usize, stride: usize, phases: &[(usize, usize, Vec<Meeting>)]) -> Self {
         let least = phases.iter().flat_map(|phase| &phase.2).map(|tap| tap.1).min().unwrap_or(0);
         let ahead = |place: isize| (place - least) as usize;
         let mut folds: Vec<_> = phases.iter().flat_map(|phase| &phase.2).map(|tap| ahead(tap.1) % step).collect();
@@ -103,7 +98,6 @@ impl Axis {
     pub(super) fn count(&self) -> usize {
         self.phases[0].count
     }
-
 }
 
 /// A convolution, or the gradient of one for its input.
