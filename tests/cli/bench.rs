@@ -7,7 +7,7 @@ use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::exec::{Clock, Executor, GpuExecutor};
 use tightfit::models;
 use tightfit::testing::device_or_skip;
-use tightfit::train::{Config, Machine, Trainer, plan_for};
+use tightfit::train::{Config, DeviceSelector, Machine, Trainer, plan_for};
 
 use crate::command::{assert_documented, objects};
 
