@@ -1,6 +1,6 @@
-//! What native code of ops is written with: vectors of the processor ([`simd`]), the tile of matrix products ([`tile`]) and what is
-//! made of it, products ([`product`]) and cells over a time axis ([`recurrent`]), functions of elements ([`map`], [`fast`]), threads
-//! ([`pool`]), and views of outputs that threads share ([`view`]). All `unsafe` code of native forms is in these files, each of
+//! What native code of ops is written with: vectors of the processor (`simd`), the tile of matrix products (`tile`) and what is
+//! made of it, products (`product`) and cells over a time axis (`recurrent`), functions of elements (`map`, `fast`), threads
+//! (`pool`), and views of outputs that threads share (`view`). All `unsafe` code of native forms is in these files, each of
 //! which says why it is sound; what is built on them is safe.
 // Loops count over arrays that are registers: closures may become functions without the instructions of their callers.
 #![allow(clippy::needless_range_loop)]

@@ -142,25 +142,33 @@ enum Width {
 impl Level {
     /// What this processor has, the widest last.
     pub fn available() -> Vec<Level> {
-        let mut levels = vec![Level(Width::Portable)];
-        #[cfg(target_arch = "aarch64")]
-        levels.push(Level(Width::Neon));
-        #[cfg(target_arch = "x86_64")]
-        {
-            let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            if has_avx2 {
-                levels.push(Level(Width::Avx2));
-            }
-            let has_avx512 = has_avx2
-                && is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl");
-            if has_avx512 {
-                levels.push(Level(Width::Avx512));
-            }
-        }
-        levels
+        std::iter::once(Level(Width::Portable)).chain(Level::wider()).collect()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn wider() -> Vec<Level> {
+        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let has_avx512 = has_avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt");
+        let all = [(has_avx2, Width::Avx2), (has_avx512, Width::Avx512)];
+        all.into_iter().filter_map(|(has, width)| has.then_some(Level(width))).collect()
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn wider() -> Vec<Level> {
+        vec![Level(Width::Neon)]
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn wider() -> Vec<Level> {
+        Vec::new()
     }
 
     /// The widest that this processor has.
