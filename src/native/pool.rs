@@ -34,7 +34,7 @@ const CLOSED: usize = 4;
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// Work that threads share: called with the number of a thread and of a task.
+/// Work that threads share: called on each with its number.
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
 struct Shared {

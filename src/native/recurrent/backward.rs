@@ -22,7 +22,7 @@ pub(crate) struct Backward<'a, C> {
     /// Weights over inputs and over states, as they are.
     pub(crate) weights: [&'a [f32]; 2],
     pub(crate) states: [Option<&'a [f32]>; 2],
-    /// The gates of all steps; otherwise they are made again.
+    /// The gates of all steps; otherwise they are recomputed.
     pub(crate) gates: Option<&'a [f32]>,
     /// The gradient of the hidden states of all steps.
     pub(crate) grad_output: Option<&'a [f32]>,

@@ -45,7 +45,7 @@ impl Winograd<'_> {
         let (patches, own) = aligned(scratch, threads * plan.patches(gather));
         let mut own: Vec<_> = own.chunks_exact_mut(plan.own(gather)).take(threads).collect();
         let mut bands = job.bands(output);
-        // What is there already is not made again for other channels of the result.
+        // What is there already is not computed anew for other channels of the result.
         let is_one = bands.len() <= threads && plan.block.1 == plan.tiles.1;
         for first in (0..gather.results).step_by(plan.results) {
             let results = first..gather.results.min(first + plan.results);
