@@ -54,7 +54,7 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 done, 2 files, devices or settings are not right, 3 no plan meets the budget, \
 4 training cannot go on, 5 a result could not be written where it was wanted, 130 interrupted";
 
-/// Trains neural networks on any GPU, inside a byte budget.
+/// Trains neural networks on any GPU, and on CPUs, inside a byte budget.
 #[derive(Parser, Debug)]
 #[command(name = "tightfit", version, after_help = EXIT_CODES, arg_required_else_help = false)]
 struct Cli {

@@ -12,7 +12,7 @@ use tightfit::device::AvailableMemory;
 use tightfit::nn::Model;
 use tightfit::plan::{DeviceClass, Planned, StepTimes, format_bytes};
 use tightfit::train::{
-    self, Config, CostSource, DeviceSelector, Effort, Machine, PlanFile, Processor, Profile, Trainer,
+    self, Config, CostSource, Cpu, DeviceSelector, Effort, Machine, PlanFile, Processor, Profile, Trainer,
 };
 
 use super::bytes::Budget;
@@ -87,7 +87,10 @@ impl PlanArgs {
     fn target(&self, from_file: Option<&OsStr>, threads: Option<usize>, output: &Output) -> Result<Target, Failure> {
         let from_file = from_file.filter(|_| self.device_class.is_none());
         let Some(device) = self.device.as_deref().or(from_file) else {
-            let machine = Machine::of_class(self.device_class.unwrap_or_default());
+            let machine = match self.device_class {
+                Some(DeviceClass::Cpu) => Machine::with_limits(Cpu::new(threads).limits(), DeviceClass::Cpu),
+                class => Machine::of_class(class.unwrap_or_default()),
+            };
             return Ok(Target { machine, device: None, is_elsewhere: true });
         };
         let path = Path::new(device);

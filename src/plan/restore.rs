@@ -95,13 +95,13 @@ fn places(program: &Program) -> impl Iterator<Item = Allocation> + '_ {
 
 fn check_limits(plan: &Plan, graphs: &[Arc<Graph>], limits: &Limits) -> Result<(), String> {
     if plan.threads.is_some() != limits.threads.is_some() {
-        let of =
-            |threads: Option<usize>| if threads.is_some() { "native code of the CPU" } else { "kernels of a device" };
-        return Err(format!(
-            "it is for {}, and this training runs {}: plan again with --device",
-            of(plan.threads),
-            of(limits.threads)
-        ));
+        let reason = match limits.threads {
+            Some(_) => {
+                "it is for kernels of a device, and this training runs native code: plan again with --device cpu"
+            }
+            None => "it is for native code of the CPU, and this training runs kernels: plan again with its --device",
+        };
+        return Err(reason.to_owned());
     }
     let staging = plan.staging;
     let buffers = [staging.upload_slot_bytes, staging.readback_bytes];

@@ -95,7 +95,11 @@ pub fn calibrate(processor: &Processor, effort: Effort) -> Result<Calibration, T
             let calibration = measure(&watch, device.info().clone(), device.limits(), Some(target), effort)?;
             Ok(Calibration { tiles, ..calibration })
         }
-        Processor::Cpu(cpu) => measure(&CpuStopwatch::new(*cpu, timing), cpu.info(), cpu.limits(), None, effort),
+        // Measuring all of it takes seconds.
+        Processor::Cpu(cpu) => {
+            let watch = CpuStopwatch::new(*cpu, Timing::default());
+            measure(&watch, cpu.info(), cpu.limits(), None, Effort::Full)
+        }
         Processor::Reference => {
             let reason = "the reference is for checking and is not measured: choose another device";
             Err(DataError::Mismatch(reason.to_owned()).into())
@@ -256,10 +260,11 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         let model = Sequential::new("gemm", [features]).linear(features).linear(100);
         graphs.push(joint(&model, &adam, Pass::Only, samples)?);
     }
-    let lstm = Sequential::new("lstm", [12, 40]).lstm(256).linear(10);
-    graphs.push(joint(&lstm, &adam, Pass::Only, 24)?);
-    let gru = Sequential::new("gru", [12, 40]).gru(256).linear(10);
-    graphs.push(joint(&gru, &adam, Pass::Only, 24)?);
+    for (time, input, hidden, samples) in [(3, 5, 16, 2), (12, 40, 256, 24), (40, 64, 128, 8), (24, 16, 64, 64)] {
+        let sequence = |name: &str| Sequential::new(name, [time, input]);
+        graphs.push(joint(&sequence("lstm").lstm(hidden).linear(10), &adam, Pass::Only, samples)?);
+        graphs.push(joint(&sequence("gru").gru(hidden).linear(10), &adam, Pass::Only, samples)?);
+    }
     for samples in [4, 64] {
         graphs.push(joint(assorted(), &adam, Pass::Only, samples)?);
         graphs.push(joint(mobile(), &adam, Pass::Only, samples)?);

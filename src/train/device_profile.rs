@@ -147,7 +147,7 @@ impl Profile {
                 }
                 if profile.driver != adapter.driver {
                     let (then, now) = (&profile.driver, &adapter.driver);
-                    log::warn!("{}: measured with driver {then}, now it is {now}", path.display());
+                    log::warn!("{}: measured with {then}, now it is {now}; {again}", path.display());
                 }
                 Some((profile, path))
             }

@@ -68,9 +68,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// No device in particular: what every device allows, and costs that are typical of a class.
+    /// No device in particular: what every device allows, and costs that are typical of a class. Of CPUs it is one with as many threads as
+    /// this machine's.
     pub fn of_class(class: DeviceClass) -> Self {
-        Machine::with_limits(Limits::any_device(), class)
+        let limits = match class {
+            DeviceClass::Cpu => Cpu::new(None).limits(),
+            _ => Limits::any_device(),
+        };
+        Machine::with_limits(limits, class)
     }
 
     /// The reference on the CPU, whose times are not predicted: costs are those of software devices.

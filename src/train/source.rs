@@ -11,7 +11,7 @@ use crate::graph::{Graph, Pass, Role};
 use crate::nn::{Built, Mode, Model, Parameter, Statistics};
 use crate::ops::SavedActivations;
 use crate::ops::shape::copy::Copy;
-use crate::plan::{self, DeviceClass, Limits, Planned, Request, Source};
+use crate::plan::{self, DeviceClass, Levers, Limits, Planned, Request, Source};
 use crate::tensor::{DType, format_number};
 
 /// Name of what the last layer makes, among predictions.
@@ -182,7 +182,8 @@ pub(crate) fn request(config: &Config, machine: &Machine) -> Result<Request, Tra
         batch: config.batch,
         budget_bytes: config.budget_on(machine)?,
         micro_batches: config.micro_batches,
-        levers: config.levers,
+        // The CPU's own memory is that of the host: moving values there would free nothing.
+        levers: Levers { offload: config.levers.offload && machine.limits.threads.is_none(), ..config.levers },
         limits: machine.limits,
         costs: machine.costs.clone(),
     })

@@ -225,7 +225,10 @@ impl Code {
 
 impl Executor for CpuExecutor {
     fn device_name(&self) -> &str {
-        "cpu"
+        match self.code {
+            Code::Native(_) => "cpu",
+            Code::Twins(_) => "reference",
+        }
     }
 
     fn write(&mut self, name: &str, data: &[u8]) -> Result<(), DeviceError> {

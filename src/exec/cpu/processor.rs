@@ -16,11 +16,23 @@ pub struct Cpu {
     level: Level,
 }
 
+/// What `TIGHTFIT_THREADS` names.
+fn threads_of_environment() -> Option<usize> {
+    let text = std::env::var(THREADS_VARIABLE).ok()?;
+    let threads = text.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
+    if threads.is_none() {
+        log::warn!(
+            "{THREADS_VARIABLE}={text} is no number from 1 to {MAX_THREADS}: as many threads as may run at once are taken"
+        );
+    }
+    threads
+}
+
 impl Cpu {
-    /// So many threads; where nothing is said as many as `TIGHTFIT_THREADS` names, or as the process may run at once.
+    /// So many threads, from 1 to 1024; where nothing is said as many as `TIGHTFIT_THREADS` names, or as the process may run at
+    /// once.
     pub fn new(threads: Option<usize>) -> Self {
-        let named = || std::env::var(THREADS_VARIABLE).ok()?.parse().ok();
-        let threads = threads.or_else(named).unwrap_or_else(Cores::available).clamp(1, MAX_THREADS);
+        let threads = threads.or_else(threads_of_environment).unwrap_or_else(Cores::available).clamp(1, MAX_THREADS);
         Cpu { threads, level: Level::chosen() }
     }
 

@@ -179,8 +179,13 @@ impl Level {
     /// The widest that this processor has, or, where the environment variable `TIGHTFIT_CPU` names one that it has, that: for tests
     /// and comparisons.
     pub fn chosen() -> Level {
-        let wanted = std::env::var("TIGHTFIT_CPU").unwrap_or_default();
-        Level::available().into_iter().find(|level| level.name() == wanted).unwrap_or_else(Level::best)
+        let Ok(wanted) = std::env::var("TIGHTFIT_CPU") else { return Level::best() };
+        let available = Level::available();
+        available.iter().copied().find(|level| level.name().eq_ignore_ascii_case(&wanted)).unwrap_or_else(|| {
+            let names: Vec<_> = available.iter().map(|level| level.name()).collect();
+            log::warn!("TIGHTFIT_CPU={wanted}: this processor has {}; the widest is taken", names.join(", "));
+            Level::best()
+        })
     }
 
     /// Elements of a vector.
