@@ -262,8 +262,8 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
     }
     for (time, input, hidden, samples) in [(3, 5, 16, 2), (12, 40, 256, 24), (40, 64, 128, 8), (24, 16, 64, 64)] {
         let sequence = |name: &str| Sequential::new(name, [time, input]);
-        graphs.push(joint(&sequence("lstm").lstm(hidden).linear(10), &adam, Pass::Only, samples)?);
-        graphs.push(joint(&sequence("gru").gru(hidden).linear(10), &adam, Pass::Only, samples)?);
+        graphs.push(joint(sequence("lstm").lstm(hidden).linear(10), &adam, Pass::Only, samples)?);
+        graphs.push(joint(sequence("gru").gru(hidden).linear(10), &adam, Pass::Only, samples)?);
     }
     for samples in [4, 64] {
         graphs.push(joint(assorted(), &adam, Pass::Only, samples)?);
