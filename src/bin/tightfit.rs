@@ -7,7 +7,20 @@ mod cli;
 fn main() -> std::process::ExitCode {
     #[cfg(all(unix, not(target_os = "macos")))]
     no_display::make_it_known();
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    few_heaps();
     cli::main()
+}
+
+/// The C library reserves 64 MiB and more of address space for each thread that takes memory, which a limit on it (`ulimit -v`) counts as
+/// used. Threads share two heaps: they take little.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn few_heaps() {
+    #[allow(unsafe_code)]
+    // SAFETY: sets a number of the allocator's, in a process that has no thread but this one.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
 }
 
 /// Where there is no Wayland display, Mesa looks for one nevertheless, and its search prints an error for each instance.

@@ -21,7 +21,7 @@ pub(crate) struct CalibrateArgs {
     device: Option<String>,
 
     /// Threads of the CPU, where it is measured [default: all that may run at once]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::values::threads)]
     threads: Option<NonZeroUsize>,
 
     /// Writes the profile here [default: where plan, train and eval look for it]

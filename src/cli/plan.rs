@@ -41,7 +41,7 @@ pub(crate) struct PlanArgs {
     device: Option<OsString>,
 
     /// Threads of the CPU, where it is planned for [default: all that may run at once]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::values::threads)]
     threads: Option<NonZeroUsize>,
 
     /// Without a device: costs that are typical of such devices [default: discrete]

@@ -15,7 +15,7 @@ use tightfit::train::Optimizer;
 use super::bytes::Budget;
 use super::failure::Failure;
 use super::run_file::{OptimizerFlags, RunFile, set};
-use super::values::{choice, count, non_negative, not_empty, positive, shape, share, whole};
+use super::values::{choice, count, non_negative, not_empty, positive, shape, share, threads, whole};
 
 /// The model and what it may take.
 #[derive(Args, Clone, Debug)]
@@ -114,8 +114,9 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) device: Option<String>,
 
-    /// Threads of the CPU, where it trains; results do not depend on them [default: all that may run at once]
-    #[arg(long, value_name = "N")]
+    /// Threads of the CPU, where it trains; with the same micro-batches results do not depend on them [default: all that may run at
+    /// once]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
 
     /// Does not measure a device that is used for the first time: plans for it with costs that are typical of its class

@@ -116,7 +116,7 @@ pub(crate) struct TrainArgs {
     print_config: bool,
 
     /// Runs the plan that `tightfit plan … --output FILE` wrote, with its budget, batch, micro-batches and levers
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["budget", "micro_batches", "without"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["budget", "micro_batches", "threads", "without"])]
     plan: Option<PathBuf>,
 
     /// Steps between two lines of progress [default: a twentieth of all]

@@ -1,7 +1,7 @@
 //! What values of options may be.
 
 use std::ffi::OsString;
-use std::num::{IntErrorKind, ParseIntError};
+use std::num::{IntErrorKind, NonZeroUsize, ParseIntError};
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
@@ -34,6 +34,13 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         return Err(TOO_LARGE.to_owned());
     }
     T::try_from(number).map_err(|_| TOO_LARGE.to_owned())
+}
+
+/// A number of threads.
+pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    const MOST: usize = 1024;
+    let threads = count(text).ok().and_then(NonZeroUsize::new).filter(|threads| threads.get() <= MOST);
+    threads.ok_or_else(|| format!("it must be a whole number from 1 to {MOST}"))
 }
 
 const TOO_LARGE: &str = "it is too large a number";

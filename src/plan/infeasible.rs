@@ -49,9 +49,14 @@ pub(super) fn infeasible(
         short if short == format_bytes(minimum_budget_bytes) => format!("{short} ({budget_bytes} bytes)"),
         short => short,
     };
+    // Each has scratch of its own.
+    let fewer_threads = match request.limits.threads {
+        Some(threads) if threads > 1 => format!(", fewer threads than {threads}"),
+        _ => String::new(),
+    };
     let message = format!(
         "a budget of {budget} is too small: the smallest that works is {} ({minimum_budget_bytes} bytes, with micro-batches \
-         {}); in memory at its peak: {}{}; in total: {}; use a budget of at least {minimum_budget_bytes} bytes, or {advice}",
+         {}); in memory at its peak: {}{}; in total: {}; use a budget of at least {minimum_budget_bytes} bytes{fewer_threads}, or {advice}",
         format_bytes(minimum_budget_bytes),
         explain::format_parts(&least.candidate().micro_batches),
         named.join(", "),

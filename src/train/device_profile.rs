@@ -89,7 +89,7 @@ impl Profile {
             && max_buffer_bytes >= LEAST_BUFFER_BYTES
             && max_binding_bytes >= LEAST_BUFFER_BYTES
             && baseline_bytes <= 1 << 40
-            && threads.is_none_or(|threads| threads > 0);
+            && threads.is_none_or(|threads| (1..=MAX_THREADS).contains(&threads));
         if !sound {
             return Err(format!("a device profile with limits that no device has: {again}"));
         }
@@ -238,6 +238,9 @@ fn complete(name: &str, value: &mut Value, usual: &Value, wrong: &mut Vec<String
         _ => {}
     }
 }
+
+/// More than any machine has.
+const MAX_THREADS: usize = 4096;
 
 /// Any device has more.
 const LEAST_BUFFER_BYTES: u64 = 1 << 20;
