@@ -78,6 +78,10 @@ impl Op for TrainedSwish {
         "trained_swish"
     }
 
+    fn sample_inputs(&self) -> &[usize] {
+        &[0]
+    }
+
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         expect_count(self.name(), inputs, 2)?;
         let [x, beta] = [&inputs[0], &inputs[1]];
@@ -145,6 +149,10 @@ impl Op for Gradient {
             Gradient::Input => "trained_swish.grad_input",
             Gradient::BetaTerms => "trained_swish.beta_terms",
         }
+    }
+
+    fn sample_inputs(&self) -> &[usize] {
+        &[0, 2]
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -300,6 +300,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         vec![elementwise::function::dispatch(&function, inputs, &outputs[0])]
     }
 
+    /// Inputs that hold one sample after another along their first axis, as all outputs do, where a sample of the outputs depends on
+    /// the same sample of these alone, and on the whole of all other inputs. Without a native form, the twin of such an op runs on
+    /// all cores of a CPU, some samples on each; of any other, on one.
+    fn sample_inputs(&self) -> &[usize] {
+        &[]
+    }
+
     /// The op on the vectors and threads of a CPU, if it has such a form. Otherwise it is [`elements`](Op::elements) or the twin that
     /// runs there.
     #[doc(hidden)]

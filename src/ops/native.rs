@@ -1,7 +1,8 @@
 //! Native forms: ops in f32 on the vectors and threads of a CPU. The twin stays the reference; forms are tested against it in the
 //! same cases as the kernels of devices.
 //!
-//! An op has a native form if it implements [`Native`], or [`Elements`] where it is elementwise; all others run their twin.
+//! An op has a native form if it implements [`Native`], or [`Elements`] where it is elementwise; all others run their twin, on all cores
+//! where [`Op::sample_inputs`] says how samples are told apart.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -108,6 +109,8 @@ impl<'a> Source<'a> {
 
 /// Elements that functions are applied to at a time, so that they stay in the first cache.
 const BLOCK: usize = 512;
+/// Pieces of a batch for each thread, so that one that is slow leaves some to the others.
+const PIECES: usize = 2;
 /// Most operands of a function.
 const MAX_OPERANDS: usize = 3;
 
@@ -241,7 +244,7 @@ pub(crate) fn run_native(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resou
 /// Runs the twin, with inputs that are in output 0 copied to a workspace.
 fn with_copies(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
     let Some(input) = call.inputs.iter().position(|input| matches!(input, Input::InPlace)) else {
-        return op.run_f32(call);
+        return by_samples(op, call, with.cores);
     };
     let length = call.input_descs[input].words();
     let copy = &mut with.workspaces[0][..length];
@@ -258,7 +261,64 @@ fn with_copies(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) 
         DType::U32 | DType::U8 => Input::Int(bytemuck::cast_slice(data)),
     };
     let (input_descs, output_descs) = (call.input_descs, call.output_descs);
-    op.run_f32(&mut Call { input_descs, output_descs, inputs, outputs, mutated });
+    by_samples(op, &mut Call { input_descs, output_descs, inputs, outputs, mutated }, with.cores);
+}
+
+/// Runs the twin on all cores, some samples on each, where samples can be told apart.
+fn by_samples(op: &dyn Op, call: &mut Call<'_, f32>, cores: &Cores) {
+    let split = op.sample_inputs();
+    let samples = call.output_descs.first().and_then(|desc| desc.shape.first()).copied().unwrap_or(0);
+    let of_samples = |desc: &TensorDesc| desc.shape.first() == Some(&samples) && desc.words() == desc.numel();
+    let inputs_fit = split.iter().all(|&i| of_samples(&call.input_descs[i]));
+    if split.is_empty() || samples < 2 || !inputs_fit || !call.output_descs.iter().all(of_samples) {
+        return op.run_f32(call);
+    }
+    let count = samples.div_ceil(PIECES * cores.threads());
+    // Elements of a sample, and the shape of some.
+    let part = |desc: &TensorDesc, samples: usize| {
+        let mut shape = desc.shape.to_vec();
+        shape[0] = samples;
+        TensorDesc { shape: shape.into(), ..desc.clone() }
+    };
+    let mut outputs: Vec<_> = call
+        .outputs
+        .iter_mut()
+        .zip(call.output_descs)
+        .map(|(output, desc)| {
+            let length = count * desc.numel() / samples;
+            match output {
+                Output::Real(data) => data.chunks_mut(length).map(Output::Real).collect::<Vec<_>>().into_iter(),
+                Output::Int(data) => data.chunks_mut(length).map(Output::Int).collect::<Vec<_>>().into_iter(),
+            }
+        })
+        .collect();
+    let mut tasks = Vec::new();
+    for first in (0..samples).step_by(count) {
+        let number = count.min(samples - first);
+        let inputs: Vec<_> = call
+            .inputs
+            .iter()
+            .zip(call.input_descs)
+            .enumerate()
+            .map(|(i, (input, desc))| {
+                let range = first * desc.numel() / samples..(first + number) * desc.numel() / samples;
+                match *input {
+                    Input::Real(data) if split.contains(&i) => Input::Real(&data[range]),
+                    Input::Int(data) if split.contains(&i) => Input::Int(&data[range]),
+                    other => other,
+                }
+            })
+            .collect();
+        let own = |(i, desc): (usize, &TensorDesc)| if split.contains(&i) { part(desc, number) } else { desc.clone() };
+        let input_descs: Vec<_> = call.input_descs.iter().enumerate().map(own).collect();
+        let output_descs: Vec<_> = call.output_descs.iter().map(|desc| part(desc, number)).collect();
+        let outputs: Vec<_> = outputs.iter_mut().filter_map(Iterator::next).collect();
+        tasks.push((input_descs, output_descs, inputs, outputs));
+    }
+    cores.each(&mut tasks, |_, (input_descs, output_descs, inputs, outputs)| {
+        let (inputs, outputs) = (std::mem::take(inputs), std::mem::take(outputs));
+        op.run_f32(&mut Call { input_descs, output_descs, inputs, outputs, mutated: Vec::new() });
+    });
 }
 
 /// Writes output 0 by an elementwise function, and what follows it, in one pass.
