@@ -97,6 +97,21 @@ pub fn list_with_memory() -> Result<Vec<(AdapterInfo, Option<AvailableMemory>)>,
     Ok(candidates(true).into_iter().map(with_memory).collect())
 }
 
+/// The adapter of the best real GPU; `None` where there is none but drivers that run kernels on the CPU.
+pub(crate) fn best_gpu() -> Option<AdapterInfo> {
+    // Asking Vulkan loads all drivers, those in software too, which stay and take as much memory as a small training.
+    if !may_have_gpu() {
+        return None;
+    }
+    find(None).ok().filter(|gpu| gpu.device_type != "cpu")
+}
+
+/// Whether there is a device file of a GPU, without which no driver of one works.
+fn may_have_gpu() -> bool {
+    const FILES: [&str; 5] = ["/dev/dri", "/dev/nvidiactl", "/dev/dxg", "/dev/kgsl-3d0", "/dev/mali0"];
+    !cfg!(target_os = "linux") || FILES.iter().any(|file| std::path::Path::new(file).exists())
+}
+
 /// The adapter that [`Device::open`](super::Device::open) would open, without opening it.
 ///
 /// # Errors

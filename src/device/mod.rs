@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub(crate) use adapter::best_gpu;
 pub use adapter::{AdapterInfo, ShaderCompiler, find, list, list_with_memory};
 pub(crate) use buffer::{ALIGNMENT_BYTES, Buffer};
 pub(crate) use compile::Count;

@@ -48,7 +48,7 @@ impl Processor {
 
     /// The GPU that is taken where nothing is selected; `None` where there is none but drivers that run kernels on the CPU.
     pub fn best_gpu() -> Option<AdapterInfo> {
-        crate::device::find(None).ok().filter(|gpu| gpu.device_type != "cpu")
+        crate::device::best_gpu()
     }
 
     /// The adapter that [`open`](Self::open) would open, without opening it; `None` where that is none.
