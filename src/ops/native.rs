@@ -346,3 +346,67 @@ pub(in crate::ops) fn elementwise(
     all.extend(epilogue);
     cores.pieces(call.output(0), |start, output| all.run(cores.level(), start, output));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::error::OpError;
+    use crate::ops::Real;
+
+    /// Runs of the twin below.
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+    /// `output[n] = weight · Σ input[n, ·]`, an op from outside that has a twin alone.
+    #[derive(Debug)]
+    struct Scores;
+
+    impl Scores {
+        fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
+            RUNS.fetch_add(1, Ordering::Relaxed);
+            let (input, weight, width) = (call.input(0), call.input(1)[0], call.shape(0)[1]);
+            for (score, row) in call.output(0).iter_mut().zip(input.chunks_exact(width)) {
+                *score = weight * row.iter().fold(T::ZERO, |sum, &x| sum + x);
+            }
+        }
+    }
+
+    impl Op for Scores {
+        fn name(&self) -> &'static str {
+            "scores"
+        }
+
+        fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+            Ok(vec![TensorDesc::f32([inputs[0].shape[0]])])
+        }
+
+        fn sample_inputs(&self) -> &[usize] {
+            &[0]
+        }
+
+        crate::twin!();
+    }
+
+    #[test]
+    fn twins_run_on_all_cores_where_samples_can_be_told_apart() {
+        let input: Vec<f32> = (0..7 * 3).map(|i| i as f32).collect();
+        let expected: Vec<f32> = input.chunks_exact(3).map(|row| 0.5 * row.iter().sum::<f32>()).collect();
+        let input_descs = [TensorDesc::f32([7, 3]), TensorDesc::f32([7])];
+        let output_descs = [TensorDesc::f32([7])];
+        for threads in [1, 2, 3] {
+            let cores = Cores::new(threads, Level::best());
+            let mut output = [f32::NAN; 7];
+            let runs = RUNS.load(Ordering::Relaxed);
+            // The weight has as many elements as there are samples, and is no sample.
+            let inputs = vec![Input::Real(&input), Input::Real(&[0.5; 7])];
+            let outputs = vec![Output::Real(&mut output)];
+            let mut call =
+                Call { input_descs: &input_descs, output_descs: &output_descs, inputs, outputs, mutated: Vec::new() };
+            let mut with = Resources { cores: &cores, workspaces: Vec::new(), epilogue: Epilogue::default() };
+            run_native(&Scores, &mut call, &mut with);
+            assert_eq!(output[..], expected, "{threads} threads");
+            assert!(RUNS.load(Ordering::Relaxed) - runs >= threads.max(2), "{threads} threads");
+        }
+    }
+}
