@@ -16,7 +16,8 @@ const HOST: [[&str; 2]; 2] = [["cpu", "native"], ["reference", "reference"]];
 
 pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
     let adapters = device::list_with_memory()?;
-    let (host, cpu) = (AvailableMemory::of_host(), Cpu::new(None).info());
+    let (host, cpu) = (AvailableMemory::of_host(), Cpu::new(None));
+    let (threads, cpu) = (cpu.threads(), cpu.info());
     let free =
         |memory: Option<AvailableMemory>| memory.map_or("-".to_owned(), |memory| format_bytes(memory.free_bytes));
     let mut rows: Vec<Row> =
@@ -37,7 +38,11 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
             tensor,
         ]);
     }
-    let names = [format!("{}: {}", cpu.name, cpu.driver), "plain Rust: exact and slow, for checking".to_owned()];
+    let plural = if threads == 1 { "" } else { "s" };
+    let names = [
+        format!("{}: {}, {threads} thread{plural}", cpu.name, cpu.driver),
+        "plain Rust: exact and slow, for checking".to_owned(),
+    ];
     for ([index, kind], name) in HOST.into_iter().zip(names) {
         let [index, kind, none] = [index, kind, "-"].map(str::to_owned);
         rows.push([index, name, none.clone(), kind, free(host), none.clone(), none]);
@@ -66,6 +71,7 @@ pub(crate) fn run(output: &Output) -> Result<u8, Failure> {
     let of_host = |index: &str, name: &str, driver: Option<&str>, kind: &str| -> Value {
         json!({
             "index": index, "name": name, "backend": "cpu", "driver": driver, "device_type": kind, "usable": true,
+            "threads": driver.map(|_| threads),
             "memory": host, "max_buffer_bytes": null, "max_binding_bytes": null, "missing": [],
             "taken": taken.index.is_none() && index == "cpu",
         })

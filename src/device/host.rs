@@ -13,11 +13,28 @@ pub(super) fn free_and_total() -> Option<(u64, u64)> {
     Some((limits.into_iter().flatten().fold(available, u64::min), total))
 }
 
+/// Bytes that this process may take without being ended for it: what is free, and swap, which is slow but there. `None` where the
+/// system does not say.
+pub(crate) fn most_memory() -> Option<u64> {
+    let (available, _) = available_and_total()?;
+    let limits = [of_control_groups(), of_process_limits()];
+    Some(limits.into_iter().flatten().fold(available.saturating_add(free_swap()), u64::min))
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn system(memory: sysinfo::MemoryRefreshKind) -> Option<sysinfo::System> {
+    sysinfo::System::new_with_specifics(sysinfo::RefreshKind::nothing().with_memory(memory)).ok()
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 fn available_and_total() -> Option<(u64, u64)> {
-    let ram = sysinfo::MemoryRefreshKind::nothing().with_ram();
-    let system = sysinfo::System::new_with_specifics(sysinfo::RefreshKind::nothing().with_memory(ram)).ok()?;
+    let system = system(sysinfo::MemoryRefreshKind::nothing().with_ram())?;
     Some((system.available_memory(), system.total_memory()))
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn free_swap() -> u64 {
+    system(sysinfo::MemoryRefreshKind::nothing().with_swap()).map_or(0, |system| system.free_swap())
 }
 
 /// What the processor's maker calls it.
@@ -39,6 +56,11 @@ pub(crate) fn processor_name() -> String {
 #[cfg(target_arch = "wasm32")]
 fn available_and_total() -> Option<(u64, u64)> {
     None
+}
+
+#[cfg(target_arch = "wasm32")]
+fn free_swap() -> u64 {
+    0
 }
 
 /// A file in which Linux tells of this process. Elsewhere one of that name tells of something else, as below Wine.

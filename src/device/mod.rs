@@ -27,7 +27,7 @@ pub(crate) use buffer::{ALIGNMENT_BYTES, Buffer};
 pub(crate) use compile::Count;
 pub use compile::{Compilation, Compiled, watch_compilation};
 use health::Health;
-pub(crate) use host::processor_name;
+pub(crate) use host::{most_memory, processor_name};
 pub(crate) use ledger::Charge;
 pub use ledger::Ledger;
 pub use memory::{AvailableMemory, MemorySource};

@@ -103,15 +103,16 @@ impl Pool {
                 }
             }
         };
-        self.share(helpers, &take);
+        let own = self.share(helpers, &take);
         self.is_busy.store(false, Ordering::Release);
-        let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(panic) = panic {
+        let others = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(panic) = own.err().or(others) {
             resume_unwind(panic);
         }
     }
 
-    fn share(&self, helpers: usize, job: Job<'_>) {
+    /// Runs the job on this thread and so many others that come in time. A panic on this one is returned.
+    fn share(&self, helpers: usize, job: Job<'_>) -> std::thread::Result<()> {
         // Sound: no thread reads the job any more when this returns or unwinds, because `Offer` waits for that.
         unsafe { *self.shared.job.get() = Some(std::mem::transmute::<Job<'_>, Job<'static>>(job)) };
         let offer = Offer { slots: &self.shared.slots[..helpers] };
@@ -122,10 +123,7 @@ impl Pool {
         }
         let result = catch_unwind(AssertUnwindSafe(|| job(0)));
         drop(offer);
-        if let Err(panic) = result {
-            self.is_busy.store(false, Ordering::Release);
-            resume_unwind(panic);
-        }
+        result
     }
 }
 
@@ -242,6 +240,9 @@ mod tests {
         for bad in 0..6 {
             let mut tasks: Vec<usize> = (0..6).collect();
             let result = catch_unwind(AssertUnwindSafe(|| pool.each(&mut tasks, |_, task| assert_ne!(*task, bad))));
+            assert!(result.is_err());
+            // On all threads at once.
+            let result = catch_unwind(AssertUnwindSafe(|| pool.each(&mut tasks, |_, _| panic!("each"))));
             assert!(result.is_err());
             let mut tasks = vec![0; 6];
             pool.each(&mut tasks, |_, task| *task += 1);

@@ -38,6 +38,9 @@ pub enum DeviceClass {
     Cpu,
 }
 
+/// Threads on which the costs of [`DeviceClass::Cpu`] were measured.
+const CPU_THREADS: usize = 2;
+
 /// The type of the CPU, where an adapter has its own: `cpu` is that of drivers that run kernels on it.
 pub(crate) const NATIVE: &str = "native";
 
@@ -147,6 +150,15 @@ impl CostModel {
             DeviceClass::Cpu => {
                 serde_json::from_str(include_str!("cpu.json")).expect("bug: the costs of a CPU are not a cost model")
             }
+        }
+    }
+
+    /// What is typical of the class on so many threads of the CPU, where that is what runs.
+    pub fn of_class_on(class: DeviceClass, threads: Option<usize>) -> Self {
+        let costs = CostModel::of_class(class);
+        match (class, threads) {
+            (DeviceClass::Cpu, Some(threads)) => costs.on_threads(CPU_THREADS, threads),
+            _ => costs,
         }
     }
 }

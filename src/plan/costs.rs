@@ -234,6 +234,19 @@ impl CostModel {
         self
     }
 
+    /// Costs on other threads of a CPU than those that they were measured on: all but launches is shared among threads. What memory's
+    /// bandwidth bounds gains less from many threads than this says, which only measuring on them tells.
+    #[must_use]
+    pub fn on_threads(mut self, measured: usize, threads: usize) -> Self {
+        let factor = measured.max(1) as f64 / threads.max(1) as f64;
+        for rates in self.ops.values_mut().chain([&mut self.other_ops]) {
+            rates.flop_ns *= factor;
+            rates.read_ns *= factor;
+            rates.write_ns *= factor;
+        }
+        self
+    }
+
     /// Whether every figure is a time that a device can take: a number, not below zero, not of centuries, and not nothing for
     /// all that an op or a copy does.
     ///
@@ -311,6 +324,7 @@ mod tests {
     use super::*;
     use crate::ops::conv::conv2d::Conv2d;
     use crate::ops::elementwise::relu::Relu;
+    use crate::plan::DeviceClass;
 
     const RATES: OpRates = OpRates { launch_ns: 40_000.0, flop_ns: 0.03, read_ns: 0.25, write_ns: 0.5 };
 
@@ -347,6 +361,22 @@ mod tests {
         let rates = scaled.op_rates("add");
         assert!((usual.op_rates("add").flop_ns / rates.flop_ns - 10.0).abs() < 0.5, "{rates:?}");
         assert_eq!(usual.clone().scaled(&[]), usual);
+    }
+
+    #[test]
+    fn more_threads_share_all_but_launches() {
+        let usual = CostModel::of_class(DeviceClass::Cpu);
+        let large = Work { launches: 1, flops: 1 << 32, read_bytes: 1 << 26, written_bytes: 1 << 26 };
+        for (threads, factor) in [(1, 2.0), (2, 1.0), (8, 0.25)] {
+            let costs = usual.clone().on_threads(2, threads);
+            for op in ["conv2d", "an op that nobody measured"] {
+                let (before, after) = (usual.op_rates(op), costs.op_rates(op));
+                let expected = factor * (before.ns(large) - before.launch_ns);
+                let got = after.ns(large) - after.launch_ns;
+                assert!((got / expected - 1.0).abs() < 1e-6, "{op} on {threads}: {got} instead of {expected}");
+                assert_eq!(before.launch_ns, after.launch_ns);
+            }
+        }
     }
 
     #[test]

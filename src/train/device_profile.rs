@@ -54,6 +54,14 @@ impl Profile {
         Profile { format: FORMAT, adapter: name, backend, driver, effort, limits, costs }
     }
 
+    /// The costs on so many threads of the CPU, where it was that which was measured.
+    pub(super) fn costs_on(self, threads: Option<usize>) -> CostModel {
+        match (self.limits.threads, threads) {
+            (Some(measured), Some(threads)) => self.costs.on_threads(measured, threads),
+            _ => self.costs,
+        }
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -170,7 +178,9 @@ impl Profile {
             return Err(format!("measured on {} ({}), not on {name} ({backend})", value["adapter"], value["backend"]));
         }
         let mut wrong = Vec::new();
-        value["limits"] = to_value(Limits::default());
+        let threads = value["limits"]["threads"].as_u64().and_then(|threads| usize::try_from(threads).ok());
+        let threads = threads.filter(|threads| (1..=MAX_THREADS).contains(threads));
+        value["limits"] = to_value(Limits { threads, ..Limits::default() });
         // It says how much to trust the costs, not what they are.
         if value.get("effort").is_some_and(|effort| serde_json::from_value::<Effort>(effort.clone()).is_err()) {
             wrong.push(format!("effort = {} is neither full nor quick", value["effort"]));

@@ -35,11 +35,11 @@ impl CostSource {
         }
     }
 
-    /// The costs.
-    pub(super) fn costs(&self) -> Result<CostModel, DataError> {
+    /// The costs, on so many threads of the CPU where that is what runs.
+    pub(super) fn costs(&self, threads: Option<usize>) -> Result<CostModel, DataError> {
         match self {
-            CostSource::Class(class) => Ok(CostModel::of_class(*class)),
-            CostSource::Profile { path, .. } => Ok(Profile::load(path)?.costs),
+            CostSource::Class(class) => Ok(CostModel::of_class_on(*class, threads)),
+            CostSource::Profile { path, .. } => Ok(Profile::load(path)?.costs_on(threads)),
         }
     }
 }
@@ -86,18 +86,23 @@ impl Machine {
 
     /// The CPU with native code, with the costs that were measured on it where there is a profile, else those of its class.
     pub fn of_cpu(cpu: &Cpu) -> Self {
-        let mut machine = Machine::with_limits(cpu.limits(), DeviceClass::Cpu);
-        if let Some((profile, path)) = Profile::find(&cpu.info()) {
-            machine.costs = CostModel { target: None, unified_memory: true, ..profile.costs };
-            machine.source = CostSource::Profile { path, effort: profile.effort };
-        }
-        machine.available = AvailableMemory::of_host();
-        machine
+        let (limits, available) = (cpu.limits(), AvailableMemory::of_host());
+        // Threads beyond the cores make nothing quicker.
+        let threads = Some(cpu.cores());
+        let (costs, source) = match Profile::find(&cpu.info()) {
+            Some((profile, path)) => {
+                let source = CostSource::Profile { path, effort: profile.effort };
+                (CostModel { target: None, unified_memory: true, ..profile.costs_on(threads) }, source)
+            }
+            None => (CostModel::of_class_on(DeviceClass::Cpu, threads), CostSource::Class(DeviceClass::Cpu)),
+        };
+        Machine { limits, costs, source, available }
     }
 
     /// These limits, with costs that are typical of a class.
     pub fn with_limits(limits: Limits, class: DeviceClass) -> Self {
-        Machine { limits, costs: CostModel::of_class(class), source: CostSource::Class(class), available: None }
+        let costs = CostModel::of_class_on(class, limits.threads);
+        Machine { limits, costs, source: CostSource::Class(class), available: None }
     }
 
     /// An open device, with the costs that were measured on it where there is a profile, else those of its class. With a profile

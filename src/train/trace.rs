@@ -78,7 +78,8 @@ impl Trainer {
         }
         stepped?;
         // Without the costs that the plan was made with, those of software.
-        let costs = self.cost_source().and_then(|source| source.costs().ok()).unwrap_or_default();
+        let costs =
+            self.cost_source().and_then(|source| source.costs(self.planned.plan.threads).ok()).unwrap_or_default();
         let predicted = StepTimes::predicted(&self.planned, &costs);
         Ok(predicted.with_measured_nodes(&self.planned.plan, &self.clock().to_string(), &nodes_ns))
     }

@@ -1,27 +1,15 @@
 //! Link 3: every kernel of every op, of its backward and of updates, in every variant, against the twin.
-//!
-//! Each node of a case's small graph runs alone on inputs that are exact in f32, so that errors do not pile up; the
-//! reference is the twin in f64 on the same inputs.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libtest_mimic::Failed;
 use tightfit::device::Device;
-use tightfit::graph::Node;
 use tightfit::ops::Dispatch;
 use tightfit::shader::{Access, Family, Target, Tiles};
-use tightfit::tensor::{DType, TensorDesc};
-use tightfit::testing::{Case, Entry, RunOptions, device_or_skip, run_op};
+use tightfit::testing::{Entry, RunOptions, device_or_skip, run_op};
 
-use crate::common::compare::{Tolerance, close};
-use crate::common::eval::{Buf, Mini};
-use crate::common::fill;
-use crate::finite_differences::grad_outputs;
-use crate::golden::differentiable_outputs;
+use crate::nodes::{self, Work};
 use crate::{Report, cases};
-
-/// Per term of the longest sum (times its square root), and per element.
-pub const TOLERANCE: Tolerance = Tolerance { scale: 2e-6, relative: 2e-5, absolute: 1e-30 };
 
 /// What is known to fail: part of the adapter's name, the op, and why. An op that is listed and passes is an error too.
 const KNOWN_FAILURES: &[(&str, &str, &str)] = &[];
@@ -51,7 +39,7 @@ pub fn check(entry: Entry) -> Result<(), Failed> {
     let Some(device) = device() else { return Ok(()) };
     let mut report = Report::default();
     for case in &cases(entry) {
-        check_case(&mut report, &device, entry.name, case);
+        nodes::each(&mut report, entry.name, case, |report, work| check_node(report, &device, work));
     }
     report.require(report.checks > 0, "nothing was checked");
     let name = name(&device);
@@ -63,48 +51,6 @@ pub fn check(entry: Entry) -> Result<(), Failed> {
             Ok(())
         }
         (Some(_), Ok(())) => Err("passes, but is listed among the known failures: take it off the list".into()),
-    }
-}
-
-fn check_case(report: &mut Report, device: &Device, op: &str, case: &Case) {
-    let descs: Vec<_> = case.inputs.iter().map(|(desc, _)| desc.clone()).collect();
-    let outputs = match case.op.outputs(&descs) {
-        Ok(outputs) => outputs,
-        Err(error) => return report.require(false, format!("{}: {error}", case.name)),
-    };
-    match Mini::variants(&case.op, &descs, &differentiable_outputs(op, outputs.len()), &case.wanted) {
-        Ok(variants) => variants.iter().for_each(|mini| check_nodes(report, device, op, case, mini)),
-        Err(error) => report.require(false, format!("{}: {error}", case.name)),
-    }
-}
-
-fn check_nodes(report: &mut Report, device: &Device, op: &str, case: &Case, mini: &Mini) {
-    let grad_outputs = grad_outputs(op, case, mini);
-    let mut values = mini.sources::<f64>(&fill::inputs(op, case), &grad_outputs);
-    for node in mini.graph.nodes() {
-        let (outputs, mutated) = mini.run_node(node, &values);
-        if node.op.is_view() {
-            // Nothing runs: that the shapes fit in one memory is all there is to check.
-            let [from, to] = [node.inputs[0], node.outputs[0]].map(|id| mini.graph.value(id).desc.size_bytes());
-            report.require(from == to, format!("{}: a view of {from} bytes as {to}", case.name));
-        } else {
-            let inputs: Vec<_> = node
-                .inputs
-                .iter()
-                .map(|&id| {
-                    let data = values[id.index()].as_ref().expect("a value is read before it is made");
-                    (mini.graph.value(id).desc.clone(), data.to_bytes())
-                })
-                .collect();
-            let expected: Vec<_> = outputs.iter().chain(&mutated).cloned().collect();
-            check_node(report, device, case, node, mini, &inputs, &expected);
-        }
-        for (&id, data) in node.outputs.iter().zip(outputs) {
-            values[id.index()] = Some(data.round_to_f32());
-        }
-        for (&i, data) in node.op.mutates().iter().zip(mutated) {
-            values[node.inputs[i].index()] = Some(data.round_to_f32());
-        }
     }
 }
 
@@ -135,21 +81,11 @@ fn other_tile(own: Target, number: usize, dispatches: impl Fn(&Target) -> Vec<Di
 }
 
 /// One node in every variant: both kinds of access and each in-place pair with each family, and another tile.
-fn check_node(
-    report: &mut Report,
-    device: &Device,
-    case: &Case,
-    node: &Node,
-    mini: &Mini,
-    inputs: &[(TensorDesc, Vec<u8>)],
-    expected: &[Buf<f64>],
-) {
-    let mut descs = mini.descs(&node.outputs);
-    descs.extend(node.op.mutates().iter().map(|&i| inputs[i].0.clone()));
-    let pairs = node.op.in_place().iter().filter(|(i, o)| inputs[*i].0.size_bytes() == descs[*o].size_bytes());
-    let in_place: Vec<_> = std::iter::once(None).chain(pairs.map(|&pair| Some(pair))).collect();
-    let (input_descs, output_descs) = (mini.descs(&node.inputs), mini.descs(&node.outputs));
-    let dispatches = |target: &Target| node.op.dispatches(&input_descs, &output_descs, target);
+fn check_node(report: &mut Report, device: &Device, work: &Work<'_>) {
+    let Work { case, node, inputs, output_descs, .. } = work;
+    let in_place: Vec<_> = std::iter::once(None).chain(work.in_place().map(Some)).collect();
+    let input_descs = work.input_descs();
+    let dispatches = |target: &Target| node.op.dispatches(&input_descs, output_descs, target);
     let mut variants = Vec::new();
     for target in targets(device.target(), dispatches) {
         for access in [Access::Read, Access::ReadWrite] {
@@ -163,27 +99,7 @@ fn check_node(
     }
     for options in variants {
         let label = format!("{} {} {options:?}", case.name, node.op.name());
-        match run_op(device, &*node.op, inputs, options) {
-            Err(error) => report.require(false, format!("{label}: {error}")),
-            Ok(results) => {
-                report.require(results.len() == expected.len(), format!("{label}: {} results", results.len()));
-                for (i, (found, expected)) in results.iter().zip(expected).enumerate() {
-                    let found = decode(&descs[i], found);
-                    let tolerance = match descs[i].dtype {
-                        DType::U32 => Tolerance { scale: 0.0, relative: 0.0, absolute: 0.0 },
-                        _ => TOLERANCE.terms(case.reduction),
-                    };
-                    report.check(format!("{label} result {i}"), close(&found, &expected.to_f64(), tolerance));
-                }
-            }
-        }
-    }
-}
-
-pub fn decode(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
-    let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).take(desc.numel());
-    match desc.dtype {
-        DType::U32 => words.map(|b| f64::from(u32::from_le_bytes(b))).collect(),
-        _ => words.map(|b| f64::from(f32::from_le_bytes(b))).collect(),
+        let found = run_op(device, &*node.op, inputs, options).map_err(|error| error.to_string());
+        work.compare(report, &label, found);
     }
 }

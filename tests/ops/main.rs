@@ -19,6 +19,7 @@ mod finite_differences;
 mod golden;
 mod gpu;
 mod native;
+mod nodes;
 mod sample_weights;
 mod sums;
 mod updates;

@@ -21,7 +21,7 @@ use tightfit::testing::{Case, Fill, RunOptions, all_ops, run_op};
 use crate::Report;
 use crate::common::eval::{Buf, Mini};
 use crate::common::fill;
-use crate::gpu;
+use crate::{gpu, nodes};
 
 /// Rows of every input that has some: no other extent is 6.
 const ROWS: usize = 6;
@@ -209,7 +209,7 @@ pub fn zeros_leave_samples_out() -> Result<(), Failed> {
             }
             report.require(some != others, format!("{label}: nothing was changed"));
             // As numbers: a gradient of 0 has either sign.
-            let numbers = |bytes: Vec<u8>| gpu::decode(&TensorDesc::f32([bytes.len() / 4]), &bytes);
+            let numbers = |bytes: Vec<u8>| nodes::decode(&TensorDesc::f32([bytes.len() / 4]), &bytes);
             let [found, same] =
                 [&some, &others].map(|inputs| run(&graph, inputs, device).into_iter().map(numbers).collect::<Vec<_>>());
             report.require(found == same, format!("{label}: samples of weight 0 count"));

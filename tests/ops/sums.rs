@@ -30,7 +30,7 @@ use crate::Report;
 use crate::common::compare::{Tolerance, close};
 use crate::common::eval::{Buf, Mini};
 use crate::common::fill;
-use crate::gpu;
+use crate::{gpu, nodes};
 
 /// Of each element.
 const TWIN: Tolerance = Tolerance { scale: 1e-7, relative: 1e-6, absolute: 1e-11 };
@@ -166,7 +166,7 @@ pub fn check() -> Result<(), Failed> {
                 for (i, ((found, expected), &id)) in
                     found.expect(&label).iter().zip(&expected).zip(&node.outputs).enumerate()
                 {
-                    let found = gpu::decode(&mini.graph.value(id).desc, found);
+                    let found = nodes::decode(&mini.graph.value(id).desc, found);
                     report.check(
                         format!("{label} {i} on the device"),
                         close(&found, &expected.to_f64(), of_output(kernel, i)),
@@ -205,7 +205,7 @@ pub fn smoothing_of_equal_logits() -> Result<(), Failed> {
         if let Some(device) = &gpu::device() {
             let inputs: Vec<_> = descs.iter().cloned().zip(inputs.iter().map(Buf::to_bytes)).collect();
             let found = run_op(device, &op, &inputs, RunOptions::default()).expect("runs");
-            let found = gpu::decode(&TensorDesc::f32([1]), &found[0]);
+            let found = nodes::decode(&TensorDesc::f32([1]), &found[0]);
             report.check(format!("smoothing {smoothing} on the device"), close(&found, &[right], TWIN));
         }
     }

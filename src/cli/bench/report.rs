@@ -22,8 +22,9 @@ fn text(measured: &Measured, output: &Output) {
     let told = |value: Option<String>| value.unwrap_or_else(|| "not told by this system".to_owned());
     let row = |name: &str, value: String| output.text(format_args!("{name:<18} {value}"));
     say_budget(measured.available.as_ref(), output);
+    let threads = measured.threads.map_or_else(String::new, |threads| format!(", threads: {threads}"));
     output.text(format_args!(
-        "{} on {}: batch {batch}, {parameters} parameters",
+        "{} on {}{threads}: batch {batch}, {parameters} parameters",
         measured.workload.name(),
         measured.device
     ));
@@ -79,6 +80,7 @@ fn object(measured: &Measured) -> Value {
         "backend": adapter(|adapter| &adapter.backend),
         "driver": adapter(|adapter| &adapter.driver),
         "device_type": adapter(|adapter| &adapter.device_type),
+        "threads": measured.threads,
         "batch": measured.batch,
         "micro_batches": measured.micro_batches,
         "ms": measured.quantile_ms(0.5),

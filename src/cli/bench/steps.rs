@@ -27,6 +27,8 @@ pub(super) struct Measured {
     pub(super) device: String,
     /// Where it is not the reference.
     pub(super) adapter: Option<AdapterInfo>,
+    /// Of the CPU, where native code ran on it.
+    pub(super) threads: Option<usize>,
     pub(super) batch: usize,
     pub(super) micro_batches: usize,
     pub(super) parameters: usize,
@@ -114,6 +116,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
         workload,
         device: trainer.device_name().to_owned(),
         adapter,
+        threads: trainer.plan().threads,
         batch,
         micro_batches: trainer.plan().micro_batches.len(),
         parameters: trainer.model().parameter_count()?,

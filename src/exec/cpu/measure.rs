@@ -5,21 +5,19 @@ use std::collections::HashMap;
 use web_time::Instant;
 
 use super::memory::Memory;
-use super::operands::{Operands, Range, WORD_BYTES};
+use super::operands::{Operands, WORD_BYTES};
 use super::processor::Cpu;
 use crate::error::DeviceError;
 use crate::exec::measure::{CopyTime, Measure, OUTLIER, Timing, copy_sizes, descs, key};
 use crate::graph::{Graph, Node};
 use crate::native::Cores;
-use crate::ops::{Epilogue, Input, Resources, run_native, workspaces};
+use crate::ops::{Epilogue, Input, Resources, run_native};
 use crate::tensor::NodeId;
 
 /// Runs of which the quickest counts, however short they are.
 const MOST_RUNS: usize = 1000;
 /// Bytes that a run of a program takes and gives besides what its nodes do.
 const RUN_BYTES: usize = 64 << 10;
-/// Tensors begin at multiples of so many words.
-const ALIGNMENT_WORDS: usize = 64;
 
 /// A stopwatch for work of native code.
 #[derive(Debug)]
@@ -55,19 +53,9 @@ impl CpuStopwatch {
 
     fn node_ns(&self, graph: &Graph, node: &Node) -> Result<f64, DeviceError> {
         let (inputs, outputs) = descs(graph, node);
-        let mut end = 0;
-        let mut place = |words: usize| {
-            let start = end;
-            end += words.next_multiple_of(ALIGNMENT_WORDS);
-            Range { arena: 0, start, words }
-        };
         let op = node.op.as_ref();
-        let input_places: Vec<_> = inputs.iter().map(|desc| place(desc.words())).collect();
-        let output_places: Vec<_> = outputs.iter().map(|desc| place(desc.words())).collect();
-        let sizes = workspaces(op, &inputs, &outputs, Some(self.cores.threads()));
-        let scratch: Vec<_> = sizes.iter().map(|bytes| place(bytes.div_ceil(WORD_BYTES) as usize)).collect();
-        let arenas = &mut [Memory::new(end as u64 * WORD_BYTES, "tensors of one node")?];
-        let operands = Operands::of(op, [inputs, outputs], [&input_places, &output_places, &scratch], None);
+        let (operands, words) = Operands::alone(op, [inputs, outputs], self.cores.threads(), None, 0);
+        let arenas = &mut [Memory::new(words as u64 * WORD_BYTES, "tensors of one node")?];
         Ok(self.least_ns(|| {
             let (mut call, workspaces) = operands.call(arenas, Input::InPlace);
             let (cores, epilogue) = (&self.cores, Epilogue::default());

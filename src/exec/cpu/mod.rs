@@ -99,6 +99,11 @@ impl CpuExecutor {
                 });
             }
         }
+        // The system would promise it, and end the process where it is used.
+        if crate::device::most_memory().is_some_and(|most| most < plan.peak_bytes) {
+            let (label, size_bytes) = ("all memory of the plan".to_owned(), plan.peak_bytes);
+            return Err(DeviceError::OutOfMemory { label, size_bytes });
+        }
         let arenas = plan.arenas.iter().enumerate();
         let arenas = arenas.map(|(i, arena)| Memory::new(arena.size_bytes, &format!("arena {i}")));
         let arenas = arenas.collect::<Result<Vec<_>, _>>()?;

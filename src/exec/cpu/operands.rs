@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use super::memory::Memory;
 use crate::graph::Graph;
-use crate::ops::{Call, Input, Op, Output};
+use crate::ops::{Call, Input, Op, Output, workspaces};
 use crate::plan::Allocation;
 use crate::tensor::{DType, NodeId, TensorDesc, ValueId};
 
 pub(super) const WORD_BYTES: u64 = 4;
+/// Tensors of an op that runs alone begin at multiples of so many words, as in a plan.
+const ALIGNMENT_WORDS: usize = 64;
 
 /// Words of an arena: its number, the first word and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,9 +86,42 @@ impl Operands {
         Operands { pieces, inputs, outputs, mutated, workspaces, input_descs, output_descs, mutates, made, in_place }
     }
 
+    /// The operands of an op that runs alone, one after the other in one arena with so many words between them, and the words of
+    /// that. Output 0 takes over the memory of input `in_place`.
+    pub(super) fn alone(
+        op: &dyn Op,
+        [inputs, outputs]: [Vec<TensorDesc>; 2],
+        threads: usize,
+        in_place: Option<usize>,
+        gap_words: usize,
+    ) -> (Self, usize) {
+        let mut end = 0;
+        let mut place = |words: usize| {
+            let start = end;
+            end += words.next_multiple_of(ALIGNMENT_WORDS) + gap_words;
+            Range { arena: 0, start, words }
+        };
+        let input_places: Vec<_> = inputs.iter().map(|desc| place(desc.words())).collect();
+        let output_places = outputs.iter().enumerate().map(|(i, desc)| match in_place {
+            Some(input) if i == 0 => input_places[input],
+            _ => place(desc.words()),
+        });
+        let output_places: Vec<_> = output_places.collect();
+        let sizes = workspaces(op, &inputs, &outputs, Some(threads));
+        let workspaces: Vec<_> = sizes.iter().map(|bytes| place(bytes.div_ceil(WORD_BYTES) as usize)).collect();
+        let operands = Operands::of(op, [inputs, outputs], [&input_places, &output_places, &workspaces], in_place);
+        (operands, end)
+    }
+
     /// The shapes of the inputs.
     pub(super) fn input_descs(&self) -> &[TensorDesc] {
         &self.input_descs
+    }
+
+    /// Where everything is that the op writes.
+    pub(super) fn written(&self) -> impl Iterator<Item = Range> {
+        let others = self.workspaces.iter().chain(&self.mutated).map(|&number| self.pieces[number]);
+        self.made.iter().copied().chain(others)
     }
 
     /// Where an input is.

@@ -41,6 +41,11 @@ impl Cpu {
         self.threads
     }
 
+    /// Threads that run at the same time.
+    pub(crate) fn cores(self) -> usize {
+        self.threads.min(Cores::available())
+    }
+
     /// The vectors that they compute with.
     pub fn level(self) -> Level {
         self.level
@@ -58,7 +63,7 @@ impl Cpu {
             index: 0,
             name: processor_name(),
             backend: "cpu".to_owned(),
-            driver: format!("{}, {} thread{}", self.level, self.threads, if self.threads == 1 { "" } else { "s" }),
+            driver: self.level.to_string(),
             device_type: NATIVE.to_owned(),
             shader_compiler: None,
             subgroup_min_size: 0,

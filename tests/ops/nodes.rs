@@ -1,0 +1,106 @@
+//! Link 3's walk, whatever runs the nodes: each node of a case's small graph runs alone on inputs that are exact in f32, so that
+//! errors do not pile up. The reference is the twin in f64 on the same inputs.
+
+use tightfit::graph::Node;
+use tightfit::tensor::{DType, TensorDesc, ValueId};
+use tightfit::testing::Case;
+
+use crate::Report;
+use crate::common::compare::{Tolerance, close};
+use crate::common::eval::{Buf, Mini};
+use crate::common::fill;
+use crate::finite_differences::grad_outputs;
+use crate::golden::differentiable_outputs;
+
+/// Per term of the longest sum (times its square root), and per element.
+pub const TOLERANCE: Tolerance = Tolerance { scale: 2e-6, relative: 2e-5, absolute: 1e-30 };
+
+/// A node, with what it reads and what it must make of that.
+pub struct Work<'a> {
+    pub case: &'a Case,
+    pub node: &'a Node,
+    pub inputs: Vec<(TensorDesc, Vec<u8>)>,
+    pub output_descs: Vec<TensorDesc>,
+    /// Of the outputs, followed by inputs that it changes.
+    descs: Vec<TensorDesc>,
+    expected: Vec<Buf<f64>>,
+}
+
+impl Work<'_> {
+    pub fn input_descs(&self) -> Vec<TensorDesc> {
+        self.inputs.iter().map(|(desc, _)| desc.clone()).collect()
+    }
+
+    /// Pairs of an input and the output that may take over its memory here.
+    pub fn in_place(&self) -> impl Iterator<Item = (usize, usize)> {
+        let fits = |&(i, o): &(usize, usize)| self.inputs[i].0.size_bytes() == self.descs[o].size_bytes();
+        self.node.op.in_place().iter().copied().filter(fits)
+    }
+
+    /// Holds what was found against what is expected.
+    pub fn compare(&self, report: &mut Report, label: &str, found: Result<Vec<Vec<u8>>, String>) {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return report.require(false, format!("{label}: {error}")),
+        };
+        report.require(found.len() == self.expected.len(), format!("{label}: {} results", found.len()));
+        for (i, ((found, expected), desc)) in found.iter().zip(&self.expected).zip(&self.descs).enumerate() {
+            let tolerance = match desc.dtype {
+                DType::U32 => Tolerance { scale: 0.0, relative: 0.0, absolute: 0.0 },
+                _ => TOLERANCE.terms(self.case.reduction),
+            };
+            report.check(format!("{label} result {i}"), close(&decode(desc, found), &expected.to_f64(), tolerance));
+        }
+    }
+}
+
+/// Gives each node of a case to `check`, forward, backward and updates, in every variant of its graph.
+pub fn each(report: &mut Report, op: &str, case: &Case, mut check: impl FnMut(&mut Report, &Work<'_>)) {
+    let descs: Vec<_> = case.inputs.iter().map(|(desc, _)| desc.clone()).collect();
+    let outputs = match case.op.outputs(&descs) {
+        Ok(outputs) => outputs,
+        Err(error) => return report.require(false, format!("{}: {error}", case.name)),
+    };
+    match Mini::variants(&case.op, &descs, &differentiable_outputs(op, outputs.len()), &case.wanted) {
+        Ok(variants) => variants.iter().for_each(|mini| each_of(report, op, case, mini, &mut check)),
+        Err(error) => report.require(false, format!("{}: {error}", case.name)),
+    }
+}
+
+fn each_of(report: &mut Report, op: &str, case: &Case, mini: &Mini, check: &mut impl FnMut(&mut Report, &Work<'_>)) {
+    let grad_outputs = grad_outputs(op, case, mini);
+    let mut values = mini.sources::<f64>(&fill::inputs(op, case), &grad_outputs);
+    for node in mini.graph.nodes() {
+        let (outputs, mutated) = mini.run_node(node, &values);
+        if node.op.is_view() {
+            // Nothing runs: that the shapes fit in one memory is all there is to check.
+            let [from, to] = [node.inputs[0], node.outputs[0]].map(|id| mini.graph.value(id).desc.size_bytes());
+            report.require(from == to, format!("{}: a view of {from} bytes as {to}", case.name));
+        } else {
+            let input = |&id: &ValueId| {
+                let data = values[id.index()].as_ref().expect("a value is read before it is made");
+                (mini.graph.value(id).desc.clone(), data.to_bytes())
+            };
+            let inputs: Vec<_> = node.inputs.iter().map(input).collect();
+            let output_descs = mini.descs(&node.outputs);
+            let changed = node.op.mutates().iter().map(|&i| inputs[i].0.clone());
+            let descs = output_descs.iter().cloned().chain(changed).collect();
+            let expected = outputs.iter().chain(&mutated).cloned().collect();
+            check(report, &Work { case, node, inputs, output_descs, descs, expected });
+        }
+        for (&id, data) in node.outputs.iter().zip(outputs) {
+            values[id.index()] = Some(data.round_to_f32());
+        }
+        for (&i, data) in node.op.mutates().iter().zip(mutated) {
+            values[node.inputs[i].index()] = Some(data.round_to_f32());
+        }
+    }
+}
+
+pub fn decode(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
+    let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).take(desc.numel());
+    match desc.dtype {
+        DType::U32 => words.map(|b| f64::from(u32::from_le_bytes(b))).collect(),
+        _ => words.map(|b| f64::from(f32::from_le_bytes(b))).collect(),
+    }
+}
