@@ -119,6 +119,7 @@ impl Operands {
     }
 
     /// Where everything is that the op writes.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn written(&self) -> impl Iterator<Item = Range> {
         let others = self.workspaces.iter().chain(&self.mutated).map(|&number| self.pieces[number]);
         self.made.iter().copied().chain(others)
