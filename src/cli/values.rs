@@ -5,6 +5,7 @@ use std::num::{IntErrorKind, NonZeroUsize, ParseIntError};
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
+use tightfit::plan::Limits;
 use tightfit::tensor::Shape;
 
 /// One of these names, for what it stands for.
@@ -38,9 +39,9 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
 
 /// A number of threads.
 pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    const MOST: usize = 1024;
-    let threads = count(text).ok().and_then(NonZeroUsize::new).filter(|threads| threads.get() <= MOST);
-    threads.ok_or_else(|| format!("it must be a whole number from 1 to {MOST}"))
+    let most = Limits::MOST_THREADS;
+    let threads = count(text).ok().and_then(NonZeroUsize::new).filter(|threads| threads.get() <= most);
+    threads.ok_or_else(|| format!("it must be a whole number from 1 to {most}"))
 }
 
 const TOO_LARGE: &str = "it is too large a number";

@@ -256,6 +256,12 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
         }
     }
 
+    /// Under which name its time is known: the op's, followed by a word where other code runs for some shapes, which takes another time for
+    /// a flop (`conv2d.depthwise`).
+    fn cost_name(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> &'static str {
+        self.name()
+    }
+
     /// Scratch buffers in bytes, alive only while the op runs.
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
         let _ = (inputs, outputs);

@@ -153,6 +153,11 @@ impl CostModel {
         }
     }
 
+    /// Threads that the costs of a class were measured on; `None` of devices.
+    pub(crate) fn class_threads(class: DeviceClass) -> Option<usize> {
+        (class == DeviceClass::Cpu).then_some(CPU_THREADS)
+    }
+
     /// What is typical of the class on so many threads of the CPU, where that is what runs.
     pub fn of_class_on(class: DeviceClass, threads: Option<usize>) -> Self {
         let costs = CostModel::of_class(class);

@@ -131,6 +131,16 @@ pub struct CostModel {
     pub unified_memory: bool,
 }
 
+/// What the cost names of depthwise convolutions end in.
+const DEPTHWISE: &str = ".depthwise";
+
+/// Under which name the time of a node is known: [`Op::cost_name`](crate::ops::Op::cost_name).
+pub(crate) fn cost_name(graph: &Graph, node: NodeId) -> &'static str {
+    let node = graph.node(node);
+    let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<_>>();
+    node.op.cost_name(&descs(&node.inputs), &descs(&node.outputs))
+}
+
 impl Default for CostModel {
     /// Those of a software device, [`DeviceClass::Software`](super::DeviceClass::Software).
     fn default() -> Self {
@@ -141,7 +151,7 @@ impl Default for CostModel {
 impl CostModel {
     /// One run of a node's kernels.
     pub fn node_ns(&self, graph: &Graph, node: NodeId) -> f64 {
-        self.op_rates(graph.node(node).op.name()).ns(Work::of(graph, node, self.target.as_ref()))
+        self.op_rates(cost_name(graph, node)).ns(Work::of(graph, node, self.target.as_ref()))
     }
 
     /// One run of each node of a graph. Nodes of one op and the same shapes, of which deep models have many, take the same.
@@ -158,9 +168,11 @@ impl CostModel {
         graph.node_ids().map(of_node).collect()
     }
 
-    /// The rates of an op.
+    /// The rates of an op, by the name under which its time is known: [`Op::cost_name`](crate::ops::Op::cost_name).
     pub fn op_rates(&self, op: &str) -> &OpRates {
-        self.ops.get(op).unwrap_or(&self.other_ops)
+        // Where the code of some shapes was not measured apart, it is that of the others.
+        let common = || op.strip_suffix(DEPTHWISE).and_then(|op| self.ops.get(op));
+        self.ops.get(op).or_else(common).unwrap_or(&self.other_ops)
     }
 
     /// What one run of a program takes besides its nodes and copies.

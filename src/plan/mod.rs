@@ -37,6 +37,7 @@ pub(crate) mod toy;
 pub use check::check;
 pub use class::DeviceClass;
 pub(crate) use class::NATIVE;
+pub(crate) use costs::cost_name;
 pub use costs::{CopyRates, CostModel, OpRates, Work};
 pub use data::{
     Allocation, Arena, ArenaRole, Bound, Command, Lever, Persistent, Plan, Planned, Program, Reason, Staging,

@@ -33,6 +33,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// More threads than any machine has cores.
+    pub const MOST_THREADS: usize = 1024;
+
     /// What to assume where the device is not at hand: what devices allow, and what wgpu reserves to open one.
     pub fn any_device() -> Self {
         Limits { baseline_bytes: 4 << 20, ..Limits::default() }

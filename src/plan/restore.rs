@@ -12,8 +12,6 @@ use crate::tensor::{TensorDesc, ValueId};
 
 /// Upload slots that make sense at most.
 const MAX_UPLOAD_SLOTS: u32 = 64;
-/// Threads that a machine may have.
-const MAX_THREADS: usize = 4096;
 /// Least unit of buffers.
 const UNIT_BYTES: u64 = 256;
 /// What an arena may have beyond the values in it, from rounding up.
@@ -49,7 +47,7 @@ fn check_size(plan: &Plan, batch: usize) -> Result<(), String> {
     if plan.batch != batch {
         return Err(format!("it is for a batch of {}, and this training has a batch of {batch}", plan.batch));
     }
-    if plan.threads.is_some_and(|threads| !(1..=MAX_THREADS).contains(&threads)) {
+    if plan.threads.is_some_and(|threads| !(1..=Limits::MOST_THREADS).contains(&threads)) {
         return Err("it is damaged (no machine has so many threads)".to_owned());
     }
     let used: BTreeSet<usize> = plan.schedule.iter().copied().chain(plan.evaluate).collect();

@@ -32,7 +32,7 @@ use crate::ops::reduce::sum::Sum;
 use crate::ops::shape::concat::Concat;
 use crate::ops::shape::copy::Copy;
 use crate::ops::{SavedActivations, Target};
-use crate::plan::{CopyRates, CostModel, DeviceClass, Limits, OpRates, Source as _, Work};
+use crate::plan::{CopyRates, CostModel, DeviceClass, Limits, OpRates, Source as _, Work, cost_name};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// How much is measured.
@@ -119,7 +119,7 @@ fn measure(
     let mut nodes: Vec<(&'static str, Work, f64)> = Vec::new();
     for (graph, times) in graphs.iter().zip(times) {
         for (node, ns) in times {
-            let measured = (graph.node(node).op.name(), Work::of(graph, node, target.as_ref()), ns);
+            let measured = (cost_name(graph, node), Work::of(graph, node, target.as_ref()), ns);
             // Nodes that are alike have the same time and would only count twice.
             if !nodes.contains(&measured) {
                 nodes.push(measured);
@@ -250,6 +250,9 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         (128, 8, Conv2d::new(128, 3).padding(1)),
         (16, 20, Conv2d::new(16, 5)),
         (32, 28, Conv2d::new(32, 3).padding(1).groups(32)),
+        (96, 4, Conv2d::new(96, 5).padding(2).groups(96)),
+        (64, 16, Conv2d::new(64, 3).padding(1).stride(2).groups(64)),
+        (16, 56, Conv2d::new(16, 3).padding(1).groups(16)),
     ] {
         let model = Sequential::new("conv", [channels, side, side]);
         // The first convolution makes the second need a gradient of its input.
@@ -370,7 +373,7 @@ mod tests {
     #[test]
     fn the_ops_of_every_model_are_measured() {
         let ops = |graphs: &[Graph]| -> BTreeSet<_> {
-            graphs.iter().flat_map(Graph::nodes).map(|node| node.op.name()).collect()
+            graphs.iter().flat_map(|graph| graph.node_ids().map(|node| cost_name(graph, node))).collect()
         };
         let measured = ops(&graphs(Effort::Full).expect("builds"));
         let mut missing = BTreeMap::new();
@@ -391,8 +394,9 @@ mod tests {
     /// Those of layers that need no settings, which are all activations and then some.
     #[test]
     fn the_ops_of_plain_layers_are_measured() {
-        let measured: BTreeSet<_> =
-            graphs(Effort::Full).expect("builds").iter().flat_map(Graph::nodes).map(|node| node.op.name()).collect();
+        let graphs = graphs(Effort::Full).expect("builds");
+        let names = |graph: &Graph| graph.node_ids().map(|node| cost_name(graph, node)).collect::<Vec<_>>();
+        let measured: BTreeSet<_> = graphs.iter().flat_map(names).collect();
         let mut tried = 0;
         for kind in Layer::KINDS {
             let Ok(layer) = serde_json::from_value::<Layer>(serde_json::json!({ "kind": kind.kind })) else { continue };

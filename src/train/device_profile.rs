@@ -97,7 +97,7 @@ impl Profile {
             && max_buffer_bytes >= LEAST_BUFFER_BYTES
             && max_binding_bytes >= LEAST_BUFFER_BYTES
             && baseline_bytes <= 1 << 40
-            && threads.is_none_or(|threads| (1..=MAX_THREADS).contains(&threads));
+            && threads.is_none_or(|threads| (1..=Limits::MOST_THREADS).contains(&threads));
         if !sound {
             return Err(format!("a device profile with limits that no device has: {again}"));
         }
@@ -178,15 +178,24 @@ impl Profile {
             return Err(format!("measured on {} ({}), not on {name} ({backend})", value["adapter"], value["backend"]));
         }
         let mut wrong = Vec::new();
-        let threads = value["limits"]["threads"].as_u64().and_then(|threads| usize::try_from(threads).ok());
-        let threads = threads.filter(|threads| (1..=MAX_THREADS).contains(threads));
+        let class = DeviceClass::of(&adapter.device_type);
+        let threads = match &value["limits"]["threads"] {
+            _ if class != DeviceClass::Cpu => None,
+            threads => {
+                let known = threads.as_u64().and_then(|threads| usize::try_from(threads).ok());
+                known.filter(|threads| (1..=Limits::MOST_THREADS).contains(threads)).or_else(|| {
+                    wrong.push(format!("limits.threads = {threads} is no number of threads"));
+                    CostModel::class_threads(class)
+                })
+            }
+        };
         value["limits"] = to_value(Limits { threads, ..Limits::default() });
         // It says how much to trust the costs, not what they are.
         if value.get("effort").is_some_and(|effort| serde_json::from_value::<Effort>(effort.clone()).is_err()) {
             wrong.push(format!("effort = {} is neither full nor quick", value["effort"]));
             value["effort"] = to_value(Effort::Quick);
         }
-        let usual = CostModel::of_class(DeviceClass::of(&adapter.device_type));
+        let usual = CostModel::of_class_on(class, threads);
         complete_costs(&mut value["costs"], &usual, &mut wrong);
         let mut profile: Profile = serde_json::from_value(value).map_err(no_profile)?;
         wrong.extend(profile.costs.repair(&usual));
@@ -248,9 +257,6 @@ fn complete(name: &str, value: &mut Value, usual: &Value, wrong: &mut Vec<String
         _ => {}
     }
 }
-
-/// More than any machine has.
-const MAX_THREADS: usize = 4096;
 
 /// Any device has more.
 const LEAST_BUFFER_BYTES: u64 = 1 << 20;

@@ -85,7 +85,14 @@ fn every_field_of_the_other_frameworks_is_there() {
 fn text_says_the_same() {
     let output = small("w3", &["--budget", "64MiB", "--profile"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    for words in ["w3 on cpu: batch 2, 82186 parameters", "as planned", "budget 64.0 MiB", "lstm", "between kernels"] {
+    for words in [
+        "w3 on cpu, threads: ",
+        ": batch 2, 82186 parameters",
+        "as planned",
+        "budget 64.0 MiB",
+        "lstm",
+        "between kernels",
+    ] {
         assert!(text.contains(words), "{words} in\n{text}");
     }
 }

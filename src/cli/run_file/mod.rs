@@ -159,7 +159,7 @@ pub(crate) struct BudgetTable {
     pub(crate) without: Vec<LeverName>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) device: Option<String>,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::threads")]
     pub(crate) threads: Option<NonZeroUsize>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) replan: Option<bool>,

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf, absolute};
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tightfit::data::augment::Augmentation;
 use tightfit::error::{DataError, TrainError};
 use tightfit::models;
+use tightfit::plan::Limits;
 use tightfit::train::{EarlyStopping, Loss, Monitor, MonitorMode, Optimizer, ReduceOnPlateau, Schedule};
 use toml::Spanned;
 
@@ -52,6 +54,17 @@ struct Contents {
     log: Option<Part>,
     budget: Option<Part>,
     groups: Option<Parts>,
+}
+
+/// A number of threads.
+pub(super) fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroUsize>, D::Error> {
+    let threads = Option::<usize>::deserialize(deserializer)?;
+    let checked = |threads: usize| {
+        let threads = NonZeroUsize::new(threads).filter(|threads| threads.get() <= Limits::MOST_THREADS);
+        let refused = || D::Error::custom(format!("threads must be from 1 to {}", Limits::MOST_THREADS));
+        threads.ok_or_else(refused)
+    };
+    threads.map(checked).transpose()
 }
 
 /// A monitor as a table, or the name of a value.

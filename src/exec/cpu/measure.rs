@@ -55,7 +55,7 @@ impl CpuStopwatch {
         let (inputs, outputs) = descs(graph, node);
         let op = node.op.as_ref();
         let (operands, words) = Operands::alone(op, [inputs, outputs], self.cores.threads(), None, 0);
-        let arenas = &mut [Memory::new(words as u64 * WORD_BYTES, "tensors of one node")?];
+        let arenas = &mut [Memory::new(words as u64 * WORD_BYTES)?];
         Ok(self.least_ns(|| {
             let (mut call, workspaces) = operands.call(arenas, Input::InPlace);
             let (cores, epilogue) = (&self.cores, Epilogue::default());
@@ -87,8 +87,8 @@ impl Measure for CpuStopwatch {
 
     fn copy_times(&self) -> Result<Vec<CopyTime>, DeviceError> {
         let time = |size_bytes: u64| {
-            let near = Memory::new(size_bytes, "copies")?;
-            let mut far = Memory::new(size_bytes, "copies")?;
+            let near = Memory::new(size_bytes)?;
+            let mut far = Memory::new(size_bytes)?;
             let ns = self.least_ns(|| far.words_mut().copy_from_slice(near.words()));
             Ok(CopyTime { size_bytes, offload_ns: ns, prefetch_ns: ns })
         };

@@ -1,6 +1,6 @@
 //! Memory of an arena on the host.
 
-use crate::error::DeviceError;
+use crate::error::HostMemory;
 
 /// A cache line, so that vectors do not cross one.
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
@@ -17,11 +17,11 @@ pub(super) struct Memory {
 impl Memory {
     /// So many bytes, or a typed error where the machine has not got them. All of them are touched: a system that promises more than
     /// it has fails now or not at all.
-    pub(super) fn new(size_bytes: u64, label: &str) -> Result<Self, DeviceError> {
+    pub(super) fn new(size_bytes: u64) -> Result<Self, HostMemory> {
         let count = usize::try_from(size_bytes.div_ceil(size_of::<Line>() as u64)).unwrap_or(usize::MAX);
         let mut lines = Vec::new();
         if lines.try_reserve_exact(count).is_err() {
-            return Err(DeviceError::OutOfMemory { label: label.to_owned(), size_bytes });
+            return Err(HostMemory { size_bytes });
         }
         lines.resize(count, Line([0; 16]));
         Ok(Memory { lines, size_bytes })

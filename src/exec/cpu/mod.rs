@@ -22,7 +22,7 @@ pub use self::processor::Cpu;
 use self::memory::Memory;
 use self::operands::{Operands, Range, WORD_BYTES};
 use super::{Clock, Executor, NodeTime};
-use crate::error::DeviceError;
+use crate::error::{DeviceError, HostMemory};
 use crate::graph::{Graph, Node, Phase, Role};
 use crate::native::{Cores, Level};
 use crate::ops::{Epilogue, Input, Resources, run_native, workspaces};
@@ -101,17 +101,14 @@ impl CpuExecutor {
         }
         // The system would promise it, and end the process where it is used.
         if crate::device::most_memory().is_some_and(|most| most < plan.peak_bytes) {
-            let (label, size_bytes) = ("all memory of the plan".to_owned(), plan.peak_bytes);
-            return Err(DeviceError::OutOfMemory { label, size_bytes });
+            return Err(HostMemory { size_bytes: plan.peak_bytes }.into());
         }
-        let arenas = plan.arenas.iter().enumerate();
-        let arenas = arenas.map(|(i, arena)| Memory::new(arena.size_bytes, &format!("arena {i}")));
-        let arenas = arenas.collect::<Result<Vec<_>, _>>()?;
+        let arenas = plan.arenas.iter().map(|arena| Memory::new(arena.size_bytes)).collect::<Result<Vec<_>, _>>()?;
         let mut staging = Vec::new();
         for _ in 0..plan.staging.upload_slots {
-            staging.push(Memory::new(plan.staging.upload_slot_bytes, "upload slot")?);
+            staging.push(Memory::new(plan.staging.upload_slot_bytes)?);
         }
-        staging.push(Memory::new(plan.staging.readback_bytes, "readback buffer")?);
+        staging.push(Memory::new(plan.staging.readback_bytes)?);
         let programs = plan.programs.iter().zip(&graphs);
         let (steps, ends): (Vec<_>, Vec<_>) = programs.map(|(program, graph)| steps(program, graph)).unzip();
         let code = match plan.threads {
@@ -191,12 +188,12 @@ impl Code {
             Step::Run(_, operands) => operands.in_place.map(|input| operands.input(input).words),
             _ => None,
         });
-        let scratch = Memory::new(words.max().unwrap_or(0) as u64 * WORD_BYTES, "scratch")?;
+        let scratch = Memory::new(words.max().unwrap_or(0) as u64 * WORD_BYTES)?;
         let size_bytes =
             graphs.iter().map(|graph| working_bytes(graph)).max().unwrap_or(0).saturating_add(LEEWAY_BYTES);
         let mut working = Vec::<u8>::new();
         if working.try_reserve_exact(usize::try_from(size_bytes).unwrap_or(usize::MAX)).is_err() {
-            return Err(DeviceError::OutOfMemory { label: "working memory of the CPU".to_owned(), size_bytes });
+            return Err(HostMemory { size_bytes }.into());
         }
         Ok(Code::Twins(scratch))
     }

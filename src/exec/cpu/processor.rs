@@ -6,8 +6,6 @@ use crate::plan::{Limits, NATIVE};
 
 /// How many threads, from the environment, where a program does not say.
 const THREADS_VARIABLE: &str = "TIGHTFIT_THREADS";
-/// More than any machine has cores.
-const MAX_THREADS: usize = 1024;
 
 /// The CPU: how many threads work, and with which vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +17,11 @@ pub struct Cpu {
 /// What `TIGHTFIT_THREADS` names.
 fn threads_of_environment() -> Option<usize> {
     let text = std::env::var(THREADS_VARIABLE).ok()?;
-    let threads = text.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
+    let threads = text.parse().ok().filter(|threads| (1..=Limits::MOST_THREADS).contains(threads));
     if threads.is_none() {
+        let most = Limits::MOST_THREADS;
         log::warn!(
-            "{THREADS_VARIABLE}={text} is no number from 1 to {MAX_THREADS}: as many threads as may run at once are taken"
+            "{THREADS_VARIABLE}={text} is no number from 1 to {most}: as many threads as may run at once are taken"
         );
     }
     threads
@@ -32,7 +31,8 @@ impl Cpu {
     /// So many threads, from 1 to 1024; where nothing is said as many as `TIGHTFIT_THREADS` names, or as the process may run at
     /// once.
     pub fn new(threads: Option<usize>) -> Self {
-        let threads = threads.or_else(threads_of_environment).unwrap_or_else(Cores::available).clamp(1, MAX_THREADS);
+        let threads =
+            threads.or_else(threads_of_environment).unwrap_or_else(Cores::available).clamp(1, Limits::MOST_THREADS);
         Cpu { threads, level: Level::chosen() }
     }
 

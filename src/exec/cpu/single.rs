@@ -30,7 +30,7 @@ pub fn run_op_on_cpu(
     }
     let outputs = op.outputs(&descs).map_err(|error| invalid(error.to_string()))?;
     let (operands, words) = Operands::alone(op, [descs, outputs], cores.threads(), in_place, GUARD_WORDS);
-    let mut memory = Memory::new(words as u64 * WORD_BYTES, "tensors of one op")?;
+    let mut memory = Memory::new(words as u64 * WORD_BYTES)?;
     memory.words_mut().fill(POISON);
     for (i, (_, data)) in inputs.iter().enumerate() {
         let Range { start, words, .. } = operands.input(i);

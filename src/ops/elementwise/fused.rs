@@ -146,6 +146,10 @@ impl Op for Fused {
         if self.head.elementwise().is_some() { "fused" } else { self.head.name() }
     }
 
+    fn cost_name(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> &'static str {
+        if self.head.elementwise().is_some() { self.name() } else { self.head.cost_name(inputs, outputs) }
+    }
+
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         let mut outputs = self.head_outputs(inputs)?;
         for EpilogueOp { op, operands } in &self.epilogue {

@@ -28,6 +28,10 @@ const ROOM_BYTES: u64 = 8 << 20;
 
 /// Whether so much memory of the host can be had.
 fn has_room(size_bytes: u64) -> bool {
+    // The system may promise more than it has.
+    if crate::device::most_memory().is_some_and(|most| most < size_bytes) {
+        return false;
+    }
     let mut probe = Vec::<u8>::new();
     probe.try_reserve_exact(usize::try_from(size_bytes).unwrap_or(usize::MAX)).is_ok()
 }

@@ -135,6 +135,11 @@ impl Geometry {
         self.groups * self.out_channels * self.in_channels * self.taps()
     }
 
+    /// Whether each channel is by itself.
+    pub(in crate::ops) fn is_depthwise(&self) -> bool {
+        self.groups > 1 && self.in_channels == 1
+    }
+
     /// Groups are so small that a matrix product for each would compute mostly padding.
     pub(in crate::ops) fn is_direct(&self) -> bool {
         self.groups > 1

@@ -47,6 +47,10 @@ impl Op for Conv2dGradInput {
         true
     }
 
+    fn cost_name(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> &'static str {
+        if self.geometry(inputs, outputs).is_depthwise() { "conv2d.grad_input.depthwise" } else { self.name() }
+    }
+
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
         cost(geometry.flops(), inputs, outputs, &geometry.workspaces(Gather::GradInput))
@@ -106,6 +110,10 @@ impl Op for Conv2dGradWeight {
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         let (channels, out_channels) = (inputs[0].shape[1], inputs[1].shape[1]);
         Ok(vec![TensorDesc::f32([out_channels, channels / self.conv.groups, self.kernel.0, self.kernel.1])])
+    }
+
+    fn cost_name(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> &'static str {
+        if self.geometry(inputs, outputs).is_depthwise() { "conv2d.grad_weight.depthwise" } else { self.name() }
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -207,6 +207,10 @@ impl Op for Conv2d {
         (!self.relu).then(|| Arc::new(Conv2d { relu: true, ..*self }) as Arc<dyn Op>)
     }
 
+    fn cost_name(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> &'static str {
+        if self.geometry(inputs, outputs).is_depthwise() { "conv2d.depthwise" } else { self.name() }
+    }
+
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let geometry = self.geometry(inputs, outputs);
         cost(geometry.flops(), inputs, outputs, &geometry.workspaces(Gather::Forward))

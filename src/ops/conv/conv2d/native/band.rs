@@ -253,7 +253,8 @@ impl<'a> Band<'a, '_, '_> {
 }
 
 /// Two phases of a row, in turn.
-fn interleave(even: &[f32], odd: &[f32], to: &mut [f32]) {
+#[inline(always)]
+pub(super) fn interleave(even: &[f32], odd: &[f32], to: &mut [f32]) {
     for ((to, even), odd) in to.chunks_exact_mut(2).zip(even).zip(odd) {
         to[0] = *even;
         to[1] = *odd;

@@ -8,6 +8,7 @@ mod grad_weight;
 mod grad_weight_few;
 mod padded;
 mod plan;
+mod planes;
 mod transforms;
 mod weights;
 mod winograd;
@@ -19,6 +20,7 @@ use self::gather::{Axis, Gather, Window};
 pub(super) use self::grad_bias::grad_bias;
 use self::grad_weight::GradWeight;
 use self::plan::{Plan, Unit};
+use self::planes::Planes;
 use self::winograd::Winograd;
 use super::geometry::Geometry;
 use crate::ops::Resources;
@@ -77,8 +79,7 @@ impl Geometry {
     pub(in crate::ops) fn run_forward(&self, operands: &Operands<'_>, with: &mut Resources<'_>, output: &mut [f32]) {
         let gather = self.native_forward();
         if !run_winograd(&gather, false, operands, with, output) {
-            let plan = Plan::new(&gather, Unit::of(with.cores.level()));
-            run(&gather, &plan, operands, with, output);
+            run(&gather, operands, with, output);
         }
     }
 
@@ -93,11 +94,10 @@ impl Geometry {
         if run_winograd(&gather, true, operands, with, output) {
             return;
         }
-        let plan = Plan::new(&gather, Unit::of(with.cores.level()));
         let packed = with.workspaces.pop().expect("bug: no workspace for weights");
         let packed = &mut packed[..self.weight_numel()];
-        weights::pack(&gather, &plan.parts, self.kernel, operands.weights, with.cores, packed);
-        run(&gather, &plan, &Operands { weights: packed, ..*operands }, with, output);
+        weights::pack(&gather, &gather.parts(), self.kernel, operands.weights, with.cores, packed);
+        run(&gather, &Operands { weights: packed, ..*operands }, with, output);
     }
 
     /// Scratch of the native form of the gradient of weights: of threads, and for the sums of each part.
@@ -130,7 +130,13 @@ fn workspaces(gather: &Gather, threads: usize, weights: usize) -> Vec<u64> {
     for unit in Unit::ALL {
         let (own, weights) = match winograd_plan::Plan::new(gather, unit) {
             Some(plan) => (plan.scratch(gather), plan.weights(gather)),
-            None => (Plan::new(gather, unit).scratch(gather), weights),
+            None => {
+                let scratch = match Planes::new(gather, unit) {
+                    Some(planes) => planes.scratch(gather),
+                    None => Plan::new(gather, unit).scratch(gather),
+                };
+                (scratch, weights)
+            }
         };
         scratch = scratch.max(own);
         all_weights = all_weights.max(weights);
@@ -164,12 +170,16 @@ fn run_winograd(
     true
 }
 
-fn run(gather: &Gather, plan: &Plan, operands: &Operands<'_>, with: &mut Resources<'_>, output: &mut [f32]) {
+fn run(gather: &Gather, operands: &Operands<'_>, with: &mut Resources<'_>, output: &mut [f32]) {
     let Resources { cores, workspaces, epilogue } = with;
     let finish = |start: usize, values: &mut [f32], output: &mut [f32]| {
         epilogue.finish(cores.level(), start, values, output);
     };
     let Operands { source, weights, bias, relu } = *operands;
     let finish = if epilogue.is_empty() { None } else { Some(&finish as _) };
-    Direct { gather, source, weights, bias, relu, finish }.run(cores, plan, workspaces[0], output);
+    let (direct, unit) = (Direct { gather, source, weights, bias, relu, finish }, Unit::of(cores.level()));
+    match Planes::new(gather, unit) {
+        Some(planes) => direct.run_by_planes(cores, &planes, workspaces[0], output),
+        None => direct.run(cores, &Plan::new(gather, unit), workspaces[0], output),
+    }
 }

@@ -39,7 +39,7 @@ pub(super) enum Form {
 }
 
 /// Elements of the padded source of a task, which stay in the second cache with the sums and some weights.
-const MOST_SOURCE: usize = 40 << 10;
+pub(super) const MOST_SOURCE: usize = 40 << 10;
 /// Sums of a task.
 const MOST_SUMS: usize = 64 << 10;
 /// Elements of the panels of a task, and terms in one.
