@@ -101,7 +101,8 @@ impl PlanArgs {
         let (machine, name) = if is_elsewhere {
             let profile = Profile::load(path)?;
             let adapter = profile.adapter.clone();
-            (Machine::with_profile(profile, path), adapter)
+            let machine = Machine::with_profile(profile, path);
+            (threads.into_iter().fold(machine, Machine::on_threads), adapter)
         } else {
             let mut processor = Processor::open(&selector, threads)?;
             first_use::calibrate(&processor, self.no_calibrate, output);

@@ -1,5 +1,5 @@
-//! Executors run a [`Plan`](crate::plan::Plan), command by command: [`GpuExecutor`] on a device, [`CpuExecutor`] in plain Rust. They
-//! decide nothing.
+//! Executors run a [`Plan`](crate::plan::Plan), command by command: [`GpuExecutor`] on a device, [`CpuExecutor`] on the CPU, with
+//! native code or as the reference. They decide nothing.
 
 pub(crate) mod cpu;
 #[cfg(test)]

@@ -49,9 +49,10 @@ pub(super) fn infeasible(
         short if short == format_bytes(minimum_budget_bytes) => format!("{short} ({budget_bytes} bytes)"),
         short => short,
     };
-    // Each has scratch of its own.
+    // Each has scratch of its own, which is worth a word where it is the largest of all.
+    let is_scratch = tensors.first().is_some_and(|tensor| tensor.name.starts_with("workspace of "));
     let fewer_threads = match request.limits.threads {
-        Some(threads) if threads > 1 => format!(", fewer threads than {threads}"),
+        Some(threads) if threads > 1 && is_scratch => format!(", fewer threads than {threads}"),
         _ => String::new(),
     };
     let message = format!(

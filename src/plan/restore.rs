@@ -95,7 +95,7 @@ fn check_limits(plan: &Plan, graphs: &[Arc<Graph>], limits: &Limits) -> Result<(
     if plan.threads.is_some() != limits.threads.is_some() {
         let reason = match limits.threads {
             Some(_) => {
-                "it is for kernels of a device, and this training runs native code: plan again with --device cpu"
+                "it is for a GPU or the reference, and this training runs native code: plan again with --device cpu"
             }
             None => "it is for native code of the CPU, and this training runs kernels: plan again with its --device",
         };

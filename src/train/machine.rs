@@ -139,4 +139,14 @@ impl Machine {
         let source = CostSource::Profile { path: path.to_owned(), effort };
         Machine { limits, costs, source, available: None }
     }
+
+    /// The same with other threads, where it is a CPU.
+    #[must_use]
+    pub fn on_threads(mut self, threads: usize) -> Self {
+        if let Some(measured) = self.limits.threads {
+            self.costs = self.costs.on_threads(measured, threads);
+            self.limits.threads = Some(threads);
+        }
+        self
+    }
 }

@@ -225,6 +225,9 @@ impl fmt::Display for Table<'_> {
         if self.plan.saved == SavedActivations::Compressed {
             write!(f, "\n{:<20} {:>12}", "saved activations", "compressed")?;
         }
+        if let Some(threads) = self.plan.threads {
+            write!(f, "\n{:<20} {threads:>12}", "threads")?;
+        }
         self.time(f)?;
         self.levers(f)
     }
