@@ -253,6 +253,8 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         (96, 4, Conv2d::new(96, 5).padding(2).groups(96)),
         (64, 16, Conv2d::new(64, 3).padding(1).stride(2).groups(64)),
         (16, 56, Conv2d::new(16, 3).padding(1).groups(16)),
+        (8, 6, Conv2d::new(8, 3).padding(1).groups(8)),
+        (320, 2, Conv2d::new(320, 5).padding(2).groups(320)),
     ] {
         let model = Sequential::new("conv", [channels, side, side]);
         // The first convolution makes the second need a gradient of its input.

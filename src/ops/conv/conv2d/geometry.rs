@@ -148,7 +148,7 @@ impl Geometry {
     }
 
     /// Every output pixel depends on the input pixel of the same number only.
-    fn is_pointwise(&self) -> bool {
+    pub(super) fn is_pointwise(&self) -> bool {
         self.taps() == 1 && self.stride == (1, 1) && self.padding == (0, 0)
     }
 

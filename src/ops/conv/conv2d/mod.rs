@@ -279,6 +279,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("basic", Conv2d::default(), [2, 3, 8, 8], [4, 3, 3, 3]),
         case("no_bias", plain, [2, 3, 6, 7], [5, 3, 3, 3]),
         case("one_pixel", Conv2d::default(), [3, 2, 1, 1], [2, 2, 1, 1]),
+        case("one_pixel_vectors", Conv2d { relu: true, ..Conv2d::default() }, [7, 37, 1, 1], [53, 37, 1, 1]),
         case("kernel1x1", Conv2d::default(), [2, 4, 5, 5], [3, 4, 1, 1]),
         case("kernel1x1_stride2", stride2_no_bias, [2, 4, 5, 6], [3, 4, 1, 1]),
         case("kernel5_pad2", Conv2d { padding: (2, 2), ..Conv2d::default() }, [1, 1, 8, 8], [2, 1, 5, 5]),

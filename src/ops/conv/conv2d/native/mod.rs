@@ -7,6 +7,7 @@ mod grad_bias;
 mod grad_weight;
 mod grad_weight_few;
 mod padded;
+mod pixels;
 mod plan;
 mod planes;
 mod transforms;
@@ -19,6 +20,7 @@ use self::direct::Direct;
 use self::gather::{Axis, Gather, Window};
 pub(super) use self::grad_bias::grad_bias;
 use self::grad_weight::GradWeight;
+use self::pixels::Which;
 use self::plan::{Plan, Unit};
 use self::planes::Planes;
 use self::winograd::Winograd;
@@ -72,11 +74,17 @@ impl Geometry {
 
     /// Scratch of the native form of forward: of threads, and the weights as they are multiplied.
     pub(in crate::ops) fn native_forward_workspaces(&self, threads: usize) -> Vec<u64> {
+        if self.is_pixel() {
+            return vec![self.pixel_workspace(Which::Forward, threads)];
+        }
         workspaces(&self.native_forward(), threads, 0)
     }
 
     /// Forward in native code.
     pub(in crate::ops) fn run_forward(&self, operands: &Operands<'_>, with: &mut Resources<'_>, output: &mut [f32]) {
+        if self.is_pixel() {
+            return self.run_pixel(Which::Forward, operands, with, output);
+        }
         let gather = self.native_forward();
         if !run_winograd(&gather, false, operands, with, output) {
             run(&gather, operands, with, output);
@@ -85,11 +93,17 @@ impl Geometry {
 
     /// As that of forward.
     pub(in crate::ops) fn native_backward_workspaces(&self, threads: usize) -> Vec<u64> {
+        if self.is_pixel() {
+            return vec![self.pixel_workspace(Which::GradInput, threads)];
+        }
         workspaces(&self.native_backward(), threads, self.weight_numel())
     }
 
     /// The gradient of input in native code; the source is `grad_output`.
     pub(in crate::ops) fn run_backward(&self, operands: &Operands<'_>, with: &mut Resources<'_>, output: &mut [f32]) {
+        if self.is_pixel() {
+            return self.run_pixel(Which::GradInput, operands, with, output);
+        }
         let gather = self.native_backward();
         if run_winograd(&gather, true, operands, with, output) {
             return;
@@ -102,6 +116,9 @@ impl Geometry {
 
     /// Scratch of the native form of the gradient of weights: of threads, and for the sums of each part.
     pub(in crate::ops) fn native_grad_weight_workspaces(&self, threads: usize) -> Vec<u64> {
+        if self.is_pixel() {
+            return vec![self.pixel_workspace(Which::GradWeight, threads)];
+        }
         let gather = self.native_forward();
         let plans = Unit::ALL.map(|unit| (unit, grad_weight::Plan::new(&gather, unit)));
         let scratch = plans.iter().map(|(unit, plan)| plan.scratch(&gather, *unit)).max().unwrap_or(0);
@@ -117,6 +134,10 @@ impl Geometry {
         with: &mut Resources<'_>,
         output: &mut [f32],
     ) {
+        if self.is_pixel() {
+            let operands = Operands { source: grad_output, weights: input, bias: None, relu: false };
+            return self.run_pixel(Which::GradWeight, &operands, with, output);
+        }
         let gather = self.native_forward();
         let plan = grad_weight::Plan::new(&gather, Unit::of(with.cores.level()));
         let [scratch, sums] = &mut with.workspaces[..] else { panic!("bug: not two workspaces") };
