@@ -25,7 +25,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let model = resnet18(10, Stem::Cifar);
     let config = Config::default().optimizer(Optimizer::adamw(1e-3)).batch(batch).seed(1);
     println!("{}", summary(&model, &config)?.depth(1));
-    // What is possible depends on what trains: the CPU has nowhere to offload to.
     let machine = Processor::open(&device.as_deref().into(), None)?.machine();
     let planned = plan_for(&model, &config, &machine)?.plan;
     let (need, least) = (planned.unconstrained_peak_bytes, planned.minimum_budget_bytes);
