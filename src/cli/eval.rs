@@ -12,10 +12,10 @@ use super::failure::{Failure, INTERRUPTED};
 use super::first_use;
 use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown, shown_if_any};
-use super::plan::say_budget;
 use super::progress::metric_values;
 use super::run_file::set;
 use super::settings::{DeviceArgs, ModelArgs};
+use super::target::say_budget;
 use super::train::{metric, metrics_help};
 
 #[derive(Args, Debug)]

@@ -9,8 +9,8 @@ use tightfit::train::{self, Config, MOST_SAMPLES};
 use super::describe::describe;
 use super::failure::{Failure, INFEASIBLE};
 use super::output::{Output, columns, shown_if_any};
-use super::plan::Target;
 use super::progress::planning;
+use super::target::Target;
 
 /// Budgets of a sweep besides the smallest.
 const POINTS: usize = 9;

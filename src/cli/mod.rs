@@ -1,5 +1,6 @@
-//! `tightfit devices | calibrate | plan | train | resume | runs | eval | data | bench`.
+//! `tightfit devices | calibrate | plan | advise | train | resume | runs | eval | data | bench`.
 
+mod advise;
 mod bar;
 mod bench;
 mod bytes;
@@ -29,6 +30,7 @@ mod runs;
 mod session;
 mod settings;
 mod summary;
+mod target;
 mod toml_parts;
 mod trace;
 mod train;
@@ -74,6 +76,8 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     /// Shows what training a model takes, before anything runs; needs no GPU
     Plan(Box<plan::PlanArgs>),
+    /// Says why a model needs the memory that it does, and what each remedy would save
+    Advise(Box<advise::AdviseArgs>),
     /// Trains a model and tests it
     Train(Box<train::TrainArgs>),
     /// Goes on with the training of a run folder that was interrupted
@@ -96,6 +100,7 @@ impl Command {
     fn model(&self) -> Option<&OsStr> {
         match self {
             Command::Plan(args) => Some(args.model()),
+            Command::Advise(args) => Some(args.model()),
             Command::Train(args) => Some(args.model()),
             Command::Eval(args) => Some(args.model()),
             Command::Predict(args) => Some(args.model()),
@@ -128,6 +133,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Devices => devices::run(&output),
         Command::Calibrate(args) => calibrate::run(args, &output),
         Command::Plan(args) => plan::run(args, &output),
+        Command::Advise(args) => advise::run(args, &output),
         Command::Train(args) => train::run(args, &output),
         Command::Resume(args) => resume::run(args, &output),
         Command::Runs(args) => runs::run(args, &output),

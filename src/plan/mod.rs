@@ -34,6 +34,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) mod toy;
 
+pub(crate) use candidate::microbatch::mixing;
 pub use check::check;
 pub use class::DeviceClass;
 pub(crate) use class::NATIVE;

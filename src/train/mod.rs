@@ -2,6 +2,7 @@
 //! [`sweep`], [`max_batch`]); weights and plans in files; and measuring a device ([`calibrate()`]).
 
 mod advice;
+mod advise;
 mod backend;
 mod calibrate;
 mod callbacks;
@@ -45,6 +46,7 @@ pub use crate::autodiff::Clip;
 pub use crate::device::DeviceSelector;
 pub use crate::exec::Cpu;
 pub use advice::warnings;
+pub use advise::{Advice, Effect, LargeTensor, MemoryUse, Remedy, advise};
 pub use backend::Backend;
 pub use calibrate::{Calibration, Effort, OpFit, calibrate, calibrate_once};
 pub use callbacks::{Callback, CallbackState, Logger, LowerOnPlateau, StopEarly, Unfreeze};

@@ -133,6 +133,11 @@ impl SummaryRow {
 }
 
 impl Summary {
+    /// Bytes of the parameters that are trained, which are those of their gradients.
+    pub fn trained_bytes(&self) -> u64 {
+        self.trained_bytes
+    }
+
     /// The layers in the order in which they are applied, the input first.
     pub fn rows(&self) -> &[SummaryRow] {
         &self.rows

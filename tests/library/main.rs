@@ -5,6 +5,7 @@
 mod common;
 
 mod access_order;
+mod advise;
 mod architecture;
 mod arithmetic;
 mod arrays;

@@ -5,8 +5,8 @@ use tightfit::device::AdapterInfo;
 use tightfit::plan::{format_bytes, format_ns};
 
 use super::super::output::Output;
-use super::super::plan::say_budget;
 use super::super::progress::finite;
+use super::super::target::say_budget;
 use super::kernels::Profile;
 use super::steps::Measured;
 
