@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod advise;
 mod bench;
 mod budgets;
 mod calibrate;

@@ -80,9 +80,15 @@ fn the_memory_is_that_of_the_graph() {
     let config = Config::default().batch(16).budget_bytes(64 * MIB);
     let memory = advise(&models::mnist_mlp(10), &config, &machine()).expect("advice").memory;
     let parameters = 4 * (784 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10);
-    assert_eq!((memory.parameter_bytes, memory.gradient_bytes, memory.state_bytes), (parameters, parameters, 2 * parameters));
+    assert_eq!(
+        (memory.parameter_bytes, memory.gradient_bytes, memory.state_bytes),
+        (parameters, parameters, 2 * parameters)
+    );
     assert_eq!(memory.largest.len(), 10);
     assert!(memory.largest.is_sorted_by(|a, b| a.size_bytes >= b.size_bytes));
     let kinds: Vec<_> = memory.largest.iter().map(|tensor| (tensor.kind, tensor.size_bytes)).collect();
-    assert!(kinds.contains(&("parameter", 784 * 512 * 4)) && kinds.contains(&("optimizer state", 784 * 512 * 4)), "{kinds:?}");
+    assert!(
+        kinds.contains(&("parameter", 784 * 512 * 4)) && kinds.contains(&("optimizer state", 784 * 512 * 4)),
+        "{kinds:?}"
+    );
 }

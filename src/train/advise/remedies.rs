@@ -89,7 +89,7 @@ impl Change {
 /// A number of bytes as the command line takes it, exactly.
 fn written(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let exact = units.into_iter().find(|(unit, _)| bytes % unit == 0);
+    let exact = units.into_iter().find(|(unit, _)| bytes.is_multiple_of(*unit));
     exact.map_or_else(|| bytes.to_string(), |(unit, name)| format!("{}{name}", bytes / unit))
 }
 
@@ -112,12 +112,12 @@ pub(super) fn changes(model: &Model, config: &Config, mixes: bool) -> Result<Vec
     for optimizer in rates {
         if config.update_rule.is_none() && optimizer.kind() != config.optimizer.kind() {
             let kind = optimizer.kind();
-            let lr = crate::tensor::format_value(*optimizer.clone().lr_mut());
+            let lr = crate::tensor::format_value(*{ optimizer }.lr_mut());
             changes.push(Change::new(
                 format!("{kind} in place of {}", config.optimizer),
                 format!("--optimizer {kind}"),
                 format!(".optimizer(Optimizer::{kind}({lr}))"),
-                move |_, config| config.optimizer = optimizer.clone(),
+                move |_, config| config.optimizer = optimizer,
             ));
         }
     }
