@@ -10,9 +10,7 @@ use tightfit::plan::Plan;
 use tightfit::tensor::{DType, Shape};
 use tightfit::train::{Config, DeviceSelector, Loss, Processor, Trainer, plan_for};
 
-const STEPS: usize = 5;
-/// On a device, which takes longer.
-const DEVICE_STEPS: usize = 3;
+const STEPS: usize = 3;
 
 /// Where a model runs.
 #[derive(Clone, Copy, PartialEq)]
@@ -77,10 +75,9 @@ fn check(name: &str, input: Option<&[usize]>, batch: usize, on: On) {
     let data = data(&model, &loss, batch.max(cpu_batch) * STEPS);
     let run = |config: Config, device: &str| -> Run {
         let batch = config.batch;
-        let steps = if device == "cpu" { STEPS } else { DEVICE_STEPS };
         let mut trainer = Trainer::new(&model, config, device).expect("a trainer");
         let mut losses = Vec::new();
-        for step in 0..steps {
+        for step in 0..STEPS {
             let samples: Vec<usize> = (step * batch..(step + 1) * batch).collect();
             losses.push(trainer.step(&data, &samples).expect("a step").loss);
         }
