@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 use tightfit::plan::{format_bytes, format_ns};
 use tightfit::train::{self, Advice, Effect, MemoryUse, Remedy};
 
-use super::data::{self, DataArgs};
+use super::data::DataArgs;
 use super::failure::{Failure, INFEASIBLE};
 use super::output::{Output, columns, shown_if_any};
 use super::progress::planning;
-use super::run_file::set;
 use super::settings::TrainingArgs;
-use super::target::{TargetArgs, say_budget};
+use super::target::{Asked, TargetArgs, say_budget};
 
 /// Rows of layers: in larger models, layers are put together.
 const MOST_LAYERS: usize = 24;
@@ -35,13 +34,7 @@ impl AdviseArgs {
 }
 
 pub(crate) fn run(args: &AdviseArgs, output: &Output) -> Result<u8, Failure> {
-    let mut file = args.model.run_file()?;
-    args.data.put_over(&mut file.data, &mut file.augment);
-    set(&mut file.budget.threads, args.target.threads.as_ref());
-    let (model, config) = file.resolve(None)?;
-    let opened =
-        file.data.path.as_ref().map(|_| data::open(&file, model.clone(), config.clone(), output)).transpose()?;
-    let (model, config) = opened.map_or((model, config), |opened| (opened.model, opened.config));
+    let Asked { file, model, config, .. } = args.target.asked(&args.model, &args.data, output)?;
     let target = args.target.find(file.device().map(OsStr::new), config.threads, output)?;
     let available = target.budget_source(&config)?;
     if config.budget_bytes.is_none() && available.is_none() {
@@ -79,7 +72,7 @@ fn words(effect: Effect) -> &'static str {
     match effect {
         Effect::Nothing => "no",
         Effect::Rounding => "rounding",
-        _ => "yes",
+        Effect::Training => "yes",
     }
 }
 

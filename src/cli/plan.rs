@@ -11,16 +11,15 @@ use tightfit::nn::Model;
 use tightfit::plan::{Planned, StepTimes, format_bytes};
 use tightfit::train::{self, Config, CostSource, Machine, PlanFile, Trainer};
 
-use super::data::{self, DataArgs};
+use super::data::DataArgs;
 use super::describe::describe;
 use super::explore;
 use super::failure::{Failure, keep};
 use super::output::{Output, shown_if_any};
 use super::overwrite::{self, Kind};
 use super::progress::planning;
-use super::run_file::set;
 use super::settings::TrainingArgs;
-use super::target::{TargetArgs, class_of, device_lines, say_budget};
+use super::target::{Asked, TargetArgs, class_of, device_lines, say_budget};
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
@@ -63,15 +62,7 @@ impl PlanArgs {
 }
 
 pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
-    let mut file = args.model.run_file()?;
-    args.data.put_over(&mut file.data, &mut file.augment);
-    set(&mut file.budget.threads, args.target.threads.as_ref());
-    let (model, config) = file.resolve(None)?;
-    // Of which data it is matters to the plan: how many classes there are, and whether images travel as bytes.
-    let opened =
-        file.data.path.as_ref().map(|_| data::open(&file, model.clone(), config.clone(), output)).transpose()?;
-    let host = opened.as_ref().map(|opened| opened.memory);
-    let (model, config) = opened.map_or((model, config), |opened| (opened.model, opened.config));
+    let Asked { file, model, config, host } = args.target.asked(&args.model, &args.data, output)?;
     let outputs = [
         ("--svg", args.svg.as_deref(), Kind::Picture),
         ("--trace", args.trace.as_deref(), Kind::Trace),

@@ -6,15 +6,19 @@ use std::path::Path;
 
 use clap::Args;
 use tightfit::command::files;
+use tightfit::data::LoaderMemory;
 use tightfit::device::AvailableMemory;
+use tightfit::nn::Model;
 use tightfit::plan::{DeviceClass, format_bytes};
 use tightfit::train::{Config, CostSource, Cpu, DeviceSelector, Effort, Machine, Processor, Profile};
 
 use super::bytes::Budget;
+use super::data::{self, DataArgs};
 use super::failure::Failure;
 use super::first_use;
 use super::output::Output;
-use super::settings::device_class;
+use super::run_file::{RunFile, set};
+use super::settings::{TrainingArgs, device_class};
 use super::values::not_empty;
 
 /// The device name of the reference.
@@ -45,6 +49,20 @@ impl TargetArgs {
     /// The file that it is in, where it is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.device.as_deref().map(Path::new)
+    }
+
+    /// What is asked of a model, its data and a run file together.
+    pub(crate) fn asked(&self, model: &TrainingArgs, data: &DataArgs, output: &Output) -> Result<Asked, Failure> {
+        let mut file = model.run_file()?;
+        data.put_over(&mut file.data, &mut file.augment);
+        set(&mut file.budget.threads, self.threads.as_ref());
+        let (model, config) = file.resolve(None)?;
+        // Of which data it is matters to the plan: how many classes there are, and whether images travel as bytes.
+        let opened =
+            file.data.path.as_ref().map(|_| data::open(&file, model.clone(), config.clone(), output)).transpose()?;
+        let host = opened.as_ref().map(|opened| opened.memory);
+        let (model, config) = opened.map_or((model, config), |opened| (opened.model, opened.config));
+        Ok(Asked { file, model, config, host })
     }
 
     /// What to plan for. A file is a profile, all else selects a device of this machine.
@@ -79,6 +97,15 @@ impl TargetArgs {
         };
         Ok(Target { machine, device: Some(name), is_elsewhere })
     }
+}
+
+/// A model with its settings, as its data has them.
+pub(crate) struct Asked {
+    pub(crate) file: RunFile,
+    pub(crate) model: Model,
+    pub(crate) config: Config,
+    /// What the data takes of the host's memory, where there is some.
+    pub(crate) host: Option<LoaderMemory>,
 }
 
 /// What to plan for.

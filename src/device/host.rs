@@ -9,16 +9,19 @@ use super::process;
 /// (containers) and limits such as that of `ulimit -v` leave. `None` where the system does not say.
 pub(super) fn free_and_total() -> Option<(u64, u64)> {
     let (available, total) = available_and_total().filter(|&(_, total)| total > 0)?;
-    let limits = [of_control_groups(), of_process_limits()];
-    Some((limits.into_iter().flatten().fold(available, u64::min), total))
+    Some((within_limits(available), total))
 }
 
 /// Bytes that this process may take without being ended for it: what is free, and swap, which is slow but there. `None` where the
 /// system does not say.
 pub(crate) fn most_memory() -> Option<u64> {
     let (available, _) = available_and_total()?;
-    let limits = [of_control_groups(), of_process_limits()];
-    Some(limits.into_iter().flatten().fold(available.saturating_add(free_swap()), u64::min))
+    Some(within_limits(available.saturating_add(free_swap())))
+}
+
+/// No more than what control groups and limits of the process leave.
+fn within_limits(bytes: u64) -> u64 {
+    [of_control_groups(), of_process_limits()].into_iter().flatten().fold(bytes, u64::min)
 }
 
 #[cfg(not(target_arch = "wasm32"))]

@@ -112,9 +112,7 @@ pub fn advise(model: &Model, config: &Config, machine: &Machine) -> Result<Advic
     for change in &changes {
         remedies.push(adviser.alone(change, &plain)?);
     }
-    let unchanged = adviser.within(&[])?;
-    let mut fitting: Vec<Remedy> = unchanged.iter().cloned().collect();
-    fitting.extend(remedies.iter().filter(|remedy| remedy.fits).cloned());
+    let mut fitting: Vec<Remedy> = remedies.iter().filter(|remedy| remedy.fits).cloned().collect();
     for change in &changes {
         fitting.extend(adviser.within(&[change])?);
     }

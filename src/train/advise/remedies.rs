@@ -60,11 +60,8 @@ impl Change {
         let words = |of: fn(&Change) -> &str, between: &str| {
             changes.iter().map(|change| of(change)).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(between)
         };
-        let name = words(|change| &change.name, ", ");
-        let name =
-            if name.is_empty() { "what the planner does".to_owned() } else { format!("{name}, and the planner") };
         Change {
-            name,
+            name: format!("{}, and the planner", words(|change| &change.name, ", ")),
             effect: changes.iter().map(|change| change.effect).max().unwrap_or(Effect::Nothing),
             flags: words(|change| &change.flags, " "),
             code: words(|change| &change.code, ""),
