@@ -17,7 +17,7 @@ use crate::ops::optim::ema::Ema;
 use crate::ops::recurrent::state::WriteRows;
 use crate::ops::shape::copy::Copy;
 use crate::ops::shape::fill::Fill;
-use crate::ops::{Backward, Builder, HYPER_LEN, SavedActivations, UpdateRule};
+use crate::ops::{Backward, Builder, HYPER_LEN, Op, SavedActivations, UpdateRule};
 use crate::tensor::{TensorDesc, ValueId};
 
 /// Name of the accumulator of the loss: the mean over the step's batch.
@@ -90,6 +90,9 @@ pub struct Training<'a> {
     pub weight: f32,
     /// In which form forward values are kept for backward.
     pub saved: SavedActivations,
+    /// Whether values are stored in 16 bits. What is computed again from such is not what it was, so that ops which would do so
+    /// in their compressed form have that one in any case: all forms have the same bits.
+    pub rounded: bool,
     /// What buffers become at the end of the step.
     pub buffer_updates: &'a [BufferUpdate],
 }
@@ -125,9 +128,11 @@ pub fn joint(
     }
 
     let mut kept = BTreeSet::new();
-    if training.saved == SavedActivations::Compressed {
+    if training.saved.is_compressed() {
         compressed(&mut graph)?;
         kept = kept_anyway(&graph, loss, training)?;
+    } else if training.rounded {
+        substitute(&mut graph, |op| op.compressed().filter(|_| op.recomputes_compressed()))?;
     }
     let values = buffer_values(&mut graph, training)?;
     let gradients = backward(&mut graph, loss, training, &kept)?;
@@ -231,8 +236,13 @@ fn update_buffers(
 /// # Errors
 /// Where such an op refuses its inputs, which would be a defect of the op.
 pub(crate) fn compressed(graph: &mut Graph) -> Result<(), GraphError> {
+    substitute(graph, Op::compressed)
+}
+
+/// Replaces ops by others of the same inputs.
+fn substitute(graph: &mut Graph, other: impl Fn(&dyn Op) -> Option<Arc<dyn Op>>) -> Result<(), GraphError> {
     for id in graph.node_ids() {
-        if let Some(op) = graph.node(id).op.compressed() {
+        if let Some(op) = other(&*graph.node(id).op) {
             let node = graph.node(id).name.clone();
             graph.substitute(id, op).map_err(|source| GraphError::Op { node, source })?;
         }

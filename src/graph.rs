@@ -2,6 +2,7 @@
 //! while it is built.
 
 mod fusion;
+mod precision;
 
 use std::sync::Arc;
 
@@ -234,7 +235,7 @@ impl Graph {
     /// Runs `op` in the place of a node's. Its outputs are as many, and only such may differ as no node has read so far.
     pub(crate) fn substitute(&mut self, id: NodeId, op: Arc<dyn Op>) -> Result<(), OpError> {
         let node = &mut self.nodes[id.index()];
-        let descs: Vec<_> = node.inputs.iter().map(|&input| self.values[input.index()].desc.clone()).collect();
+        let descs: Vec<_> = node.inputs.iter().map(|&input| self.values[input.index()].desc.computed()).collect();
         for (&output, desc) in node.outputs.iter().zip(op.outputs(&descs)?) {
             self.values[output.index()].desc = desc;
         }
@@ -302,7 +303,7 @@ impl Graph {
                 inputs[i] = self.push_node(Arc::new(Copy), &[inputs[i]])?[0];
             }
         }
-        let descs: Vec<_> = inputs.iter().map(|&id| self.value(id).desc.clone()).collect();
+        let descs: Vec<_> = inputs.iter().map(|&id| self.value(id).desc.computed()).collect();
         let id = NodeId(self.nodes.len() as u32);
         let name = if self.scope.is_empty() { op.name().to_owned() } else { self.scope.clone() };
         let output_descs = op.outputs(&descs)?;

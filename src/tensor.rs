@@ -43,8 +43,10 @@ impl NodeId {
 pub enum DType {
     /// 32-bit IEEE float.
     F32,
-    /// 16-bit IEEE float (storage only: arithmetic is always f32).
+    /// 16-bit IEEE float, two in a word: how values are stored. Arithmetic is always f32.
     F16,
+    /// The upper 16 bits of an f32, two in a word: how values are stored. Arithmetic is always f32.
+    BF16,
     /// Unsigned 32-bit integer: labels and indices.
     U32,
     /// Unsigned 8-bit integer, four in a word: pixels, before they are normalized.
@@ -56,9 +58,44 @@ impl DType {
     pub fn size_bytes(self) -> u64 {
         match self {
             DType::F32 | DType::U32 => 4,
-            DType::F16 => 2,
+            DType::F16 | DType::BF16 => 2,
             DType::U8 => 1,
         }
+    }
+
+    /// The format, where it is a float of 16 bits.
+    pub(crate) fn half(self) -> Option<Half> {
+        match self {
+            DType::F16 => Some(Half::F16),
+            DType::BF16 => Some(Half::Bf16),
+            DType::F32 | DType::U32 | DType::U8 => None,
+        }
+    }
+}
+
+/// A format of floats in 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Half {
+    /// IEEE: a sign, 5 bits of exponent, 10 of fraction; from 6·10⁻⁸ to 65,504.
+    F16,
+    /// The upper half of an f32: 8 bits of exponent, 7 of fraction.
+    Bf16,
+}
+
+impl Half {
+    /// As the type of a tensor.
+    pub fn dtype(self) -> DType {
+        match self {
+            Half::F16 => DType::F16,
+            Half::Bf16 => DType::BF16,
+        }
+    }
+}
+
+impl fmt::Display for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.dtype().fmt(f)
     }
 }
 
@@ -67,6 +104,7 @@ impl fmt::Display for DType {
         f.write_str(match self {
             DType::F32 => "f32",
             DType::F16 => "f16",
+            DType::BF16 => "bf16",
             DType::U32 => "u32",
             DType::U8 => "u8",
         })
@@ -163,15 +201,25 @@ impl TensorDesc {
         self.shape.numel()
     }
 
-    /// Bytes of the contiguous data, in whole words where these are bytes.
+    /// Bytes of the contiguous data, in whole words of four.
     pub fn size_bytes(&self) -> u64 {
-        let bytes = self.numel() as u64 * self.dtype.size_bytes();
-        if self.dtype == DType::U8 { bytes.next_multiple_of(4) } else { bytes }
+        let bytes = (self.numel() as u64).saturating_mul(self.dtype.size_bytes());
+        bytes.checked_next_multiple_of(4).unwrap_or(u64::MAX)
     }
 
-    /// Words of the contiguous data, in the types of one word or of four in a word.
+    /// Words of the contiguous data.
     pub(crate) fn words(&self) -> usize {
-        if self.dtype == DType::U8 { self.numel().div_ceil(4) } else { self.numel() }
+        match self.dtype {
+            DType::F32 | DType::U32 => self.numel(),
+            DType::F16 | DType::BF16 => self.numel().div_ceil(2),
+            DType::U8 => self.numel().div_ceil(4),
+        }
+    }
+
+    /// The tensor as ops compute with it: in f32, however it is stored.
+    pub(crate) fn computed(&self) -> TensorDesc {
+        let dtype = if self.dtype.half().is_some() { DType::F32 } else { self.dtype };
+        TensorDesc { shape: self.shape.clone(), dtype }
     }
 }
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tightfit::models;
 use tightfit::nn::Statistics;
 use tightfit::plan::{DeviceClass, Levers};
-use tightfit::tensor::Shape;
-use tightfit::train::Optimizer;
+use tightfit::tensor::{Half, Shape};
+use tightfit::train::{Optimizer, Precision};
 
 use super::bytes::Budget;
 use super::failure::Failure;
@@ -42,6 +42,10 @@ pub(crate) struct ModelArgs {
     /// What the planner must do without, separated by commas
     #[arg(long, value_name = "LEVERS", value_delimiter = ',', ignore_case = true)]
     without: Vec<LeverName>,
+
+    /// What the planner may do although it rounds gradients: keep activations for backward in 16 bits
+    #[arg(long, value_name = "LEVER", ignore_case = true)]
+    allow: Option<AllowedName>,
 }
 
 /// The model and how it is trained.
@@ -98,6 +102,19 @@ pub(crate) struct TrainingArgs {
     #[arg(long, value_name = "STATISTICS", ignore_case = true)]
     batch_norm: Option<StatisticsName>,
 
+    /// Format of activations and their gradients: f32, f16, bf16, or mixed_float16 and mixed_bfloat16 as Keras has it; arithmetic and
+    /// parameters stay f32 [default: f32]
+    #[arg(long, value_name = "TYPE", value_parser = str::parse::<Precision>)]
+    precision: Option<Precision>,
+
+    /// Layers with a format of their own, by the beginnings of their names, separated by commas: fc=f32,conv1=f32
+    #[arg(long, value_name = "LAYER=TYPE", value_delimiter = ',', value_parser = layer_precision)]
+    layer_precision: Vec<(String, Precision)>,
+
+    /// Computes forward in f32 and keeps copies of 16 bits for backward: bf16 or f16
+    #[arg(long, value_name = "TYPE", value_parser = half)]
+    save_activations: Option<Half>,
+
     /// Tells the norm of all gradients together in logs
     #[arg(long)]
     grad_norm: bool,
@@ -150,14 +167,40 @@ pub(crate) enum LeverName {
     Fusion,
 }
 
-/// All levers but these.
-pub(crate) fn levers_without(names: &[LeverName]) -> Levers {
+/// What the planner may do to save memory although it changes results.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum AllowedName {
+    /// Backward reads copies of activations in bf16
+    Bf16Activations,
+    /// Backward reads copies of activations in f16
+    F16Activations,
+}
+
+/// All levers but these, and those that must be allowed.
+pub(crate) fn levers_of(names: &[LeverName], allowed: &[AllowedName]) -> Levers {
+    let half_activations = allowed.first().map(|name| match name {
+        AllowedName::Bf16Activations => Half::Bf16,
+        AllowedName::F16Activations => Half::F16,
+    });
     Levers {
+        half_activations,
         recompute: !names.contains(&LeverName::Recompute),
         offload: !names.contains(&LeverName::Offload),
         compression: !names.contains(&LeverName::Compression),
         fusion: !names.contains(&LeverName::Fusion),
     }
+}
+
+/// `fc=f32`
+fn layer_precision(text: &str) -> Result<(String, Precision), String> {
+    let (layer, precision) = text.split_once('=').ok_or("give a layer and a format: fc=f32")?;
+    Ok((layer.to_owned(), precision.parse()?))
+}
+
+/// A format of 16 bits.
+fn half(text: &str) -> Result<Half, String> {
+    text.parse::<Precision>()?.half().ok_or_else(|| "f32 is what forward computes with: give bf16 or f16".to_owned())
 }
 
 fn model_help() -> String {
@@ -185,6 +228,9 @@ impl ModelArgs {
         if !self.without.is_empty() {
             file.budget.without.clone_from(&self.without);
         }
+        if let Some(allowed) = self.allow {
+            file.budget.allow = vec![allowed];
+        }
         Ok(file)
     }
 }
@@ -203,6 +249,9 @@ impl TrainingArgs {
         let training = &mut file.training;
         training.decay_matrices_only |= self.decay_matrices_only;
         training.grad_norm |= self.grad_norm;
+        set(&mut training.precision, self.precision.as_ref());
+        training.layer_precision.extend(self.layer_precision.iter().cloned());
+        set(&mut training.save_activations, self.save_activations.as_ref());
         if self.clip_norm.or(self.clip_value).or(self.clip_tensor_norm).is_some() {
             training.clip_norm = self.clip_norm;
             training.clip_value = self.clip_value;

@@ -54,7 +54,7 @@ impl Values {
     /// None yet, of this type.
     pub(super) fn empty(dtype: DType) -> Self {
         match dtype {
-            DType::F32 | DType::F16 => Values::F32(Vec::new()),
+            DType::F32 | DType::F16 | DType::BF16 => Values::F32(Vec::new()),
             DType::U8 => Values::U8(Vec::new()),
             DType::U32 => Values::U32(Vec::new()),
         }

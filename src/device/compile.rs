@@ -219,6 +219,7 @@ mod tests {
             })
             .map(|(storage, access, in_place)| Variant {
                 storage,
+                halves: Vec::new(),
                 access,
                 in_place,
                 family: Family::Workgroup,

@@ -7,7 +7,7 @@ use web_time::Instant;
 
 use super::Device;
 use crate::error::DeviceError;
-use crate::shader::{self, Family, Kernel, Reflection, StorageType, Variant};
+use crate::shader::{self, Family, HalfForm, Kernel, Reflection, Variant};
 
 /// A compiled kernel.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Device {
     pub(super) fn compile(&self, kernel: Kernel, variant: &Variant) -> Result<Pipeline, DeviceError> {
         let unsupported =
             |missing: &str| DeviceError::Unsupported { adapter: self.info.name.clone(), missing: missing.to_owned() };
-        if variant.storage == StorageType::F16 && !self.raw.features().contains(wgpu::Features::SHADER_F16) {
+        if variant.halves.iter().any(|&(_, half)| half == HalfForm::NativeF16) && !self.has_f16() {
             return Err(unsupported("16-bit floats"));
         }
         if !self.supports(variant.family) {

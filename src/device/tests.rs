@@ -88,6 +88,7 @@ fn pipelines_are_made_once_and_refused_where_unsupported() {
     let Some(device) = device_or_skip() else { return };
     let copy = Kernel::new("copy", "forward");
     let variant = Variant {
+        halves: Vec::new(),
         storage: StorageType::F32,
         access: Access::Read,
         in_place: None,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::device::{Buffer, Device, Pipeline};
 use crate::error::DeviceError;
 use crate::ops::{Dispatch, Op, Slot};
-use crate::shader::{Access, Kernel, StorageType, Variant};
-use crate::tensor::{DType, TensorDesc};
+use crate::shader::{Access, HalfForm, Kernel, StorageType, Variant};
+use crate::tensor::TensorDesc;
 
 /// Where the data of one binding lies.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +28,31 @@ pub(super) struct Launch {
     grid: [u32; 3],
 }
 
-/// What `Storage` stands for in the kernels of a node: half floats where any of its tensors has them.
-pub(super) fn storage_type<'a>(device: &Device, descs: impl IntoIterator<Item = &'a TensorDesc>) -> StorageType {
-    match descs.into_iter().any(|desc| desc.dtype == DType::F16) {
-        true => StorageType::F16,
-        false => device.float_storage(),
+/// How the kernels of a node see its tensors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Storage<'a> {
+    inputs: &'a [TensorDesc],
+    outputs: &'a [TensorDesc],
+    floats: StorageType,
+    has_f16: bool,
+}
+
+impl<'a> Storage<'a> {
+    pub(super) fn new(device: &Device, inputs: &'a [TensorDesc], outputs: &'a [TensorDesc]) -> Self {
+        Storage { inputs, outputs, floats: device.float_storage(), has_f16: device.has_f16() }
+    }
+
+    /// How a kernel is compiled.
+    pub(super) fn variant(&self, dispatch: &Dispatch, access: Access, in_place: Option<(usize, usize)>) -> Variant {
+        let half = |slot: Slot| {
+            let dtype = match slot {
+                Slot::Input(i) => self.inputs[i].dtype,
+                Slot::Output(i) => self.outputs[i].dtype,
+                Slot::Workspace(_) => return None,
+            };
+            dtype.half().map(|half| HalfForm::new(half, self.has_f16))
+        };
+        dispatch.variant(self.floats, &half, access, in_place)
     }
 }
 
@@ -62,13 +82,13 @@ impl Launch {
     pub(super) fn new<'a>(
         device: &Device,
         dispatch: Dispatch,
-        storage: StorageType,
+        storage: Storage<'_>,
         access: Access,
         in_place: Option<(usize, usize)>,
         locate: &dyn Fn(Slot) -> Location<'a>,
     ) -> Result<Self, DeviceError> {
         let kernel = dispatch.kernel;
-        let variant = dispatch.variant(storage, access, in_place);
+        let variant = storage.variant(&dispatch, access, in_place);
         let pipeline = device.pipeline(kernel, &variant)?;
         let mismatch = |reason: String| DeviceError::Validation { label: kernel.to_string(), reason };
         let reflection = &pipeline.reflection;

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use web_time::Instant;
 
-use super::launch::{Launch, Location, access, storage_type};
+use super::launch::{Launch, Location, Storage, access};
 use crate::device::{Buffer, Device, Range, Readback, UploadRing};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Node};
-use crate::ops::{Dispatch, Slot, Target};
+use crate::ops::stored::dispatches;
+use crate::ops::{Dispatch, Slot, Target, workspaces};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// What a cost model is fitted to.
@@ -389,12 +390,13 @@ impl<'a> Layout<'a> {
     fn new(device: &Device, graph: &Graph, node: &'a Node) -> Self {
         let (inputs, outputs) = descs(graph, node);
         // Plans work in place wherever an op can.
-        let in_place = node.op.in_place().iter().copied().find(|&(_, output)| output == 0);
+        let fits = |&(i, output): &(usize, usize)| output == 0 && inputs[i].dtype == outputs[0].dtype;
+        let in_place = node.op.in_place().iter().copied().find(fits);
         let sizes = inputs.iter().chain(&outputs).map(TensorDesc::size_bytes);
         let alignment_bytes = device.alignment_bytes();
         let mut end = 0;
         let mut regions = Vec::new();
-        for size_bytes in sizes.chain(node.op.workspaces(&inputs, &outputs)) {
+        for size_bytes in sizes.chain(workspaces(&*node.op, &inputs, &outputs, None)) {
             let size_bytes = size_bytes.max(1).next_multiple_of(alignment_bytes);
             regions.push((end, size_bytes));
             end += size_bytes;
@@ -406,7 +408,7 @@ impl<'a> Layout<'a> {
     }
 
     fn dispatches(&self, target: &Target) -> Vec<Dispatch> {
-        self.node.op.dispatches(&self.inputs, &self.outputs, target)
+        dispatches(&*self.node.op, &self.inputs, &self.outputs, target)
     }
 
     fn launches(&self, device: &Device, target: &Target, arena: &Buffer) -> Result<Vec<Launch>, DeviceError> {
@@ -419,7 +421,7 @@ impl<'a> Layout<'a> {
             Location { buffer: arena, offset_bytes, size_bytes }
         };
         let op = self.node.op.as_ref();
-        let storage = storage_type(device, self.inputs.iter().chain(&self.outputs));
+        let storage = Storage::new(device, &self.inputs, &self.outputs);
         self.dispatches(target)
             .into_iter()
             .map(|dispatch| {

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::gpu::{Arena, Tensor, buffer, invalid};
-use super::launch::{Launch, Location, access, storage_type};
+use super::launch::{Launch, Location, Storage, access};
 use crate::device::{Device, in_parallel};
 use crate::error::DeviceError;
 use crate::graph::{Graph, Role};
-use crate::ops::{Cost, Dispatch, Op, Slot};
+use crate::ops::stored::dispatches;
+use crate::ops::{self, Cost, Dispatch, Op, Slot};
 use crate::plan::{Allocation, Command, Program};
-use crate::shader::{Access, Kernel, StorageType, Variant};
+use crate::shader::{Access, Kernel, Variant};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// Work of one submission: an operating system resets a GPU that is busy for seconds with one. Far more than a step of
@@ -122,9 +123,9 @@ impl<'a> Draft<'a> {
         let mut kernels = BTreeSet::new();
         for placed in &self.commands {
             if let Placed::Dispatch { command, inputs } = placed {
-                let node = Node::new(device, arenas, self.graph, command, inputs)?;
+                let node = Node::new(arenas, self.graph, command, inputs)?;
                 kernels.extend(node.dispatches(device).into_iter().map(|(dispatch, access)| {
-                    (dispatch.kernel, dispatch.variant(node.storage, access, node.in_place))
+                    (dispatch.kernel, node.storage(device).variant(&dispatch, access, node.in_place))
                 }));
             }
         }
@@ -135,7 +136,7 @@ impl<'a> Draft<'a> {
     pub(super) fn bind(self, device: &Device, arenas: &[Arena]) -> Result<Prepared, DeviceError> {
         let Draft { graph, commands, inputs, outputs } = self;
         let steps = in_parallel(commands, |placed| match placed {
-            Placed::Dispatch { command, inputs } => Node::new(device, arenas, graph, command, &inputs)?.bind(device),
+            Placed::Dispatch { command, inputs } => Node::new(arenas, graph, command, &inputs)?.bind(device),
             Placed::Step(step) => Ok(step),
         })?;
         Ok(Prepared { graph: graph.clone(), parts: parts(&steps), steps, inputs, outputs })
@@ -206,12 +207,10 @@ struct Node<'a> {
     output_places: &'a [Allocation],
     workspaces: &'a [Allocation],
     in_place: Option<(usize, usize)>,
-    storage: StorageType,
 }
 
 impl<'a> Node<'a> {
     fn new(
-        device: &Device,
         arenas: &'a [Arena],
         graph: &'a Graph,
         command: &'a Command,
@@ -224,15 +223,18 @@ impl<'a> Node<'a> {
         let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
         let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
         let counts = (output_places.len(), workspaces.len());
-        if counts != (outputs.len(), node.op.workspaces(&inputs, &outputs).len()) {
+        if counts != (outputs.len(), ops::workspaces(&*node.op, &inputs, &outputs, None).len()) {
             return Err(invalid(format!("{} has another number of outputs or workspaces", node.name)));
         }
         let bound = input_places.iter().chain(output_places).chain(workspaces);
         bound.clone().try_for_each(|&place| buffer(arenas, place).map(drop))?;
-        let storage = storage_type(device, inputs.iter().chain(&outputs));
         let in_place = in_place.map(|input| (input, 0));
         let op = node.op.as_ref();
-        Ok(Node { id: *id, op, inputs, outputs, arenas, input_places, output_places, workspaces, in_place, storage })
+        Ok(Node { id: *id, op, inputs, outputs, arenas, input_places, output_places, workspaces, in_place })
+    }
+
+    fn storage(&self, device: &Device) -> Storage<'_> {
+        Storage::new(device, &self.inputs, &self.outputs)
     }
 
     fn locate(&self, slot: Slot) -> Location<'a> {
@@ -247,7 +249,7 @@ impl<'a> Node<'a> {
 
     /// Its dispatches, and how the inputs of each are bound.
     fn dispatches(&self, device: &Device) -> Vec<(Dispatch, Access)> {
-        let dispatches = self.op.dispatches(&self.inputs, &self.outputs, &device.target());
+        let dispatches = dispatches(self.op, &self.inputs, &self.outputs, &device.target());
         let with_access = dispatches.into_iter().map(|dispatch| {
             let access = access(self.op, &dispatch, self.in_place, &|slot| self.locate(slot));
             (dispatch, access)
@@ -257,7 +259,7 @@ impl<'a> Node<'a> {
 
     fn bind(&self, device: &Device) -> Result<Step, DeviceError> {
         let launches = self.dispatches(device).into_iter().map(|(dispatch, access)| {
-            Launch::new(device, dispatch, self.storage, access, self.in_place, &|slot| self.locate(slot))
+            Launch::new(device, dispatch, self.storage(device), access, self.in_place, &|slot| self.locate(slot))
         });
         let launches = launches.collect::<Result<_, _>>()?;
         let tensor = |(&place, desc): (&Allocation, &TensorDesc)| Tensor { place, size_bytes: desc.size_bytes() };

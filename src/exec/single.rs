@@ -1,9 +1,10 @@
 //! One op on a device, alone: what the tests of kernels run.
 
-use super::launch::{Launch, Location, storage_type};
+use super::launch::{Launch, Location, Storage};
 use crate::device::{ALIGNMENT_BYTES, Buffer, Device, Range, Readback, UploadRing};
 use crate::error::DeviceError;
-use crate::ops::{Op, Slot};
+use crate::ops::stored::{dispatches, outputs_alone};
+use crate::ops::{Op, Slot, workspaces};
 use crate::shader::{Access, Target};
 use crate::tensor::TensorDesc;
 
@@ -58,7 +59,7 @@ pub fn run_op(
     if let Some((desc, data)) = inputs.iter().find(|(desc, data)| desc.size_bytes() != data.len() as u64) {
         return Err(invalid(format!("{} bytes given for {desc}", data.len())));
     }
-    let outputs = op.outputs(&descs).map_err(|error| invalid(error.to_string()))?;
+    let outputs = outputs_alone(op, &descs).map_err(|error| invalid(error.to_string()))?;
     let (mut regions, output_regions, first_workspace) = lay_out(op, inputs, &descs, &outputs, options);
 
     let shared = options.access == Access::ReadWrite;
@@ -84,9 +85,8 @@ pub fn run_op(
         Location { buffer, offset_bytes: region.offset_bytes, size_bytes: region.size_bytes }
     };
     let target = options.target.unwrap_or_else(|| device.target());
-    let storage = storage_type(device, descs.iter().chain(&outputs));
-    let launches = op
-        .dispatches(&descs, &outputs, &target)
+    let storage = Storage::new(device, &descs, &outputs);
+    let launches = dispatches(op, &descs, &outputs, &target)
         .into_iter()
         .map(|dispatch| Launch::new(device, dispatch, storage, options.access, options.in_place, &locate))
         .collect::<Result<Vec<_>, _>>()?;
@@ -140,7 +140,7 @@ fn lay_out(
         })
         .collect();
     let first_workspace = regions.len();
-    regions.extend(op.workspaces(descs, outputs).into_iter().map(|bytes| region(Vec::new(), bytes)));
+    regions.extend(workspaces(op, descs, outputs, None).into_iter().map(|bytes| region(Vec::new(), bytes)));
     (regions, output_regions, first_workspace)
 }
 

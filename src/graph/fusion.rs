@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Graph, Node, Phase, Role, Value};
-use crate::ops::Op;
 use crate::ops::elementwise::fused::Fused;
-use crate::tensor::{NodeId, TensorDesc, ValueId};
+use crate::ops::elementwise::round::Round;
+use crate::ops::{BuiltInActivation, Op};
+use crate::tensor::{Half, NodeId, TensorDesc, ValueId};
 
 /// When nodes are fused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +180,7 @@ impl Graph {
             && self.value(between).role == Role::Intermediate
             && uses.readers[between.index()] == [last]
             && !uses.kept.contains(&between)
-            && self.value(between).desc == self.value(output).desc
+            && self.value(between).desc.computed() == self.value(output).desc.computed()
     }
 
     /// A draft with the node `last` after it, which reads `between` of it.
@@ -212,12 +213,24 @@ impl Graph {
             operands.push(place);
         }
         let roots: BTreeSet<_> = draft.inputs.iter().map(|&input| self.storage_root(input)).collect();
-        let descs: Vec<TensorDesc> = draft.inputs.iter().map(|&input| self.value(input).desc.clone()).collect();
-        let fused = draft.fused.unwrap_or_else(|| Fused::new(draft.head.clone(), head_inputs));
+        let descs: Vec<TensorDesc> = draft.inputs.iter().map(|&input| self.value(input).desc.computed()).collect();
+        let mut fused = draft.fused.unwrap_or_else(|| Fused::new(draft.head.clone(), head_inputs));
+        if let Some(half) = self.rounding(node, between) {
+            fused = fused.then(Arc::new(Round { half }), [None]);
+        }
         let fused = fused.then(node.op.clone(), operands);
         // One range of memory cannot be bound twice.
         let fits = roots.len() == draft.inputs.len() && fused.fits(&descs);
         fits.then_some(Draft { fused: Some(fused), ..draft })
+    }
+
+    /// How what is between must be rounded, as it would be in memory, before this node takes it.
+    fn rounding(&self, node: &Node, between: ValueId) -> Option<Half> {
+        let half = self.value(between).desc.dtype.half()?;
+        // The larger of a number and 0 is rounded alike before and after.
+        let commutes = node.op.activation() == Some(BuiltInActivation::Relu);
+        let is_rounded = self.value(node.outputs[0]).desc.dtype == half.dtype();
+        (!(commutes && is_rounded)).then_some(half)
     }
 
     /// Where a node that makes `between` can run together with the node `last`, so that no node notices and no more is in memory.

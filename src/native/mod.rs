@@ -7,6 +7,7 @@
 
 mod cores;
 mod fast;
+pub(crate) mod half;
 pub(crate) mod lanes;
 mod map;
 mod pool;

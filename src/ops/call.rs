@@ -1,6 +1,6 @@
 //! One run of a CPU twin: where its inputs are and where its outputs go.
 
-use crate::tensor::TensorDesc;
+use crate::tensor::{Half, TensorDesc};
 
 /// Data of one input.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +9,8 @@ pub enum Input<'a, T> {
     Real(&'a [T]),
     /// Labels or indices.
     Int(&'a [u32]),
+    /// Floats of 16 bits. Only native forms that [say so](crate::ops::Native::takes_half) meet this.
+    Half(&'a [u16], Half),
     /// The input is mutated: find its data among the outputs (see [`Call::mutated`]).
     Mutated,
     /// Output 0 takes over the input's memory, and holds its data before it is written. Only native forms of ops meet this.
@@ -22,6 +24,8 @@ pub enum Output<'a, T> {
     Real(&'a mut [T]),
     /// Labels or indices.
     Int(&'a mut [u32]),
+    /// Floats of 16 bits, as for inputs.
+    Half(&'a mut [u16], Half),
 }
 
 /// One run of a CPU twin. All tensors are contiguous.
@@ -82,7 +86,7 @@ impl<'a, T> Call<'a, T> {
     pub fn output_ints(&mut self, i: usize) -> &mut [u32] {
         match &mut self.outputs[i] {
             Output::Int(data) => data,
-            Output::Real(_) => panic!("bug: output {i} is not an integer tensor"),
+            _ => panic!("bug: output {i} is not an integer tensor"),
         }
     }
 
@@ -98,6 +102,7 @@ impl<T> Output<'_, T> {
         match self {
             Output::Real(data) => Output::Real(data),
             Output::Int(data) => Output::Int(data),
+            Output::Half(data, half) => Output::Half(data, *half),
         }
     }
 }
@@ -105,7 +110,7 @@ impl<T> Output<'_, T> {
 fn real<'b, T>(output: &'b mut Output<'_, T>) -> &'b mut [T] {
     match output {
         Output::Real(data) => data,
-        Output::Int(_) => panic!("bug: an integer output where a real one is written"),
+        _ => panic!("bug: an output of another type where f32 is written"),
     }
 }
 

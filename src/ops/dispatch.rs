@@ -1,7 +1,7 @@
 //! One kernel launch, as an op describes it: no addresses, no device.
 
 use crate::ops::{Elementwise, KernelParams};
-use crate::shader::{Access, EpilogueFunction, Family, Kernel, Operand, StorageType, Variant, WgslFile};
+use crate::shader::{Access, EpilogueFunction, Family, HalfForm, Kernel, Operand, StorageType, Variant, WgslFile};
 use crate::tensor::DType;
 
 /// The most loop iterations one invocation may make in total: beyond it Mesa's lavapipe computes wrong results
@@ -140,8 +140,14 @@ impl Dispatch {
     }
 
     /// How the kernel must be compiled for this launch. `in_place` is the pair (input, output) of the op that shares
-    /// memory.
-    pub fn variant(&self, storage: StorageType, access: Access, in_place: Option<(usize, usize)>) -> Variant {
+    /// memory; `half` says which of its tensors are of 16 bits.
+    pub fn variant(
+        &self,
+        storage: StorageType,
+        half: &dyn Fn(Slot) -> Option<HalfForm>,
+        access: Access,
+        in_place: Option<(usize, usize)>,
+    ) -> Variant {
         let in_place = self.in_place_input(in_place);
         let mut epilogue = self.epilogue.clone();
         if let Some(input) = in_place {
@@ -154,7 +160,8 @@ impl Dispatch {
                 }
             }
         }
-        Variant { storage, access, in_place, family: self.family, consts: self.consts.clone(), epilogue }
+        let halves = (0..).zip(&self.bindings).filter_map(|(binding, &slot)| Some((binding, half(slot)?))).collect();
+        Variant { storage, halves, access, in_place, family: self.family, consts: self.consts.clone(), epilogue }
     }
 
     /// The input that this launch leaves unbound, because it reads its output's memory instead. A launch that does not

@@ -5,12 +5,23 @@ use std::collections::BTreeSet;
 use super::dispatch::{MAX_GRID, MAX_PARAMS_BYTES};
 use crate::error::{OpError, ShaderError};
 use crate::ops::{Dispatch, Op, Slot};
-use crate::shader::{self, Access, Family, Reflection, StorageType, Target, Variant};
-use crate::tensor::TensorDesc;
+use crate::shader::{self, Access, Family, HalfForm, Reflection, StorageType, Target, Variant};
+use crate::tensor::{DType, TensorDesc};
 
 /// WebGPU's default limits, which every device meets.
 const MAX_INVOCATIONS: u32 = 256;
 const MAX_WORKGROUP_BYTES: u32 = 16 << 10;
+
+/// How tensors lie in memory: f32, what is of 16 bits, and how inputs are bound.
+const FORMS: [(StorageType, Option<HalfForm>, Access); 7] = [
+    (StorageType::F32, None, Access::Read),
+    (StorageType::F32, None, Access::ReadWrite),
+    (StorageType::F32Words, None, Access::Read),
+    (StorageType::F32Words, None, Access::ReadWrite),
+    (StorageType::F32, Some(HalfForm::NativeF16), Access::Read),
+    (StorageType::F32, Some(HalfForm::F16), Access::Read),
+    (StorageType::F32, Some(HalfForm::Bf16), Access::ReadWrite),
+];
 
 /// Compiles with naga all kernels that an op launches on inputs of these shapes, in every variant that devices may ask for, and
 /// compares what each declares with what the op gives it, as [`Dispatch::check`] does. Needs no device. Returns how many kernels and
@@ -30,21 +41,15 @@ pub fn check_launches(op: &dyn Op, inputs: &[TensorDesc]) -> Result<usize, Launc
     let outputs = op.outputs(inputs)?;
     let family = Family::Subgroup { size: 8 };
     let targets = [Target::default(), Target::new(family), Target { short_code: true, ..Target::new(family) }];
-    let in_place: Vec<_> = std::iter::once(None).chain(op.in_place().iter().copied().map(Some)).collect();
     let mut checked = BTreeSet::new();
     for dispatch in targets.iter().flat_map(|target| op.dispatches(inputs, &outputs, target)) {
-        for storage in [StorageType::F32, StorageType::F32Words, StorageType::F16] {
-            for access in [Access::Read, Access::ReadWrite] {
-                for &in_place in &in_place {
-                    let variant = dispatch.variant(storage, access, in_place);
-                    let reflection = shader::module(dispatch.kernel, &variant)?.reflect(dispatch.kernel)?;
-                    dispatch.check(op, &variant, &reflection).map_err(|reason| {
-                        let kernel = dispatch.kernel.to_string();
-                        ShaderError::Invalid { kernel, reason: format!("as {variant:?}: {reason}") }
-                    })?;
-                    checked.insert((dispatch.kernel, variant));
-                }
-            }
+        for variant in dispatch.variants(op, inputs, &outputs) {
+            let reflection = shader::module(dispatch.kernel, &variant)?.reflect(dispatch.kernel)?;
+            dispatch.check(op, &variant, &reflection).map_err(|reason| {
+                let kernel = dispatch.kernel.to_string();
+                ShaderError::Invalid { kernel, reason: format!("as {variant:?}: {reason}") }
+            })?;
+            checked.insert((dispatch.kernel, variant));
         }
     }
     Ok(checked.len())
@@ -62,6 +67,26 @@ pub enum LaunchError {
 }
 
 impl Dispatch {
+    /// Every way in which devices may have the kernel compiled for this launch: how tensors lie in memory, how inputs are bound, and
+    /// which input's memory the output takes over.
+    pub fn variants(&self, op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<Variant> {
+        let mut variants = Vec::new();
+        for (storage, half, access) in FORMS {
+            let half = |slot: Slot| {
+                let is_float = match slot {
+                    Slot::Input(i) => inputs[i].dtype == DType::F32 && !op.mutates().contains(&i),
+                    Slot::Output(i) => outputs[i].dtype == DType::F32,
+                    Slot::Workspace(_) => false,
+                };
+                half.filter(|_| is_float)
+            };
+            let in_place = op.in_place().iter().copied().map(Some);
+            let pairs = std::iter::once(None).chain(in_place);
+            variants.extend(pairs.map(|in_place| self.variant(storage, &half, access, in_place)));
+        }
+        variants
+    }
+
     /// Compares the launch with what its kernel declares in a variant: bindings by number, which of them are written, parameters by
     /// name, type and place, and the limits that every device has.
     ///

@@ -31,6 +31,7 @@ mod launches;
 mod native;
 mod place;
 mod real;
+pub(crate) mod stored;
 mod sums;
 
 use std::collections::BTreeSet;
@@ -48,15 +49,15 @@ pub use elementwise::function::Elementwise;
 pub use launches::{LaunchError, check_launches};
 #[doc(hidden)]
 pub use native::{Elements, Epilogue, Make, Native, Resources, Source};
-pub(crate) use native::{run_native, workspaces};
 pub use norm::normalization::Affine;
 pub use params::{KernelParams, Number};
 pub use real::Real;
 pub use recurrent::cell::{Cell, Recurrent};
+pub(crate) use stored::{run_native, run_twin, workspaces};
 
 use crate::error::OpError;
 pub use crate::shader::{Family, Target};
-use crate::tensor::{TensorDesc, ValueId};
+use crate::tensor::{Half, TensorDesc, ValueId};
 
 /// What running an op once costs, for the planner's time model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,15 +114,24 @@ pub enum Probabilities {
     Sigmoid,
 }
 
-/// In which form forward keeps what backward reads. The gradients are the same, bit for bit.
+/// In which form forward keeps what backward reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SavedActivations {
     /// As forward has it.
     #[default]
     Full,
     /// In fewer bytes, for some more work: signs packed into bits, indices packed into a few bits each, gates
-    /// recomputed.
+    /// recomputed. The gradients are the same, bit for bit.
     Compressed,
+    /// So, and what remains in 16 bits: forward computes with f32, and makes copies for backward. Gradients are rounded.
+    Half(Half),
+}
+
+impl SavedActivations {
+    /// Whether ops keep less than they have.
+    pub fn is_compressed(self) -> bool {
+        self != SavedActivations::Full
+    }
 }
 
 /// An activation that the kernels of some ops have built in.
@@ -175,7 +185,7 @@ impl Backward<'_> {
     /// Whether reading a compressed form in place of a forward value saves memory: the compressed form is asked for, and nothing else
     /// keeps the value.
     pub fn packs(&self, value: ValueId) -> bool {
-        self.saved == SavedActivations::Compressed && !self.kept.contains(&value)
+        self.saved.is_compressed() && !self.kept.contains(&value)
     }
 }
 
@@ -201,6 +211,12 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     /// smaller.
     fn compressed(&self) -> Option<Arc<dyn Op>> {
         None
+    }
+
+    /// Whether backward, with the compressed form, computes again what forward had: from values that were rounded in between, that
+    /// is not the same.
+    fn recomputes_compressed(&self) -> bool {
+        false
     }
 
     /// The activation that the op is, if some ops have it built in.
@@ -232,6 +248,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     /// written once, and the launches that bind it are of kernels with an epilogue, as `shaders/shared/fused.wgsl` says.
     fn takes_epilogue(&self) -> bool {
         self.elementwise().is_some()
+    }
+
+    /// Whether an output stays f32 where activations are stored in 16 bits: statistics that others are divided by, sums of many
+    /// numbers, and numbers that stand for places.
+    fn full_precision(&self, output: usize) -> bool {
+        let _ = output;
+        false
     }
 
     /// What the op takes the integers of an input for, where it can take some only: they are checked before they are fed.

@@ -7,9 +7,9 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use crate::native::{Cores, Level, expand_bits};
-use crate::ops::{Call, Input, Op, Output};
-use crate::tensor::{DType, TensorDesc};
+use crate::native::{Cores, Level, expand_bits, half};
+use crate::ops::{Call, Input, Op, Output, Slot};
+use crate::tensor::{DType, Half, TensorDesc};
 
 /// An op on the cores of a CPU.
 pub trait Native: Sync {
@@ -17,6 +17,12 @@ pub trait Native: Sync {
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
         let _ = (inputs, outputs, threads);
         Vec::new()
+    }
+
+    /// Whether the form reads an input, or writes an output, of 16 bits as it is. Others are converted before and after.
+    fn takes_half(&self, operand: Slot) -> bool {
+        let _ = operand;
+        false
     }
 
     /// Runs the op. Of an input that is [`Input::InPlace`], the data is in output 0, to be read before it is written.
@@ -56,6 +62,8 @@ pub enum Source<'a> {
     Output,
     /// A tensor of the same length.
     Real(&'a [f32]),
+    /// The same in 16 bits.
+    Half(&'a [u16], Half),
     /// A bit for each element.
     Bits(&'a [u32]),
     /// What is made where it is needed.
@@ -101,6 +109,7 @@ impl<'a> Source<'a> {
         match *input {
             Input::Real(data) => Source::Real(data),
             Input::Int(words) => Source::Bits(words),
+            Input::Half(data, half) => Source::Half(data, half),
             Input::InPlace => Source::Output,
             Input::Mutated => panic!("bug: an elementwise function of what it changes"),
         }
@@ -114,16 +123,18 @@ const PIECES: usize = 2;
 /// Most operands of a function.
 const MAX_OPERANDS: usize = 3;
 
-/// What a thread keeps for blocks: operands that do not lie anywhere as they are, and two places for what goes from one
-/// function to the next.
+/// What a thread keeps for blocks: operands that do not lie anywhere as they are, two places for what goes from one
+/// function to the next, and one for what is stored in 16 bits then.
 struct Room {
     operands: [[f32; BLOCK]; MAX_OPERANDS],
     values: [[f32; BLOCK]; 2],
+    output: [f32; BLOCK],
 }
 
 thread_local! {
-    static ROOM: RefCell<Room> =
-        const { RefCell::new(Room { operands: [[0.0; BLOCK]; MAX_OPERANDS], values: [[0.0; BLOCK]; 2] }) };
+    static ROOM: RefCell<Room> = const {
+        RefCell::new(Room { operands: [[0.0; BLOCK]; MAX_OPERANDS], values: [[0.0; BLOCK]; 2], output: [0.0; BLOCK] })
+    };
 }
 
 impl<'a> Epilogue<'a> {
@@ -147,7 +158,7 @@ impl<'a> Epilogue<'a> {
     /// `output` holds what is in memory at their places. Values are overwritten.
     #[inline]
     pub fn finish(&self, level: Level, start: usize, values: &mut [f32], output: &mut [f32]) {
-        ROOM.with_borrow_mut(|Room { operands, values: [spare, _] }| {
+        ROOM.with_borrow_mut(|Room { operands, values: [spare, _], .. }| {
             let blocks = values.chunks_mut(BLOCK).zip(output.chunks_mut(BLOCK));
             for (i, (values, output)) in blocks.enumerate() {
                 self.block(level, start + i * BLOCK, [values, &mut spare[..]], output, operands);
@@ -157,9 +168,25 @@ impl<'a> Epilogue<'a> {
 
     /// Applies the functions, of which the first has no values, and writes what they come to.
     fn run(&self, level: Level, start: usize, output: &mut [f32]) {
-        ROOM.with_borrow_mut(|Room { operands, values: [values, spare] }| {
+        ROOM.with_borrow_mut(|Room { operands, values: [values, spare], .. }| {
             for (i, output) in output.chunks_mut(BLOCK).enumerate() {
                 self.block(level, start + i * BLOCK, [&mut values[..], &mut spare[..]], output, operands);
+            }
+        });
+    }
+
+    /// The same, where the output is of 16 bits.
+    fn run_half(&self, level: Level, start: usize, output: &mut [u16], format: Half) {
+        let reads_output =
+            self.functions.iter().any(|(_, sources)| sources.iter().any(|source| matches!(source, Source::Output)));
+        ROOM.with_borrow_mut(|Room { operands, values: [values, spare], output: room }| {
+            for (i, output) in output.chunks_mut(BLOCK).enumerate() {
+                let room = &mut room[..output.len()];
+                if reads_output {
+                    half::decode(level, format, output, room);
+                }
+                self.block(level, start + i * BLOCK, [&mut values[..], &mut spare[..]], room, operands);
+                half::encode(level, format, room, output);
             }
         });
     }
@@ -183,6 +210,10 @@ impl<'a> Epilogue<'a> {
                     Source::Value => &values[..length],
                     Source::Output => {
                         room.copy_from_slice(output);
+                        room
+                    }
+                    Source::Half(data, format) => {
+                        half::decode(level, format, &data[start..start + length], room);
                         room
                     }
                     Source::Bits(words) => {
@@ -213,7 +244,7 @@ impl fmt::Debug for Epilogue<'_> {
 }
 
 /// Scratch of an op in bytes: of its kernels, or of its native form on so many threads.
-pub(crate) fn workspaces(
+pub(in crate::ops) fn workspaces(
     op: &dyn Op,
     inputs: &[TensorDesc],
     outputs: &[TensorDesc],
@@ -228,8 +259,21 @@ pub(crate) fn workspaces(
     }
 }
 
+/// Whether an op has code for vectors and threads.
+pub(in crate::ops) fn has_form(op: &dyn Op) -> bool {
+    op.native().is_some() || op.elements().is_some()
+}
+
+/// Whether that code reads or writes an operand of 16 bits as it is.
+pub(in crate::ops) fn takes_half(op: &dyn Op, operand: Slot) -> bool {
+    match op.native() {
+        Some(native) => native.takes_half(operand),
+        None => op.elements().is_some(),
+    }
+}
+
 /// Runs an op on the cores of a CPU.
-pub(crate) fn run_native(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+pub(in crate::ops) fn run_native(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
     if let Some(native) = op.native() {
         native.run(call, with);
     } else if let Some(function) = op.elements() {
@@ -251,13 +295,14 @@ fn with_copies(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) 
     match (&call.outputs[0], call.input_descs[input].dtype) {
         (Output::Real(data), _) => copy.copy_from_slice(&data[..length]),
         (Output::Int(words), _) => copy.copy_from_slice(bytemuck::cast_slice(&words[..length])),
+        (Output::Half(..), _) => panic!("bug: a twin of floats of 16 bits"),
     }
     let data: &[f32] = copy;
     let outputs = call.outputs.iter_mut().map(Output::again).collect();
     let mutated = call.mutated.iter_mut().map(Output::again).collect();
     let mut inputs = call.inputs.clone();
     inputs[input] = match call.input_descs[input].dtype {
-        DType::F32 | DType::F16 => Input::Real(data),
+        DType::F32 | DType::F16 | DType::BF16 => Input::Real(data),
         DType::U32 | DType::U8 => Input::Int(bytemuck::cast_slice(data)),
     };
     let (input_descs, output_descs) = (call.input_descs, call.output_descs);
@@ -289,6 +334,7 @@ fn by_samples(op: &dyn Op, call: &mut Call<'_, f32>, cores: &Cores) {
             match output {
                 Output::Real(data) => data.chunks_mut(length).map(Output::Real).collect::<Vec<_>>().into_iter(),
                 Output::Int(data) => data.chunks_mut(length).map(Output::Int).collect::<Vec<_>>().into_iter(),
+                Output::Half(..) => panic!("bug: a twin of floats of 16 bits"),
             }
         })
         .collect();
@@ -330,7 +376,7 @@ pub(in crate::ops) fn elementwise(
 ) {
     let Resources { cores, epilogue, .. } = with;
     let is_plain = |source: &Source<'_>| matches!(source, Source::Real(_));
-    if epilogue.is_empty() && sources.iter().all(is_plain) {
+    if epilogue.is_empty() && sources.iter().all(is_plain) && matches!(call.outputs[0], Output::Real(_)) {
         return cores.pieces(call.output(0), |start, output| {
             let mut operands: [&[f32]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
             for (operand, source) in operands.iter_mut().zip(&sources) {
@@ -344,7 +390,12 @@ pub(in crate::ops) fn elementwise(
     let mut all = Epilogue::default();
     all.then(function, sources);
     all.extend(epilogue);
-    cores.pieces(call.output(0), |start, output| all.run(cores.level(), start, output));
+    match &mut call.outputs[0] {
+        Output::Half(output, format) => {
+            cores.pieces(output, |start, output| all.run_half(cores.level(), start, output, *format));
+        }
+        _ => cores.pieces(call.output(0), |start, output| all.run(cores.level(), start, output)),
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(in crate::ops) fn reals<'b, const N: usize>(
         .iter_mut()
         .map(|output| match output {
             Output::Real(data) => Some(&mut **data),
-            Output::Int(_) => None,
+            _ => None,
         })
         .collect();
     places.map(|place| place.and_then(|place| data[place].take()))

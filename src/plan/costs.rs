@@ -8,6 +8,7 @@ use super::class::is_product;
 use super::regression::{Sample, least_errors};
 use crate::graph::Graph;
 use crate::ops::Target;
+use crate::ops::stored::dispatches;
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 
 /// What a node asks of a device, from which its time is predicted.
@@ -30,7 +31,7 @@ impl Work {
         let descs = |ids: &[ValueId]| ids.iter().map(|&id| graph.value(id).desc.clone()).collect::<Vec<TensorDesc>>();
         let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
         let cost = node.op.cost(&inputs, &outputs);
-        let dispatches = target.map(|target| node.op.dispatches(&inputs, &outputs, target));
+        let dispatches = target.map(|target| dispatches(&*node.op, &inputs, &outputs, target));
         let spent: u64 = dispatches.iter().flatten().map(|dispatch| dispatch.flops).sum();
         let read_bytes = inputs.iter().map(TensorDesc::size_bytes).sum::<u64>().min(cost.bytes_moved);
         Work {

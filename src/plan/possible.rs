@@ -7,7 +7,7 @@ use super::layout::{self, Layout};
 use super::schedule::solver::low_peak;
 use super::schedule::{GraphProblem, OffloadPolicy, Schedule};
 use super::search::{Allowance, Depth, PACKING_TRIES};
-use super::{Request, SavedActivations, Source};
+use super::{Request, Source};
 use crate::error::PlanError;
 
 /// Work that is worth it to see whether there is a plan at all.
@@ -32,13 +32,9 @@ pub(crate) fn is_possible(source: &dyn Source, request: &Request) -> Result<bool
         None if mixes || batch == 1 => vec![1],
         None => vec![most, 1],
     };
-    let all_saved = if request.levers.compression {
-        &[SavedActivations::Compressed, SavedActivations::Full][..]
-    } else {
-        &[SavedActivations::Full]
-    };
+    let all_saved = request.levers.saved_forms();
     for count in counts {
-        for &saved in all_saved {
+        for &saved in all_saved.iter().rev() {
             let form = Form { saved, fused: false };
             let candidate = match Candidate::new(source, request, microbatch::split(batch, count), form) {
                 Err(PlanError::Binding { .. } | PlanError::Graph(_)) => continue,

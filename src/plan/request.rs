@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{CostModel, Pass, SavedActivations};
 use crate::error::GraphError;
 use crate::graph::Graph;
+use crate::tensor::Half;
 
 /// Where the planner gets its graphs. Implemented by the trainer over a model, a loss and an optimizer.
 pub trait Source {
@@ -67,11 +68,26 @@ pub struct Levers {
     pub compression: bool,
     /// Fuse elementwise ops with what they follow.
     pub fusion: bool,
+    /// Keep forward values for backward in 16 bits of this format, which rounds gradients; `None` does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_activations: Option<Half>,
+}
+
+impl Levers {
+    /// The forms in which forward values may be kept, the largest first.
+    pub(crate) fn saved_forms(&self) -> Vec<SavedActivations> {
+        let mut forms = vec![SavedActivations::Full];
+        if self.compression {
+            forms.push(SavedActivations::Compressed);
+        }
+        forms.extend(self.half_activations.map(SavedActivations::Half));
+        forms
+    }
 }
 
 impl Default for Levers {
     fn default() -> Self {
-        Levers { recompute: true, offload: true, compression: true, fusion: true }
+        Levers { recompute: true, offload: true, compression: true, fusion: true, half_activations: None }
     }
 }
 

@@ -208,7 +208,8 @@ mod tests {
     #[test]
     fn any_batch_fits_in_micro_batches() {
         let budget_bytes = plan(&CHAIN, &request(8)).expect("a plan").plan.peak_bytes;
-        let levers = Levers { recompute: false, offload: false, compression: false, fusion: false };
+        let levers =
+            Levers { recompute: false, offload: false, compression: false, fusion: false, half_activations: None };
         let at = |micro_batches| {
             let at = |batch| Request { batch, micro_batches, budget_bytes: Some(budget_bytes), levers, ..request(1) };
             let mut possible = |batch| is_possible(&CHAIN, &at(batch));

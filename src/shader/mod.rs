@@ -2,16 +2,17 @@
 //! no device.
 
 mod fused;
+mod memory;
 mod preprocess;
 pub(crate) mod reflect;
 pub(crate) mod source;
 mod tiles;
-mod wide;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::tensor::Half;
 pub use fused::{EpilogueFunction, Operand};
 pub use reflect::{Field, Scalar};
 pub(crate) use reflect::{Reflection, module};
@@ -95,15 +96,43 @@ impl Default for Target {
     }
 }
 
-/// Element type that `Storage` stands for in a shader.
+/// How f32 lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StorageType {
-    /// `alias Storage = f32`
+    /// As it is.
     F32,
-    /// The same, and each `Storage4` in memory is read and written as two words of 64 bits.
+    /// The same, but each vector is read and written as words of 64 bits.
     F32Words,
-    /// `enable f16; alias Storage = f16`
+}
+
+/// How floats of 16 bits lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HalfForm {
+    /// As the type `f16`, where the adapter has it.
+    NativeF16,
+    /// IEEE floats, two in a word.
     F16,
+    /// The upper halves of f32, two in a word.
+    Bf16,
+}
+
+impl HalfForm {
+    /// The form for a device that has the type `f16` or not.
+    pub(crate) fn new(half: Half, has_f16: bool) -> Self {
+        match half {
+            Half::F16 if has_f16 => HalfForm::NativeF16,
+            Half::F16 => HalfForm::F16,
+            Half::Bf16 => HalfForm::Bf16,
+        }
+    }
+
+    /// In names of functions.
+    fn word(self) -> &'static str {
+        match self {
+            HalfForm::NativeF16 | HalfForm::F16 => "f16",
+            HalfForm::Bf16 => "bf16",
+        }
+    }
 }
 
 /// How inputs are bound.
@@ -118,8 +147,10 @@ pub enum Access {
 /// One way to compile a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Variant {
-    /// What `Storage` is.
+    /// How f32 lies in memory.
     pub storage: StorageType,
+    /// Bindings of floats in 16 bits, by number.
+    pub halves: Vec<(u32, HalfForm)>,
     /// How inputs are bound.
     pub access: Access,
     /// The input whose memory output 0 takes over: `IN_PLACE` and `IN_PLACE_<i>` are defined.

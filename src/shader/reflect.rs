@@ -9,6 +9,7 @@ use naga::valid::{
 };
 use naga::{AddressSpace, Handle, Module, ScalarKind, StorageAccess, Type, TypeInner};
 
+use super::source::uses_f16;
 use super::{Family, Kernel, StorageType, Variant, source};
 use crate::error::ShaderError;
 
@@ -96,7 +97,7 @@ fn capabilities(variant: &Variant) -> Capabilities {
         Family::Subgroup { .. } => Capabilities::SUBGROUP,
         Family::Cooperative { .. } => Capabilities::SUBGROUP | Capabilities::COOPERATIVE_MATRIX,
     };
-    if variant.storage == StorageType::F16 {
+    if uses_f16(variant) {
         capabilities |= Capabilities::SHADER_FLOAT16;
     }
     if variant.storage == StorageType::F32Words {
@@ -210,6 +211,7 @@ mod tests {
     use crate::shader::Access;
 
     const VARIANT: Variant = Variant {
+        halves: Vec::new(),
         storage: StorageType::F32,
         access: Access::Read,
         in_place: None,

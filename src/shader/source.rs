@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use super::preprocess::{Names, is_identifier, preprocess};
-use super::{Access, Family, Kernel, StorageType, Variant};
-use super::{fused, wide};
+use super::{Access, Family, HalfForm, Kernel, Variant};
+use super::{fused, memory};
 use crate::error::ShaderError;
 
 /// Path below `shaders/` and text of every file, listed by the build script.
@@ -123,8 +123,7 @@ pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> 
         Access::Read => body,
         Access::ReadWrite => make_read_write(&body),
     };
-    let body = if variant.storage == StorageType::F32Words { wide::make_wide(&body) } else { body };
-    Ok(prelude(variant) + &body)
+    Ok(prelude(variant) + &memory::rewrite(&body, variant))
 }
 
 fn names(kernel: Kernel, variant: &Variant) -> Names {
@@ -151,23 +150,22 @@ fn names(kernel: Kernel, variant: &Variant) -> Names {
     names
 }
 
+/// Whether the kernel takes the type `f16`.
+pub(super) fn uses_f16(variant: &Variant) -> bool {
+    variant.halves.iter().any(|&(_, half)| half == HalfForm::NativeF16)
+}
+
 fn prelude(variant: &Variant) -> String {
     // `enable` must stand before everything else.
-    let (enable, storage) = match variant.storage {
-        StorageType::F32 | StorageType::F32Words => ("", "f32"),
-        StorageType::F16 => ("enable f16;\n", "f16"),
-    };
+    let enable = if uses_f16(variant) { "enable f16;\n" } else { "" };
     let matrices = match variant.family {
         Family::Cooperative { .. } => "enable wgpu_cooperative_matrix;\n",
         Family::Workgroup | Family::Subgroup { .. } => "",
     };
     let mut prelude = format!(
-        "{enable}{matrices}alias Storage = {storage};\nalias Storage2 = vec2<Storage>;\nalias Storage4 = vec4<Storage>;\n\
+        "{enable}{matrices}alias Storage = f32;\nalias Storage2 = vec2<Storage>;\nalias Storage4 = vec4<Storage>;\n\
          alias Accum = f32;\nalias Accum2 = vec2<f32>;\nalias Accum4 = vec4<f32>;\n"
     );
-    if variant.storage == StorageType::F32Words {
-        prelude.push_str(wide::PRELUDE);
-    }
     if let Family::Subgroup { size } = variant.family {
         let _ = writeln!(prelude, "const SUBGROUP_SIZE = {size}u;");
     }
@@ -201,13 +199,14 @@ fn make_read_write(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shader::EpilogueFunction;
+    use crate::shader::{EpilogueFunction, StorageType};
 
     const BIAS_ADD: Kernel = Kernel { file: WgslFile::of_crate("bias_add"), entry: "forward" };
 
     fn variant() -> Variant {
         Variant {
             storage: StorageType::F32,
+            halves: Vec::new(),
             access: Access::Read,
             in_place: None,
             family: Family::Workgroup,
@@ -221,14 +220,14 @@ mod tests {
         let text = source(
             BIAS_ADD,
             &Variant {
-                storage: StorageType::F16,
+                halves: vec![(0, HalfForm::NativeF16)],
                 family: Family::Subgroup { size: 8 },
                 consts: vec![("TILE_M", 32)],
                 ..variant()
             },
         )
         .expect("bias_add is well formed");
-        assert!(text.starts_with("enable f16;\nalias Storage = f16;\n"), "{text}");
+        assert!(text.starts_with("enable f16;\nalias Storage = f32;\n"), "{text}");
         assert!(text.contains("const SUBGROUP_SIZE = 8u;\nconst TILE_M = 32u;\n"), "{text}");
     }
 

@@ -360,7 +360,7 @@ fn finish(mut graph: Graph, output: ValueId, loss: &Loss, saved: SavedActivation
     let groups = [Optimizer::default().rule().expect("bug: settings that make no sense")];
     let group_of = BTreeMap::new();
     let (update, frozen) = (Update::plain(&groups, &group_of), &BTreeSet::new());
-    let training = Training { update, frozen, pass: Pass::Only, weight, saved, buffer_updates: &[] };
+    let training = Training { update, frozen, pass: Pass::Only, weight, saved, rounded: false, buffer_updates: &[] };
     autodiff::joint(graph, loss, &[], &training)
 }
 

@@ -230,7 +230,7 @@ impl Entry {
             let [takes, has] = [*dtype, found].map(|dtype| match dtype {
                 DType::U32 => "tokens (u32)",
                 DType::U8 => "bytes (u8)",
-                DType::F32 | DType::F16 => "numbers (f32)",
+                DType::F32 | DType::F16 | DType::BF16 => "numbers (f32)",
             });
             return Err(DataError::Mismatch(format!("the model takes {takes} as `{name}`, the data has {has}")));
         }

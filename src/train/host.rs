@@ -15,7 +15,7 @@ impl Value {
     fn zeros(desc: &TensorDesc) -> Self {
         match desc.dtype {
             DType::U32 | DType::U8 => Value::Int(vec![0; desc.words()]),
-            DType::F32 | DType::F16 => Value::Real(vec![0.0; desc.numel()]),
+            DType::F32 | DType::F16 | DType::BF16 => Value::Real(vec![0.0; desc.numel()]),
         }
     }
 

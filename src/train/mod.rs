@@ -26,6 +26,7 @@ mod monitor;
 mod objective;
 mod optimizer;
 mod plan_file;
+mod precision;
 mod preprocessing;
 mod processor;
 mod profile;
@@ -71,6 +72,7 @@ pub use monitor::{
 pub use objective::Head;
 pub use optimizer::{Optimizer, OptimizerKind};
 pub use plan_file::PlanFile;
+pub use precision::{LayerPrecision, Precision};
 pub use preprocessing::Preprocessing;
 pub use processor::Processor;
 pub use report::{EpochReport, Evaluation, FitOptions, FitReport, StepReport};

@@ -9,6 +9,7 @@ use super::groups::Group;
 use super::loss::Loss;
 use super::machine::CostSource;
 use super::optimizer::Optimizer;
+use super::precision::{LayerPrecision, Precision};
 use super::settings::Config;
 use super::source::clip_words;
 use crate::autodiff::Clip;
@@ -16,7 +17,7 @@ use crate::error::{DataError, PlanError, TrainError};
 use crate::files;
 use crate::nn::{Model, Statistics};
 use crate::plan::Plan;
-use crate::tensor::format_number;
+use crate::tensor::{Half, format_number};
 
 const FORMAT: &str = "tightfit-plan";
 const VERSION: u32 = 2;
@@ -42,6 +43,12 @@ pub struct PlanFile {
     ema_decay: Option<f32>,
     #[serde(default)]
     grad_norm: bool,
+    #[serde(default)]
+    precision: Precision,
+    #[serde(default)]
+    layer_precision: Vec<LayerPrecision>,
+    #[serde(default)]
+    save_activations: Option<Half>,
     #[serde(default)]
     statistics: Statistics,
     /// Where the plan's times come from.
@@ -72,6 +79,9 @@ impl PlanFile {
             clip: config.clip,
             ema_decay: config.ema_decay,
             grad_norm: config.grad_norm,
+            precision: config.precision,
+            layer_precision: config.layer_precision.clone(),
+            save_activations: config.save_activations,
             statistics: config.statistics,
             costs: None,
             plan,
@@ -117,6 +127,21 @@ impl PlanFile {
             )));
         }
         serde_json::from_slice(&bytes).map_err(no_plan)
+    }
+
+    /// In which format activations and their gradients are stored.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Layers with a precision of their own.
+    pub fn layer_precision(&self) -> &[LayerPrecision] {
+        &self.layer_precision
+    }
+
+    /// The format of copies that forward makes for backward.
+    pub fn save_activations(&self) -> Option<Half> {
+        self.save_activations
     }
 
     /// Samples of a step.
@@ -209,6 +234,16 @@ impl PlanFile {
         if self.grad_norm != config.grad_norm {
             let word = |wanted: bool| if wanted { "a gradient norm" } else { "no gradient norm" }.to_owned();
             return other("steps with", word(self.grad_norm), word(config.grad_norm));
+        }
+        if self.precision != config.precision {
+            return other("a precision of", self.precision.to_string(), config.precision.to_string());
+        }
+        if self.layer_precision != config.layer_precision {
+            return other("the precision of layers", as_json(&self.layer_precision), as_json(&config.layer_precision));
+        }
+        if self.save_activations != config.save_activations {
+            let word = |half: Option<Half>| half.map_or_else(|| "none".to_owned(), |half| half.to_string());
+            return other("copies of activations in", word(self.save_activations), word(config.save_activations));
         }
         if self.statistics != config.statistics {
             return other(

@@ -8,6 +8,7 @@ use super::machine::Machine;
 use super::metrics::MetricKind;
 use super::objective::Head;
 use super::optimizer::Optimizer;
+use super::precision::{LayerPrecision, Precision};
 use super::schedule::Schedule;
 use super::trainer::Recovery;
 use crate::autodiff::Clip;
@@ -16,6 +17,7 @@ use crate::error::DeviceError;
 use crate::nn::Statistics;
 use crate::ops::UpdateRule;
 use crate::plan::Levers;
+use crate::tensor::Half;
 
 /// An [`UpdateRule`] of one's own.
 #[derive(Clone, Debug)]
@@ -88,6 +90,12 @@ pub struct Config {
     pub ema_decay: Option<f32>,
     /// Whether each step says the norm of all gradients together.
     pub grad_norm: bool,
+    /// In which format activations and their gradients are stored.
+    pub precision: Precision,
+    /// Layers with a precision of their own.
+    pub layer_precision: Vec<LayerPrecision>,
+    /// The format of copies that forward makes for backward, so that what it computes with need not be kept; `None` for none.
+    pub save_activations: Option<Half>,
     /// Which statistics batch norm uses.
     pub statistics: Statistics,
     /// What is done where memory goes or the device is lost.
@@ -121,6 +129,9 @@ impl Default for Config {
             clip: None,
             ema_decay: None,
             grad_norm: false,
+            precision: Precision::default(),
+            layer_precision: Vec::new(),
+            save_activations: None,
             statistics: Statistics::default(),
             recovery: Recovery::default(),
             threads: None,
@@ -179,6 +190,10 @@ setters! {
     ema_decay: f32 => ema_decay = Some(ema_decay);
     /// Sets whether each step says the norm of all gradients together, before they are clipped.
     grad_norm: bool => grad_norm = grad_norm;
+    /// Sets in which format activations and their gradients are stored.
+    precision: Precision => precision = precision;
+    /// Has forward compute in f32 and backward read copies of 16 bits.
+    save_activations: Half => save_activations = Some(save_activations);
     /// Sets which statistics batch norm uses: `ghost` or `frozen` allow micro-batches.
     statistics: Statistics => statistics = statistics;
     /// Sets what is done where memory goes or the device is lost.
@@ -234,6 +249,13 @@ impl Config {
     pub fn update_rule(mut self, rule: impl UpdateRule + 'static, lr: f64) -> Self {
         *self.optimizer.lr_mut() = lr;
         self.update_rule = Some(CustomRule(Arc::new(rule)));
+        self
+    }
+
+    /// Stores what the layers whose names begin so make in a format of their own.
+    #[must_use]
+    pub fn layer_precision(mut self, layer: impl Into<String>, precision: Precision) -> Self {
+        self.layer_precision.push(LayerPrecision { layer: layer.into(), precision });
         self
     }
 

@@ -1,9 +1,12 @@
 //! The planner's graphs: a model with its loss, metrics and optimizer, at any number of samples.
 
+use std::collections::BTreeSet;
+
 use super::advice::warnings;
 use super::groups::{FirstSteps, Rules};
 use super::machine::Machine;
 use super::objective::{Added, Objective};
+use super::precision::Precisions;
 use super::settings::Config;
 use crate::autodiff::{self, Clip, Training, Update};
 use crate::error::{GraphError, PlanError, TrainError};
@@ -12,7 +15,7 @@ use crate::nn::{Built, Mode, Model, Parameter, Statistics};
 use crate::ops::SavedActivations;
 use crate::ops::shape::copy::Copy;
 use crate::plan::{self, DeviceClass, Levers, Limits, Planned, Request, Source};
-use crate::tensor::{DType, format_number};
+use crate::tensor::{DType, ValueId, format_number};
 
 /// Name of what the last layer makes, among predictions.
 pub(crate) const OUTPUT: &str = "output";
@@ -37,6 +40,7 @@ pub(crate) struct ModelSource<'a> {
     clip: Option<Clip>,
     ema_decay: Option<f32>,
     grad_norm: bool,
+    precisions: Precisions,
     pub(crate) statistics: Statistics,
     pub(crate) purpose: Purpose,
 }
@@ -75,8 +79,19 @@ impl<'a> ModelSource<'a> {
             let text = "all parameters are frozen, so there is nothing to train: leave one group of them as it is";
             return Err(TrainError::Setting(text.to_owned()));
         }
-        let Config { clip, ema_decay, grad_norm, statistics, .. } = config.clone();
-        Ok(ModelSource { model, objective, rules, clip, ema_decay, grad_norm, statistics, purpose })
+        let Config { clip, ema_decay, grad_norm, statistics, precision, layer_precision, save_activations, .. } =
+            config.clone();
+        let precisions = Precisions { usual: precision, layers: layer_precision, saved: save_activations };
+        precisions.check(&built.graph)?;
+        Ok(ModelSource { model, objective, rules, clip, ema_decay, grad_norm, precisions, statistics, purpose })
+    }
+
+    /// Gives values of the model's layers their types: all but what it puts out, and what else the graph has.
+    fn store(&self, graph: &mut Graph, layers: &BTreeSet<String>, outputs: &[ValueId]) {
+        if !self.precisions.is_f32() {
+            let half = |layer: &str| if layers.contains(layer) { self.precisions.half(layer) } else { None };
+            graph.store_halves(outputs, &half);
+        }
     }
 }
 
@@ -94,10 +109,12 @@ impl Source for ModelSource<'_> {
         let evaluates = pass == Pass::Evaluate || self.purpose == Purpose::Evaluation;
         let mode = if evaluates { Mode::Evaluate } else { Mode::Train(self.statistics) };
         let mut built = self.model.build_part(samples, batch, mode)?;
+        let layers: BTreeSet<String> = built.graph.nodes().iter().map(|node| node.name.clone()).collect();
+        let outputs: Vec<_> = built.outputs.iter().map(|(_, output)| *output).chain([built.output]).collect();
         if evaluates {
-            let Built { mut graph, output, outputs, buffer_updates, .. } = built;
+            let Built { mut graph, output, outputs: named, buffer_updates, .. } = built;
             graph.mark_output(output);
-            for (name, output) in outputs {
+            for (name, output) in named {
                 // It may be what the last layer makes, or have another name already.
                 let is_own = graph.value(output).role == Role::Intermediate && graph.storage_root(output) == output;
                 let output = if is_own { output } else { graph.apply(Copy, &[output])? };
@@ -105,6 +122,7 @@ impl Source for ModelSource<'_> {
             }
             autodiff::update_buffer_rows(&mut graph, &buffer_updates)?;
             autodiff::compressed(&mut graph)?;
+            self.store(&mut graph, &layers, &outputs);
             return Ok(graph);
         }
         let Added { loss, share: weight, correct } =
@@ -124,9 +142,23 @@ impl Source for ModelSource<'_> {
                 grad_norm: self.grad_norm,
             },
         };
-        let training =
-            Training { update, frozen: &self.rules.frozen, pass, weight, saved, buffer_updates: &buffer_updates };
-        autodiff::joint(graph, loss, &metrics, &training)
+        let allowed = if let SavedActivations::Half(half) = saved { Some(half) } else { None };
+        let copies = self.precisions.saved.or(allowed);
+        let training = Training {
+            update,
+            frozen: &self.rules.frozen,
+            pass,
+            weight,
+            saved,
+            rounded: copies.is_some() || !self.precisions.is_f32(),
+            buffer_updates: &buffer_updates,
+        };
+        let mut graph = autodiff::joint(graph, loss, &metrics, &training)?;
+        if let Some(half) = copies {
+            graph.save_halves(half).map_err(|source| GraphError::Op { node: "save_activations".to_owned(), source })?;
+        }
+        self.store(&mut graph, &layers, &outputs);
+        Ok(graph)
     }
 }
 

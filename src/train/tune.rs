@@ -8,6 +8,7 @@ use crate::exec::measure::{Stopwatch, Timing};
 use crate::graph::{Graph, Pass};
 use crate::nn::{Conv2d, Sequential};
 use crate::ops::Target;
+use crate::ops::stored::dispatches;
 use crate::shader::{ProductKind, ProductSize, Tile, Tiles};
 use crate::tensor::{NodeId, TensorDesc, ValueId};
 use crate::train::settings::Config;
@@ -88,7 +89,7 @@ fn with_tile(usual: Target, tile: Tile) -> Target {
 /// The classes of a node's products: those whose tile changes its launches.
 fn classes(graph: &Graph, node: NodeId, usual: &Target, tiles: &[Tile]) -> Vec<(ProductKind, ProductSize)> {
     let (inputs, outputs) = descs(graph, node);
-    let launches = |target: &Target| graph.node(node).op.dispatches(&inputs, &outputs, target);
+    let launches = |target: &Target| dispatches(&*graph.node(node).op, &inputs, &outputs, target);
     let usually = launches(usual);
     if tiles.iter().all(|&tile| launches(&with_tile(*usual, tile)) == usually) {
         return Vec::new();

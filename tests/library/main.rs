@@ -35,6 +35,7 @@ mod objectives;
 mod open_loop;
 mod plans;
 mod portability;
+mod precision;
 mod public_api;
 mod reconfigure;
 mod recovery;

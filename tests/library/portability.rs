@@ -12,7 +12,7 @@ use naga::{Module, ShaderStage};
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node};
 use tightfit::ops::{Backward, Builder as _, Dispatch, SavedActivations};
-use tightfit::shader::{Access, Family, Kernel, StorageType, Target, Tiles, Variant};
+use tightfit::shader::{Family, HalfForm, Kernel, StorageType, Target, Tiles, Variant};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
 use tightfit::testing::{self, Case, Checked, Reflection};
 
@@ -28,7 +28,7 @@ struct Limitation {
 const LIMITATIONS: &[Limitation] = &[
     Limitation {
         backend: Backend::Glsl,
-        applies: |variant| variant.storage == StorageType::F16,
+        applies: has_f16,
         reason: "naga 30's GLSL writer has no 16-bit floats; no GL adapter offers SHADER_F16, so nothing asks for these",
     },
     Limitation {
@@ -47,6 +47,10 @@ const LIMITATIONS: &[Limitation] = &[
         reason: "naga 30's HLSL writer has no cooperative matrices, nor has a DX12 adapter",
     },
 ];
+
+fn has_f16(variant: &Variant) -> bool {
+    variant.halves.iter().any(|&(_, half)| half == HalfForm::NativeF16)
+}
 
 /// Each family, and every tile of products without subgroups: with them the tests have those of large products.
 fn targets() -> Vec<Target> {
@@ -150,20 +154,18 @@ impl Compiled {
     }
 }
 
-fn check_dispatch(node: &Node, dispatch: &Dispatch, case: &str, compiled: &mut Compiled) {
-    let pairs = node.op.in_place().iter().map(|&pair| Some(pair));
-    for in_place in std::iter::once(None).chain(pairs) {
-        for access in [Access::Read, Access::ReadWrite] {
-            for storage in [StorageType::F32, StorageType::F32Words, StorageType::F16] {
-                let variant = dispatch.variant(storage, access, in_place);
-                let Some(reflection) = compiled.reflection(dispatch.kernel, &variant) else { continue };
-                if let Err(reason) = dispatch.check(node.op.as_ref(), &variant, reflection) {
-                    let kernel = dispatch.kernel;
-                    compiled
-                        .failures
-                        .push(format!("{kernel} for {} ({case}) as {variant:?}: {reason}", node.op.name()));
-                }
-            }
+fn check_dispatch(
+    node: &Node,
+    [inputs, outputs]: [&[TensorDesc]; 2],
+    dispatch: &Dispatch,
+    case: &str,
+    compiled: &mut Compiled,
+) {
+    for variant in dispatch.variants(&*node.op, inputs, outputs) {
+        let Some(reflection) = compiled.reflection(dispatch.kernel, &variant) else { continue };
+        if let Err(reason) = dispatch.check(node.op.as_ref(), &variant, reflection) {
+            let kernel = dispatch.kernel;
+            compiled.failures.push(format!("{kernel} for {} ({case}) as {variant:?}: {reason}", node.op.name()));
         }
     }
 }
@@ -183,7 +185,7 @@ fn compile_all() -> Compiled {
                 for target in targets() {
                     for dispatch in node.op.dispatches(&inputs, &outputs, &target) {
                         let case = format!("{}/{}", entry.name, case.name);
-                        check_dispatch(node, &dispatch, &case, &mut compiled);
+                        check_dispatch(node, [&inputs, &outputs], &dispatch, &case, &mut compiled);
                     }
                 }
             }
@@ -337,9 +339,9 @@ fn translate(backend: Backend, checked: &Checked, entry: &str, variant: &Variant
         }
         Backend::Hlsl => {
             // Half floats need 6.2, wave operations 6.0.
-            let shader_model = match (variant.storage, variant.family) {
-                (StorageType::F16, _) => hlsl::ShaderModel::V6_2,
-                (_, Family::Subgroup { .. }) => hlsl::ShaderModel::V6_0,
+            let shader_model = match variant.family {
+                _ if has_f16(variant) => hlsl::ShaderModel::V6_2,
+                Family::Subgroup { .. } => hlsl::ShaderModel::V6_0,
                 _ => hlsl::ShaderModel::V5_1,
             };
             let options = hlsl::Options {

@@ -6,6 +6,7 @@ use libtest_mimic::Failed;
 use tightfit::device::Device;
 use tightfit::ops::Dispatch;
 use tightfit::shader::{Access, Family, Target, Tiles};
+use tightfit::tensor::DType;
 use tightfit::testing::{Entry, RunOptions, device_or_skip, run_op};
 
 use crate::nodes::{self, Work};
@@ -38,8 +39,11 @@ fn name(device: &Device) -> String {
 pub fn check(entry: Entry) -> Result<(), Failed> {
     let Some(device) = device() else { return Ok(()) };
     let mut report = Report::default();
-    for case in &cases(entry) {
-        nodes::each(&mut report, entry.name, case, |report, work| check_node(report, &device, work));
+    for (number, case) in cases(entry).iter().enumerate() {
+        nodes::each(&mut report, entry.name, case, None, |report, work| check_node(report, &device, work));
+        for &half in halves(number) {
+            nodes::each(&mut report, entry.name, case, Some(half), |report, work| check_halves(report, &device, work));
+        }
     }
     report.require(report.checks > 0, "nothing was checked");
     let name = name(&device);
@@ -51,6 +55,28 @@ pub fn check(entry: Entry) -> Result<(), Failed> {
             Ok(())
         }
         (Some(_), Ok(())) => Err("passes, but is listed among the known failures: take it off the list".into()),
+    }
+}
+
+/// The types of 16 bits that case `number` of an op is tested with: compiling all kernels in all of them would take minutes.
+fn halves(number: usize) -> &'static [DType] {
+    match number {
+        0 => &[DType::F16, DType::BF16],
+        _ if !number.is_multiple_of(3) => &[],
+        _ if number.is_multiple_of(2) => &[DType::F16],
+        _ => &[DType::BF16],
+    }
+}
+
+/// A node with floats of 16 bits: in place where it can be.
+fn check_halves(report: &mut Report, device: &Device, work: &Work<'_>) {
+    if work.half().is_some() {
+        let in_place = work.in_place().next();
+        let access = if in_place.is_some() { Access::ReadWrite } else { Access::Read };
+        let options = RunOptions { access, in_place, target: None };
+        let label = format!("{} {} {:?} {options:?}", work.case.name, work.node.op.name(), work.half());
+        let found = run_op(device, &*work.node.op, &work.inputs, options).map_err(|error| error.to_string());
+        work.compare(report, &label, found);
     }
 }
 

@@ -4,6 +4,7 @@
 
 use libtest_mimic::Failed;
 use tightfit::native::{Cores, Level};
+use tightfit::tensor::DType;
 use tightfit::testing::{Entry, run_op_on_cpu};
 
 use crate::nodes::{self, Work};
@@ -21,7 +22,16 @@ pub fn check(entry: Entry) -> Result<(), Failed> {
         let check = |report: &mut Report, work: &Work<'_>| {
             levels.iter().for_each(|threads| check_node(report, threads, work));
         };
-        nodes::each(&mut report, entry.name, case, check);
+        nodes::each(&mut report, entry.name, case, None, check);
+        // Vectors are converted alike by all.
+        let check = |report: &mut Report, work: &Work<'_>| {
+            if work.half().is_some() {
+                check_node(report, levels.last().expect("portable code"), work);
+            }
+        };
+        for half in [DType::F16, DType::BF16] {
+            nodes::each(&mut report, entry.name, case, Some(half), check);
+        }
     }
     report.require(report.checks > 0, "nothing was checked");
     report.finish()

@@ -1,6 +1,7 @@
 //! Link 3's walk, whatever runs the nodes: each node of a case's small graph runs alone on inputs that are exact in f32, so that
 //! errors do not pile up. The reference is the twin in f64 on the same inputs.
 
+use half::{bf16, f16};
 use tightfit::graph::Node;
 use tightfit::tensor::{DType, TensorDesc, ValueId};
 use tightfit::testing::Case;
@@ -27,6 +28,22 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// How far apart results may be. What is stored in 16 bits may be rounded to either neighbour.
+    fn tolerance(&self, desc: &TensorDesc) -> Tolerance {
+        let terms = TOLERANCE.terms(self.case.reduction);
+        let place = match desc.dtype {
+            DType::U32 => return Tolerance { scale: 0.0, relative: 0.0, absolute: 0.0 },
+            DType::F16 => Tolerance { scale: 0.0, relative: 2.0_f64.powi(-10), absolute: 2.0_f64.powi(-24) },
+            DType::BF16 => Tolerance { scale: 0.0, relative: 2.0_f64.powi(-7), absolute: 0.0 },
+            _ => return terms,
+        };
+        Tolerance {
+            scale: 2.0 * terms.scale,
+            relative: terms.relative + place.relative,
+            absolute: place.absolute + terms.absolute,
+        }
+    }
+
     pub fn input_descs(&self) -> Vec<TensorDesc> {
         self.inputs.iter().map(|(desc, _)| desc.clone()).collect()
     }
@@ -37,6 +54,12 @@ impl Work<'_> {
         self.node.op.in_place().iter().copied().filter(fits)
     }
 
+    /// Whether floats are of 16 bits.
+    pub fn half(&self) -> Option<DType> {
+        let mut dtypes = self.inputs.iter().map(|(desc, _)| desc.dtype);
+        dtypes.find(|dtype| matches!(dtype, DType::F16 | DType::BF16))
+    }
+
     /// Holds what was found against what is expected.
     pub fn compare(&self, report: &mut Report, label: &str, found: Result<Vec<Vec<u8>>, String>) {
         let found = match found {
@@ -45,31 +68,63 @@ impl Work<'_> {
         };
         report.require(found.len() == self.expected.len(), format!("{label}: {} results", found.len()));
         for (i, ((found, expected), desc)) in found.iter().zip(&self.expected).zip(&self.descs).enumerate() {
-            let tolerance = match desc.dtype {
-                DType::U32 => Tolerance { scale: 0.0, relative: 0.0, absolute: 0.0 },
-                _ => TOLERANCE.terms(self.case.reduction),
-            };
-            report.check(format!("{label} result {i}"), close(&decode(desc, found), &expected.to_f64(), tolerance));
+            let expected = stored(desc.dtype, &expected.to_f64());
+            report.check(format!("{label} result {i}"), close(&decode(desc, found), &expected, self.tolerance(desc)));
         }
     }
 }
 
-/// Gives each node of a case to `check`, forward, backward and updates, in every variant of its graph.
-pub fn each(report: &mut Report, op: &str, case: &Case, mut check: impl FnMut(&mut Report, &Work<'_>)) {
+/// What numbers become in memory.
+fn stored(dtype: DType, values: &[f64]) -> Vec<f64> {
+    let store = |&x: &f64| match dtype {
+        DType::F16 => f16::from_f64(x).to_f64(),
+        DType::BF16 => bf16::from_f64(x).to_f64(),
+        _ => x,
+    };
+    values.iter().map(store).collect()
+}
+
+/// Gives each node of a case to `check`, forward, backward and updates, in every variant of its graph, with floats of 16 bits where a
+/// type is named.
+pub fn each(
+    report: &mut Report,
+    op: &str,
+    case: &Case,
+    half: Option<DType>,
+    mut check: impl FnMut(&mut Report, &Work<'_>),
+) {
     let descs: Vec<_> = case.inputs.iter().map(|(desc, _)| desc.clone()).collect();
     let outputs = match case.op.outputs(&descs) {
         Ok(outputs) => outputs,
         Err(error) => return report.require(false, format!("{}: {error}", case.name)),
     };
     match Mini::variants(&case.op, &descs, &differentiable_outputs(op, outputs.len()), &case.wanted) {
-        Ok(variants) => variants.iter().for_each(|mini| each_of(report, op, case, mini, &mut check)),
+        Ok(variants) => variants.iter().for_each(|mini| each_of(report, op, case, mini, half, &mut check)),
         Err(error) => report.require(false, format!("{}: {error}", case.name)),
     }
 }
 
-fn each_of(report: &mut Report, op: &str, case: &Case, mini: &Mini, check: &mut impl FnMut(&mut Report, &Work<'_>)) {
+fn each_of(
+    report: &mut Report,
+    op: &str,
+    case: &Case,
+    mini: &Mini,
+    half: Option<DType>,
+    check: &mut impl FnMut(&mut Report, &Work<'_>),
+) {
+    let round = |data: &Buf<f64>| match (half, data) {
+        (Some(dtype), Buf::Real(values)) => Buf::Real(stored(dtype, values)),
+        _ => data.round_to_f32(),
+    };
+    let in_half = |desc: &TensorDesc| match (half, desc.dtype) {
+        (Some(dtype), DType::F32) => TensorDesc { dtype, ..desc.clone() },
+        _ => desc.clone(),
+    };
     let grad_outputs = grad_outputs(op, case, mini);
     let mut values = mini.sources::<f64>(&fill::inputs(op, case), &grad_outputs);
+    for value in values.iter_mut().flatten() {
+        *value = round(value);
+    }
     for node in mini.graph.nodes() {
         let (outputs, mutated) = mini.run_node(node, &values);
         if node.op.is_view() {
@@ -77,27 +132,53 @@ fn each_of(report: &mut Report, op: &str, case: &Case, mini: &Mini, check: &mut 
             let [from, to] = [node.inputs[0], node.outputs[0]].map(|id| mini.graph.value(id).desc.size_bytes());
             report.require(from == to, format!("{}: a view of {from} bytes as {to}", case.name));
         } else {
-            let input = |&id: &ValueId| {
+            let input = |(i, &id): (usize, &ValueId)| {
                 let data = values[id.index()].as_ref().expect("a value is read before it is made");
-                (mini.graph.value(id).desc.clone(), data.to_bytes())
+                let desc = mini.graph.value(id).desc.clone();
+                // What is changed in place is f32 in any case.
+                let desc = if node.op.mutates().contains(&i) { desc } else { in_half(&desc) };
+                let bytes = encode(&desc, data);
+                (desc, bytes)
             };
-            let inputs: Vec<_> = node.inputs.iter().map(input).collect();
+            let inputs: Vec<_> = node.inputs.iter().enumerate().map(input).collect();
+            let is_half = inputs.iter().any(|(desc, _)| Some(desc.dtype) == half);
             let output_descs = mini.descs(&node.outputs);
+            let output_descs: Vec<_> =
+                output_descs.iter().map(|desc| if is_half { in_half(desc) } else { desc.clone() }).collect();
             let changed = node.op.mutates().iter().map(|&i| inputs[i].0.clone());
             let descs = output_descs.iter().cloned().chain(changed).collect();
             let expected = outputs.iter().chain(&mutated).cloned().collect();
             check(report, &Work { case, node, inputs, output_descs, descs, expected });
         }
         for (&id, data) in node.outputs.iter().zip(outputs) {
-            values[id.index()] = Some(data.round_to_f32());
+            values[id.index()] = Some(round(&data));
         }
         for (&i, data) in node.op.mutates().iter().zip(mutated) {
-            values[node.inputs[i].index()] = Some(data.round_to_f32());
+            values[node.inputs[i].index()] = Some(round(&data));
         }
     }
 }
 
+/// Bytes as a device holds them, in whole words.
+fn encode(desc: &TensorDesc, data: &Buf<f64>) -> Vec<u8> {
+    let (Buf::Real(values), DType::F16 | DType::BF16) = (data, desc.dtype) else { return data.to_bytes() };
+    let bits = values.iter().map(|&x| match desc.dtype {
+        DType::F16 => f16::from_f64(x).to_bits(),
+        _ => bf16::from_f64(x).to_bits(),
+    });
+    let mut bytes: Vec<u8> = bits.flat_map(u16::to_le_bytes).collect();
+    bytes.resize(desc.size_bytes() as usize, 0xff);
+    bytes
+}
+
 pub fn decode(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
+    if let DType::F16 | DType::BF16 = desc.dtype {
+        let halves = bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).take(desc.numel());
+        return match desc.dtype {
+            DType::F16 => halves.map(|bits| f16::from_bits(bits).to_f64()).collect(),
+            _ => halves.map(|bits| bf16::from_bits(bits).to_f64()).collect(),
+        };
+    }
     let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).take(desc.numel());
     match desc.dtype {
         DType::U32 => words.map(|b| f64::from(u32::from_le_bytes(b))).collect(),

@@ -12,7 +12,7 @@ use tightfit::train::{Config, Processor, Trainer, plan_for};
 use super::super::bytes::Budget;
 use super::super::failure::Failure;
 use super::super::memory::Memory;
-use super::super::settings::levers_without;
+use super::super::settings::levers_of;
 use super::kernels::{self, Profile};
 use super::workload::Workload;
 use super::{StepArgs, process};
@@ -71,7 +71,7 @@ impl Measured {
 pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failure> {
     let batch = args.batch.unwrap_or(workload.batch());
     let mut config =
-        Config { loss: workload.loss(), batch, levers: levers_without(&args.without), ..Config::default() };
+        Config { loss: workload.loss(), batch, levers: levers_of(&args.without, &[]), ..Config::default() };
     Budget::put(args.budget, &mut config);
     let processor = Processor::open(&args.device.device.as_deref().into(), args.device.threads.map(usize::from))?;
     let base = resident_bytes();

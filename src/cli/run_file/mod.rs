@@ -7,6 +7,7 @@ pub(super) mod seed;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -15,11 +16,14 @@ use serde::{Deserialize, Serialize};
 use tightfit::autodiff::Clip;
 use tightfit::data::augment::Augmentation;
 use tightfit::nn::{Normalization, Statistics};
-use tightfit::train::{EarlyStopping, Group, Length, Loss, MetricKind, Monitor, Optimizer, ReduceOnPlateau, Schedule};
+use tightfit::tensor::Half;
+use tightfit::train::{
+    EarlyStopping, Group, Length, Loss, MetricKind, Monitor, Optimizer, Precision, ReduceOnPlateau, Schedule,
+};
 
 use super::bytes::Budget;
 use super::data::DataTable;
-use super::settings::LeverName;
+use super::settings::{AllowedName, LeverName};
 
 /// All that a training is told. What is not given has the default that it has on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -107,6 +111,13 @@ pub(crate) struct TrainingTable {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) grad_norm: bool,
     #[serde(skip_serializing_if = "is_default")]
+    pub(crate) precision: Option<Precision>,
+    /// Beginnings of layers' names with a precision of their own.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) layer_precision: BTreeMap<String, Precision>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) save_activations: Option<Half>,
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) decay_matrices_only: bool,
 }
 
@@ -157,6 +168,8 @@ pub(crate) struct BudgetTable {
     pub(crate) micro_batches: Option<NonZeroUsize>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) without: Vec<LeverName>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) allow: Vec<AllowedName>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) device: Option<String>,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "read::threads")]

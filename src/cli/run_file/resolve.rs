@@ -9,13 +9,13 @@ use tightfit::error::GraphError;
 use tightfit::models;
 use tightfit::nn::Model;
 use tightfit::tensor::{DType, Shape};
-use tightfit::train::{Config, EarlyStopping, Monitor, Optimizer, PlanFile, Recovery, ReduceOnPlateau};
+use tightfit::train::{Config, EarlyStopping, LayerPrecision, Monitor, Optimizer, PlanFile, Recovery, ReduceOnPlateau};
 
 use super::super::bytes::Budget;
 use super::super::data::folder;
 use super::super::failure::Failure;
 use super::super::model_file::{self, ModelFile};
-use super::super::settings::levers_without;
+use super::super::settings::levers_of;
 use super::{OptimizerFlags, RunFile};
 
 /// A shape as the command line takes it.
@@ -56,6 +56,16 @@ impl RunFile {
         config.freeze = prefixes(&own.freeze, plan.map(PlanFile::freeze));
         config.train_only = prefixes(&own.train_only, plan.map(PlanFile::train_only));
         config.ema_decay = training.ema.map(|decay| decay as f32).or_else(|| plan.and_then(PlanFile::ema_decay));
+        config.precision = training.precision.or_else(|| plan.map(PlanFile::precision)).unwrap_or_default();
+        let planned = || plan.map(|plan| plan.layer_precision().to_vec()).unwrap_or_default();
+        config.layer_precision = match training.layer_precision.is_empty() {
+            true => planned(),
+            false => {
+                let layers = training.layer_precision.iter();
+                layers.map(|(layer, &precision)| LayerPrecision { layer: layer.clone(), precision }).collect()
+            }
+        };
+        config.save_activations = training.save_activations.or_else(|| plan.and_then(PlanFile::save_activations));
         config.grad_norm = training.grad_norm || plan.is_some_and(PlanFile::grad_norm);
         config.statistics = own.batch_norm.or_else(|| plan.map(PlanFile::statistics)).unwrap_or_default();
         let usual = Recovery::default();
@@ -82,6 +92,10 @@ impl RunFile {
         }
         file.training.decay_matrices_only = false;
         file.training.grad_norm = config.grad_norm;
+        file.training.precision = Some(config.precision);
+        let layers = config.layer_precision.iter().map(|of| (of.layer.clone(), of.precision));
+        file.training.layer_precision = layers.collect();
+        file.training.save_activations = config.save_activations;
         file.training.ema = self.training.ema.or(config.ema_decay.map(f64::from));
         if self.clip().is_none() {
             match config.clip {
@@ -156,7 +170,7 @@ impl RunFile {
         config.metrics.clone_from(&self.metrics.evaluate);
         Budget::put(self.budget.bytes, &mut config);
         config.micro_batches = self.budget.micro_batches.map(NonZeroUsize::get);
-        config.levers = levers_without(&self.budget.without);
+        config.levers = levers_of(&self.budget.without, &self.budget.allow);
         Ok((file, config))
     }
 

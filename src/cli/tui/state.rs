@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tightfit::plan::{ArenaRole, Lever, MicroBatchMemory, Planned, SavedActivations};
+use tightfit::plan::{ArenaRole, Lever, MicroBatchMemory, Planned};
 use tightfit::train::{EpochReport, History, StepReport};
 
 /// Steps over which times are averaged.
@@ -53,9 +53,7 @@ impl Memory {
                 levers.push(format!("{tensors} {verb}"));
             }
         }
-        if plan.saved == SavedActivations::Compressed {
-            levers.push("compressed".to_owned());
-        }
+        levers.extend(plan.saved_words());
         let roles = [ArenaRole::Parameters, ArenaRole::Buffers, ArenaRole::State, ArenaRole::Accumulators];
         let mut fixed: Vec<_> = roles.into_iter().map(|role| (role.to_string(), plan.arena_bytes(role))).collect();
         fixed.push(("other".to_owned(), plan.staging.total_bytes().saturating_add(plan.baseline_bytes)));

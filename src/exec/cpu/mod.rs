@@ -25,7 +25,7 @@ use super::{Clock, Executor, NodeTime};
 use crate::error::{DeviceError, HostMemory};
 use crate::graph::{Graph, Node, Phase, Role};
 use crate::native::{Cores, Level};
-use crate::ops::{Epilogue, Input, Resources, run_native, workspaces};
+use crate::ops::{Epilogue, Input, Resources, run_native, run_twin, workspaces};
 use crate::plan::{Allocation, ArenaRole, Command, Plan, Planned, Program};
 use crate::tensor::{DType, NodeId, TensorDesc, ValueId, copied};
 
@@ -79,7 +79,7 @@ impl CpuExecutor {
     /// [`Level::chosen`] names.
     ///
     /// # Errors
-    /// Where a graph holds a type that is not computed in here, or the plan does not fit this machine's memory.
+    /// Where the plan does not fit this machine's memory.
     pub fn new(planned: &Planned) -> Result<Self, DeviceError> {
         CpuExecutor::with_level(planned, Level::chosen())
     }
@@ -91,14 +91,6 @@ impl CpuExecutor {
     pub fn with_level(planned: &Planned, level: Level) -> Result<Self, DeviceError> {
         let plan = planned.plan.clone();
         let graphs = planned.graphs.clone();
-        for value in graphs.iter().flat_map(|graph| graph.values()) {
-            if value.desc.dtype == DType::F16 {
-                return Err(DeviceError::Unsupported {
-                    adapter: "cpu".into(),
-                    missing: format!("f16 storage, which `{}` needs", value.name),
-                });
-            }
-        }
         // The system would promise it, and end the process where it is used.
         if crate::device::most_memory().is_some_and(|most| most < plan.peak_bytes) {
             return Err(HostMemory { size_bytes: plan.peak_bytes }.into());
@@ -212,14 +204,16 @@ impl Code {
                         let Range { arena, start, words } = operands.input(input);
                         let copy = &mut scratch.words_mut()[..words];
                         copy.copy_from_slice(&arenas[arena].words()[start..][..words]);
-                        match operands.input_descs()[input].dtype {
-                            DType::U32 | DType::U8 => Input::Int(copy),
-                            DType::F32 | DType::F16 => Input::Real(bytemuck::cast_slice(copy)),
+                        let desc = &operands.input_descs()[input];
+                        match (desc.dtype, desc.dtype.half()) {
+                            (_, Some(half)) => Input::Half(&bytemuck::cast_slice(copy)[..desc.numel()], half),
+                            (DType::U32 | DType::U8, None) => Input::Int(copy),
+                            (_, None) => Input::Real(bytemuck::cast_slice(copy)),
                         }
                     }
                 };
                 let (mut call, _) = operands.call(arenas, in_place);
-                op.run_f32(&mut call);
+                run_twin(op, &mut call);
             }
         }
     }
@@ -380,8 +374,11 @@ fn working_bytes(graph: &Graph) -> u64 {
         let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
         let made: usize = outputs.iter().map(TensorDesc::numel).sum();
         let largest = inputs.iter().map(TensorDesc::size_bytes).max().unwrap_or(0);
+        // What is stored in 16 bits is copied.
+        let halves = inputs.iter().chain(&outputs).filter(|desc| desc.dtype.half().is_some());
+        let copies: u64 = halves.map(|desc| desc.computed().size_bytes()).sum();
         let workspaces: u64 = workspaces(&*node.op, &inputs, &outputs, None).iter().sum();
-        WORKING_WORDS * WORD_BYTES * made as u64 + largest + workspaces
+        WORKING_WORDS * WORD_BYTES * made as u64 + largest + copies + workspaces
     };
     graph.nodes().iter().map(of_node).max().unwrap_or(0)
 }

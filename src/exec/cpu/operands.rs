@@ -6,7 +6,7 @@ use super::memory::Memory;
 use crate::graph::Graph;
 use crate::ops::{Call, Input, Op, Output, workspaces};
 use crate::plan::Allocation;
-use crate::tensor::{DType, NodeId, TensorDesc, ValueId};
+use crate::tensor::{DType, Half, NodeId, TensorDesc, ValueId};
 
 pub(super) const WORD_BYTES: u64 = 4;
 /// Tensors of an op that runs alone begin at multiples of so many words, as in a plan.
@@ -150,7 +150,9 @@ impl Operands {
             }
             match (shared[number], desc.dtype) {
                 (Some(words), DType::U32 | DType::U8) => Input::Int(words),
-                (Some(words), DType::F32 | DType::F16) => Input::Real(bytemuck::cast_slice(words)),
+                (Some(words), DType::F32) => Input::Real(bytemuck::cast_slice(words)),
+                (Some(words), DType::F16) => Input::Half(&bytemuck::cast_slice(words)[..desc.numel()], Half::F16),
+                (Some(words), DType::BF16) => Input::Half(&bytemuck::cast_slice(words)[..desc.numel()], Half::Bf16),
                 (None, _) => in_place,
             }
         });
@@ -182,6 +184,8 @@ impl Operands {
 fn output<'a>(desc: &TensorDesc, words: &'a mut [u32]) -> Output<'a, f32> {
     match desc.dtype {
         DType::U32 | DType::U8 => Output::Int(words),
-        DType::F32 | DType::F16 => Output::Real(bytemuck::cast_slice_mut(words)),
+        DType::F32 => Output::Real(bytemuck::cast_slice_mut(words)),
+        DType::F16 => Output::Half(&mut bytemuck::cast_slice_mut(words)[..desc.numel()], Half::F16),
+        DType::BF16 => Output::Half(&mut bytemuck::cast_slice_mut(words)[..desc.numel()], Half::Bf16),
     }
 }

@@ -4,6 +4,7 @@ use super::memory::Memory;
 use super::operands::{Operands, Range, WORD_BYTES};
 use crate::error::DeviceError;
 use crate::native::Cores;
+use crate::ops::stored::outputs_alone;
 use crate::ops::{Epilogue, Input, Op, Resources, run_native};
 use crate::tensor::TensorDesc;
 
@@ -28,7 +29,7 @@ pub fn run_op_on_cpu(
     if let Some((desc, data)) = inputs.iter().find(|(desc, data)| desc.size_bytes() != data.len() as u64) {
         return Err(invalid(format!("{} bytes given for {desc}", data.len())));
     }
-    let outputs = op.outputs(&descs).map_err(|error| invalid(error.to_string()))?;
+    let outputs = outputs_alone(op, &descs).map_err(|error| invalid(error.to_string()))?;
     let (operands, words) = Operands::alone(op, [descs, outputs], cores.threads(), in_place, GUARD_WORDS);
     let mut memory = Memory::new(words as u64 * WORD_BYTES)?;
     memory.words_mut().fill(POISON);

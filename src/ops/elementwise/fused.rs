@@ -216,6 +216,11 @@ impl Op for Fused {
 }
 
 impl Native for Fused {
+    fn takes_half(&self, operand: Slot) -> bool {
+        // The epilogue reads block by block.
+        matches!(operand, Slot::Input(i) if i >= self.head_inputs) || native::takes_half(&*self.head, operand)
+    }
+
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
         native::workspaces(&*self.head, &inputs[..self.head_inputs], outputs, Some(threads))
     }
@@ -393,8 +398,8 @@ mod tests {
         let descs = [TensorDesc::f32([5]), TensorDesc::f32([5])];
         assert!(!fused.fits(&descs), "it is too long to be of use");
         let [dispatch] = &fused.dispatches(&descs, &descs[..1], &Target::default())[..] else { panic!("one launch") };
-        for storage in [StorageType::F32, StorageType::F32Words, StorageType::F16] {
-            let found = shader::module(dispatch.kernel, &dispatch.variant(storage, Access::Read, None))
+        for storage in [StorageType::F32, StorageType::F32Words] {
+            let found = shader::module(dispatch.kernel, &dispatch.variant(storage, &|_| None, Access::Read, None))
                 .and_then(|checked| checked.reflect(dispatch.kernel));
             assert_eq!(found.expect("compiles").bindings.len(), 3);
         }

@@ -33,6 +33,7 @@ ops! {
     pow,
     prelu,
     relu,
+    round,
     scale,
     select,
     sigmoid,

@@ -39,6 +39,10 @@ impl Op for ToFloat {
         Ok(vec![TensorDesc::f32(inputs[0].shape.clone())])
     }
 
+    fn full_precision(&self, _output: usize) -> bool {
+        true
+    }
+
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let elements = inputs[0].numel();
         vec![

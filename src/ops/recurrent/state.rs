@@ -78,6 +78,10 @@ impl Op for ReadRows {
         true
     }
 
+    fn full_precision(&self, _output: usize) -> bool {
+        true
+    }
+
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         vec![launch("read_rows", [Slot::Input(0), Slot::Input(1), Slot::Output(0)], &outputs[0], &inputs[0])]
     }

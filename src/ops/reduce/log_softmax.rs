@@ -51,6 +51,10 @@ impl Op for LogSoftmax {
         softmax_rows::cost(20, inputs, outputs)
     }
 
+    fn full_precision(&self, _output: usize) -> bool {
+        true
+    }
+
     fn flags(&self) -> Flags {
         Flags { batch_separable: self.axis != 0, ..Flags::default() }
     }

@@ -8,7 +8,7 @@ use super::microbatch::{self, Mixing};
 use super::storage::FEWER_SAMPLES;
 use super::{Candidate, Form, Size};
 use crate::error::{GraphError, PlanError};
-use crate::plan::{Request, SavedActivations, Source};
+use crate::plan::{Request, Source};
 
 /// What a node takes to build the graph of a program and to order it, in units of work.
 const NODE_WORK: u64 = 2_500;
@@ -152,12 +152,7 @@ impl<'a> Candidates<'a> {
 
     /// The forms of graphs to choose from, with elementwise nodes fused or not.
     pub(crate) fn forms(&self, fused: bool) -> Vec<Form> {
-        let all_saved = if self.request.levers.compression {
-            &[SavedActivations::Full, SavedActivations::Compressed][..]
-        } else {
-            &[SavedActivations::Full]
-        };
-        all_saved.iter().map(|&saved| Form { saved, fused }).collect()
+        self.request.levers.saved_forms().into_iter().map(|saved| Form { saved, fused }).collect()
     }
 
     /// Whether to fuse nodes. Fused nodes take less time, but all that they read is in memory at once: where memory is so

@@ -167,10 +167,12 @@ impl Storage {
             let (&source, &target) = (node.inputs.get(input)?, node.outputs.get(output)?);
             let root = self.root(source);
             let bytes = |id: ValueId| TensorDesc::size_bytes(&graph.value(id).desc);
+            let half = |id: ValueId| graph.value(id).desc.dtype.half();
             let fits = output == 0
                 && self.kind(root) == (Kind::Transient { to_end: false })
                 && matches!(self.kind(target), Kind::Transient { .. })
                 && bytes(root) == bytes(target)
+                && half(root) == half(target)
                 && !node.op.mutates().contains(&input)
                 && node.inputs.iter().filter(|&&id| self.root(id) == root).count() == 1;
             fits.then_some((input, root))

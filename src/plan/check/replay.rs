@@ -304,8 +304,9 @@ impl Replay<'_> {
         ensure!(!node.op.mutates().contains(&input), "`{}` both changes {name} and reuses its memory", node.name);
         let from = self.live.get(&memory).map(|&(place, _)| place);
         ensure!(from == outputs.first().copied(), "`{}` works in place on {name}, but elsewhere", node.name);
-        let fits = self.size_bytes(memory) == self.size_bytes(node.outputs[0]);
-        ensure!(fits, "`{}` reuses {name}, which has another size", node.name);
+        let half = |id: ValueId| self.meaning.graph.value(id).desc.dtype.half();
+        let fits = self.size_bytes(memory) == self.size_bytes(node.outputs[0]) && half(memory) == half(node.outputs[0]);
+        ensure!(fits, "`{}` reuses {name}, which has another size or type", node.name);
         self.release(memory);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::super::{Allocation, ArenaRole, Command, Lever, Plan, Program, Reason};
+use super::super::{Allocation, ArenaRole, Command, Lever, Plan, Program, Reason, SavedActivations};
 
 /// What one lever does in a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -20,6 +20,15 @@ pub struct LeverUse {
 }
 
 impl Plan {
+    /// In which form forward values are kept for backward, in words; `None` where it is as forward has them.
+    pub fn saved_words(&self) -> Option<String> {
+        match self.saved {
+            SavedActivations::Full => None,
+            SavedActivations::Compressed => Some("compressed".to_owned()),
+            SavedActivations::Half(half) => Some(half.to_string()),
+        }
+    }
+
     /// Bytes of all arenas of this role.
     pub fn arena_bytes(&self, role: ArenaRole) -> u64 {
         let sizes = self.arenas.iter().filter(|arena| arena.role == role).map(|arena| arena.size_bytes);

@@ -20,7 +20,7 @@ pub use times::{RunTimes, StepTimes};
 
 pub use crate::tensor::format_bytes;
 
-use super::{ArenaRole, Lever, Plan, SavedActivations};
+use super::{ArenaRole, Lever, Plan};
 use crate::tensor::plural;
 
 /// Recomputed and offloaded tensors that a table names.
@@ -222,8 +222,8 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.memory(f)?;
         write!(f, "{:<20} {:>12}", "micro-batches", format_parts(&self.plan.micro_batches))?;
-        if self.plan.saved == SavedActivations::Compressed {
-            write!(f, "\n{:<20} {:>12}", "saved activations", "compressed")?;
+        if let Some(form) = self.plan.saved_words() {
+            write!(f, "\n{:<20} {form:>12}", "saved activations")?;
         }
         if let Some(threads) = self.plan.threads {
             write!(f, "\n{:<20} {threads:>12}", "threads")?;

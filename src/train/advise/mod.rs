@@ -23,7 +23,7 @@ use crate::plan::{Levers, Plan, mixing};
 pub enum Effect {
     /// They are the same, bit for bit.
     Nothing,
-    /// The last bits: sums run in another order.
+    /// Digits: sums run in another order, or activations are stored in 16 bits.
     Rounding,
     /// What is learned, or from what.
     Training,

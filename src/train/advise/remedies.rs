@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::{Effect, may_be_ghost};
 use crate::error::GraphError;
 use crate::nn::{Mode, Model, Statistics};
-use crate::tensor::{DType, Shape};
+use crate::tensor::{DType, Half, Shape};
 use crate::train::optimizer::Optimizer;
+use crate::train::precision::Precision;
 use crate::train::settings::Config;
 
 /// What a change makes of a model and its settings.
@@ -118,9 +119,35 @@ pub(super) fn changes(model: &Model, config: &Config, mixes: bool) -> Result<Vec
             ));
         }
     }
+    changes.extend(halves(config));
     changes.extend(smaller_input(model));
     changes.extend(frozen_backbone(model, config)?);
     Ok(changes)
+}
+
+/// Activations in 16 bits.
+fn halves(config: &Config) -> Vec<Change> {
+    if config.precision != Precision::F32 {
+        return Vec::new();
+    }
+    let mut changes = Vec::new();
+    if config.save_activations.is_none() {
+        changes.push(Change::new(
+            "copies of activations for backward in bf16",
+            "--save-activations bf16",
+            ".save_activations(Half::Bf16)",
+            |_, config| config.save_activations = Some(Half::Bf16),
+        ));
+    }
+    for (precision, name) in [(Precision::Bf16, "Bf16"), (Precision::F16, "F16")] {
+        changes.push(Change::new(
+            format!("activations and their gradients in {precision}"),
+            format!("--precision {precision}"),
+            format!(".precision(Precision::{name})"),
+            move |_, config| config.precision = precision,
+        ));
+    }
+    changes.into_iter().map(|change| Change { effect: Effect::Rounding, ..change }).collect()
 }
 
 /// Half of the sides of an image, or of the length of a sequence, where the model takes that.

@@ -267,6 +267,10 @@ macro_rules! normalization_op {
                 true
             }
 
+            fn full_precision(&self, output: usize) -> bool {
+                output > 0
+            }
+
             fn in_place(&self) -> &'static [(usize, usize)] {
                 &[(0, 0)]
             }

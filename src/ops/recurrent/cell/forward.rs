@@ -91,6 +91,10 @@ impl<C: Cell> Op for Recurrent<C> {
             .then(|| Arc::new(Recurrent { saved: SavedActivations::Compressed, ..*self }) as Arc<dyn Op>)
     }
 
+    fn recomputes_compressed(&self) -> bool {
+        true
+    }
+
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
         let states = C::STATES.len();
         if forward.grad_outputs[1 + states..].iter().any(Option::is_some) {

@@ -104,7 +104,7 @@ impl<C: Cell> Recurrent<C> {
     fn gate_steps(&self, batch: usize, time: usize) -> usize {
         match self.saved {
             SavedActivations::Full => time,
-            SavedActivations::Compressed => chunk::length(batch, time),
+            SavedActivations::Compressed | SavedActivations::Half(_) => chunk::length(batch, time),
         }
     }
 }

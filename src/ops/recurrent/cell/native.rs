@@ -49,7 +49,7 @@ impl Sizes {
 fn outputs<'b>(call: &'b mut Call<'_, f32>) -> Vec<&'b mut [f32]> {
     let real = |output: &'b mut Output<'_, f32>| match output {
         Output::Real(data) => &mut **data,
-        Output::Int(_) => panic!("bug: an integer output of a recurrent op"),
+        _ => panic!("bug: an output of a recurrent op that is not f32"),
     };
     call.outputs.iter_mut().map(real).collect()
 }

@@ -1,0 +1,386 @@
+//! Bindings whose elements lie in memory in another form than kernels are written for: vectors as words of 64 bits, which some drivers
+//! load and store in half the time because they go lane by lane, and floats in 16 bits. Kernels are written without a thought of it,
+//! and rewritten here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::{HalfForm, StorageType, Variant};
+
+/// Functions for vectors as words of 64 bits.
+const WORDS: &str = "\
+fn unpack_words(words: vec2<u64>) -> vec4<f32> {
+    let low = vec2<u32>(words);
+    let high = vec2<u32>(words >> vec2<u32>(32u));
+    return bitcast<vec4<f32>>(vec4<u32>(low.x, high.x, low.y, high.y));
+}
+fn pack_words(values: vec4<f32>) -> vec2<u64> {
+    let bits = bitcast<vec4<u32>>(values);
+    return vec2<u64>(bits.xz) | (vec2<u64>(bits.yw) << vec2<u32>(32u));
+}
+fn unpack_word(word: u64) -> vec2<f32> {
+    return bitcast<vec2<f32>>(vec2<u32>(u32(word), u32(word >> 32u)));
+}
+fn pack_word(values: vec2<f32>) -> u64 {
+    let bits = bitcast<vec2<u32>>(values);
+    return u64(bits.x) | (u64(bits.y) << 32u);
+}
+";
+
+/// Functions for IEEE floats of 16 bits, two in a word.
+const F16: &str = "\
+fn unpack_f16x2(word: u32) -> vec2<f32> {
+    return unpack2x16float(word);
+}
+fn unpack_f16x4(words: vec2<u32>) -> vec4<f32> {
+    return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
+}
+fn pack_f16x2(values: vec2<f32>) -> u32 {
+    return pack2x16float(values);
+}
+fn pack_f16x4(values: vec4<f32>) -> vec2<u32> {
+    return vec2<u32>(pack2x16float(values.xy), pack2x16float(values.zw));
+}
+";
+
+/// The same for the upper halves of f32: rounded to the nearest, of two as near to the even one; what is not a number stays so.
+const BF16: &str = "\
+fn unpack_bf16x2(word: u32) -> vec2<f32> {
+    return bitcast<vec2<f32>>(vec2<u32>(word << 16u, word & 0xffff0000u));
+}
+fn unpack_bf16x4(words: vec2<u32>) -> vec4<f32> {
+    return vec4<f32>(unpack_bf16x2(words.x), unpack_bf16x2(words.y));
+}
+fn pack_bf16x2(values: vec2<f32>) -> u32 {
+    let bits = bitcast<vec2<u32>>(values);
+    let rounded = bits + vec2<u32>(0x7fffu) + ((bits >> vec2<u32>(16u)) & vec2<u32>(1u));
+    let no_number = (bits & vec2<u32>(0x7fffffffu)) > vec2<u32>(0x7f800000u);
+    let upper = select(rounded, bits | vec2<u32>(0x400000u), no_number);
+    return (upper.x >> 16u) | (upper.y & 0xffff0000u);
+}
+fn pack_bf16x4(values: vec4<f32>) -> vec2<u32> {
+    return vec2<u32>(pack_bf16x2(values.xy), pack_bf16x2(values.zw));
+}
+";
+
+/// How the elements of a binding lie in memory.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// Vectors of two or four f32 as words of 64 bits.
+    Words,
+    /// Floats of 16 bits.
+    Half(HalfForm),
+}
+
+/// A binding in another form.
+struct Binding<'t> {
+    name: &'t str,
+    form: Form,
+    /// Elements of one of its vectors.
+    lanes: usize,
+    /// Whether single elements of it are written, two of which share a word.
+    shares_words: bool,
+}
+
+impl Binding<'_> {
+    /// The type of its array.
+    fn memory(&self) -> &'static str {
+        match (self.form, self.lanes) {
+            (Form::Words, 2) => "u64",
+            (Form::Words, _) => "vec2<u64>",
+            (Form::Half(HalfForm::NativeF16), 1) => "f16",
+            (Form::Half(HalfForm::NativeF16), 2) => "vec2<f16>",
+            (Form::Half(HalfForm::NativeF16), _) => "vec4<f16>",
+            (Form::Half(_), 1) if self.shares_words => "atomic<u32>",
+            (Form::Half(_), 1 | 2) => "u32",
+            (Form::Half(_), _) => "vec2<u32>",
+        }
+    }
+
+    /// The f32 values at an index.
+    fn load(&self, index: &str) -> String {
+        let Binding { name, form, lanes, .. } = self;
+        match (form, lanes) {
+            (Form::Words, 2) => format!("unpack_word({name}[{index}])"),
+            (Form::Words, _) => format!("unpack_words({name}[{index}])"),
+            (Form::Half(HalfForm::NativeF16), 1) => format!("f32({name}[{index}])"),
+            (Form::Half(HalfForm::NativeF16), lanes) => format!("vec{lanes}<f32>({name}[{index}])"),
+            (Form::Half(_), 1) => format!("load_{name}(u32({index}))"),
+            (Form::Half(half), lanes) => format!("unpack_{}x{lanes}({name}[{index}])", half.word()),
+        }
+    }
+
+    /// The statement that writes f32 values at an index.
+    fn store(&self, index: &str, value: &str) -> String {
+        let Binding { name, form, lanes, .. } = self;
+        match (form, lanes) {
+            (Form::Words, 2) => format!("{name}[{index}] = pack_word({value});"),
+            (Form::Words, _) => format!("{name}[{index}] = pack_words({value});"),
+            (Form::Half(HalfForm::NativeF16), 1) => format!("{name}[{index}] = f16({value});"),
+            (Form::Half(HalfForm::NativeF16), lanes) => format!("{name}[{index}] = vec{lanes}<f16>({value});"),
+            (Form::Half(_), 1) => format!("store_{name}(u32({index}), {value});"),
+            (Form::Half(half), lanes) => format!("{name}[{index}] = pack_{}x{lanes}({value});", half.word()),
+        }
+    }
+
+    /// Functions for single elements of 16 bits. The other half of a word may be written at the same time: changing bits that
+    /// differ leaves it alone.
+    fn functions(&self) -> String {
+        let (Form::Half(half), 1) = (self.form, self.lanes) else { return String::new() };
+        if half == HalfForm::NativeF16 {
+            return String::new();
+        }
+        let (name, half) = (self.name, half.word());
+        let word = if self.shares_words { format!("atomicLoad(&{name}[i >> 1u])") } else { format!("{name}[i >> 1u]") };
+        let mut text = format!("fn load_{name}(i: u32) -> f32 {{\n    return unpack_{half}x2({word})[i & 1u];\n}}\n");
+        if self.shares_words {
+            let _ = write!(
+                text,
+                "fn store_{name}(i: u32, value: f32) {{\n    \
+                 let changed = ({word} ^ pack_{half}x2(vec2<f32>(value))) & (0xffffu << (16u * (i & 1u)));\n    \
+                 atomicXor(&{name}[i >> 1u], changed);\n}}\n"
+            );
+        }
+        text
+    }
+}
+
+/// Rewrites the bindings that a variant has in other forms, and whatever indexes them. No other variable that is indexed may
+/// have the name of such a binding.
+pub(super) fn rewrite(text: &str, variant: &Variant) -> String {
+    let aliases = aliases(text);
+    let mut bindings: Vec<Binding<'_>> = Vec::new();
+    for line in text.lines() {
+        if let Some((name, number, element)) = declaration(line)
+            && let Some((form, lanes)) = form(variant, number, element, &aliases)
+        {
+            let shares_words = lanes == 1 && is_written(text, name);
+            bindings.push(Binding { name, form, lanes, shares_words });
+        }
+    }
+    if bindings.is_empty() {
+        return text.to_owned();
+    }
+    let mut output = functions(&bindings);
+    let mut body = String::with_capacity(text.len());
+    for line in text.lines() {
+        let declared = declaration(line).and_then(|(name, ..)| bindings.iter().find(|binding| binding.name == name));
+        match declared {
+            Some(binding) => {
+                let start = line.rfind("array<").unwrap_or(line.len());
+                let _ = writeln!(body, "{}array<{}>;", &line[..start], binding.memory());
+            }
+            None => {
+                body.push_str(line);
+                body.push('\n');
+            }
+        }
+    }
+    output.push_str(&rewrite_uses(&body, &bindings));
+    bindings.iter().for_each(|binding| output.push_str(&binding.functions()));
+    output
+}
+
+/// The functions that these bindings need.
+fn functions(bindings: &[Binding<'_>]) -> String {
+    let texts: BTreeSet<_> = bindings
+        .iter()
+        .map(|binding| match binding.form {
+            Form::Words => WORDS,
+            Form::Half(HalfForm::NativeF16) => "",
+            Form::Half(HalfForm::F16) => F16,
+            Form::Half(HalfForm::Bf16) => BF16,
+        })
+        .collect();
+    texts.into_iter().collect()
+}
+
+/// Names of types for others.
+fn aliases(text: &str) -> BTreeMap<&str, &str> {
+    text.lines().filter_map(|line| line.strip_prefix("alias ")?.strip_suffix(';')?.split_once(" = ")).collect()
+}
+
+/// The name of a storage buffer that a line declares, its number and the type of its elements.
+fn declaration(line: &str) -> Option<(&str, u32, &str)> {
+    let (before, after) = line.split_once("var<storage")?;
+    let number = before.split_once("@binding(")?.1.split_once(')')?.0.parse().ok()?;
+    let (name, ty) = after.split_once('>')?.1.split_once(':')?;
+    Some((name.trim(), number, ty.trim().strip_prefix("array<")?.strip_suffix(">;")?))
+}
+
+/// The form of a binding, if it is another than that of the text, and how many elements are in one of its vectors.
+fn form(variant: &Variant, number: u32, element: &str, aliases: &BTreeMap<&str, &str>) -> Option<(Form, usize)> {
+    let half = variant.halves.iter().find(|(binding, _)| *binding == number).map(|&(_, half)| half);
+    let as_words = ["Storage2", "vec2<f32>", "Storage4", "vec4<f32>"].contains(&element);
+    let lanes = match aliases.get(element).copied().unwrap_or(element) {
+        "Storage" | "Accum" | "f32" => 1,
+        "Storage2" | "Accum2" | "vec2<Accum>" | "vec2<f32>" => 2,
+        "Storage4" | "Accum4" | "vec4<f32>" => 4,
+        _ => return None,
+    };
+    match half {
+        Some(half) => Some((Form::Half(half), lanes)),
+        None if variant.storage == StorageType::F32Words && as_words => Some((Form::Words, lanes)),
+        None => None,
+    }
+}
+
+/// Whether an element of this array is assigned to.
+fn is_written(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].chars().next_back().is_some_and(|c| is_word(c) || c == '.');
+        let after = text[at + name.len()..].strip_prefix('[').and_then(|inside| split_at_close(inside, ']'));
+        let assigned = after.is_some_and(|(_, after)| {
+            let after = after.trim_start();
+            after.starts_with("= ") || after.starts_with("+= ")
+        });
+        !before && assigned
+    })
+}
+
+/// The text with every use of the bindings packed and unpacked.
+fn rewrite_uses(text: &str, bindings: &[Binding<'_>]) -> String {
+    let mut output = String::with_capacity(text.len() + text.len() / 4);
+    let mut rest = text;
+    while !rest.is_empty() {
+        let length = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
+        if length > 0 {
+            let (name, after) = rest.split_at(length);
+            let binding = bindings.iter().find(|binding| binding.name == name && !output.ends_with('.'));
+            let index = binding.zip(after.strip_prefix('[').and_then(|inside| split_at_close(inside, ']')));
+            let Some((binding, (index, after))) = index else {
+                output.push_str(name);
+                rest = after;
+                continue;
+            };
+            let index = rewrite_uses(index, bindings);
+            let assigned = after.trim_start();
+            if let Some(value) = assigned.strip_prefix("= ") {
+                let (value, after) = split_at_close(value, ';').unwrap_or((value, ""));
+                output.push_str(&binding.store(&index, &rewrite_uses(value, bindings)));
+                rest = after;
+            } else if let Some(value) = assigned.strip_prefix("+= ") {
+                let (value, after) = split_at_close(value, ';').unwrap_or((value, ""));
+                let sum = format!("{} + {}", binding.load(&index), rewrite_uses(value, bindings));
+                output.push_str(&binding.store(&index, &sum));
+                rest = after;
+            } else {
+                output.push_str(&binding.load(&index));
+                rest = after;
+            }
+        } else if rest.starts_with("//") {
+            let (comment, after) = rest.split_at(rest.find('\n').unwrap_or(rest.len()));
+            output.push_str(comment);
+            rest = after;
+        } else {
+            let mut chars = rest.chars();
+            output.extend(chars.next());
+            rest = chars.as_str();
+        }
+    }
+    output
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// What stands before the first `end` that is in no brackets, and what after it.
+fn split_at_close(text: &str, end: char) -> Option<(&str, &str)> {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        if depth == 0 && c == end {
+            return Some((&text[..at], &text[at + 1..]));
+        }
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shader::{Access, Family};
+
+    fn variant(storage: StorageType, halves: Vec<(u32, HalfForm)>) -> Variant {
+        Variant {
+            storage,
+            halves,
+            access: Access::Read,
+            in_place: None,
+            family: Family::Workgroup,
+            consts: Vec::new(),
+            epilogue: Vec::new(),
+        }
+    }
+
+    const TEXT: &str = "\
+@group(0) @binding(0) var<storage, read> a: array<Storage4>;
+@group(0) @binding(1) var<storage, read> at: array<u32>;
+@group(0) @binding(2) var<storage, read_write> c: array<vec4<f32>>;
+c[i] = Storage4(Accum4(a[at[i] + 1u]) * 2.0);
+c[(i)] += a[i]; let x = data[a[0][1]].c[0]; // a[0]
+";
+
+    #[test]
+    fn vectors_are_words() {
+        let expected = "\
+@group(0) @binding(0) var<storage, read> a: array<vec2<u64>>;
+@group(0) @binding(1) var<storage, read> at: array<u32>;
+@group(0) @binding(2) var<storage, read_write> c: array<vec2<u64>>;
+c[i] = pack_words(Storage4(Accum4(unpack_words(a[at[i] + 1u])) * 2.0));
+c[(i)] = pack_words(unpack_words(c[(i)]) + unpack_words(a[i])); let x = data[unpack_words(a[0])[1]].c[0]; // a[0]
+";
+        let words = variant(StorageType::F32Words, Vec::new());
+        assert_eq!(rewrite(TEXT, &words), WORDS.to_owned() + expected);
+        assert_eq!(rewrite(TEXT, &variant(StorageType::F32, Vec::new())), TEXT);
+        assert_eq!(rewrite("let a = b[0];\n", &words), "let a = b[0];\n");
+    }
+
+    #[test]
+    fn vectors_are_halves() {
+        let expected = "\
+@group(0) @binding(0) var<storage, read> a: array<vec4<f16>>;
+@group(0) @binding(1) var<storage, read> at: array<u32>;
+@group(0) @binding(2) var<storage, read_write> c: array<vec2<u32>>;
+c[i] = pack_bf16x4(Storage4(Accum4(vec4<f32>(a[at[i] + 1u])) * 2.0));
+c[(i)] = pack_bf16x4(unpack_bf16x4(c[(i)]) + vec4<f32>(a[i])); let x = data[vec4<f32>(a[0])[1]].c[0]; // a[0]
+";
+        let halves = variant(StorageType::F32, vec![(0, HalfForm::NativeF16), (2, HalfForm::Bf16)]);
+        assert_eq!(rewrite(TEXT, &halves), BF16.to_owned() + expected);
+    }
+
+    #[test]
+    fn single_elements_share_words() {
+        let text = "\
+alias Element = Storage;
+@group(0) @binding(0) var<storage, read> a: array<Element>;
+@group(0) @binding(1) var<storage, read_write> b: array<Accum>;
+b[i + 1u] = a[i] * 2.0;
+b[i] += 1.0;
+";
+        let expected = "\
+alias Element = Storage;
+@group(0) @binding(0) var<storage, read> a: array<u32>;
+@group(0) @binding(1) var<storage, read_write> b: array<atomic<u32>>;
+store_b(u32(i + 1u), load_a(u32(i)) * 2.0);
+store_b(u32(i), load_b(u32(i)) + 1.0);
+fn load_a(i: u32) -> f32 {
+    return unpack_f16x2(a[i >> 1u])[i & 1u];
+}
+fn load_b(i: u32) -> f32 {
+    return unpack_f16x2(atomicLoad(&b[i >> 1u]))[i & 1u];
+}
+fn store_b(i: u32, value: f32) {
+    let changed = (atomicLoad(&b[i >> 1u]) ^ pack_f16x2(vec2<f32>(value))) & (0xffffu << (16u * (i & 1u)));
+    atomicXor(&b[i >> 1u], changed);
+}
+";
+        let halves = variant(StorageType::F32, vec![(0, HalfForm::F16), (1, HalfForm::F16)]);
+        assert_eq!(rewrite(text, &halves), F16.to_owned() + expected);
+    }
+}

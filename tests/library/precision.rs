@@ -1,0 +1,211 @@
+//! Activations and their gradients in 16 bits: what is stored so, that no budget changes a bit of it, and that training learns alike.
+
+use std::collections::BTreeSet;
+
+use tightfit::data::{TensorDataset, mnist};
+use tightfit::graph::{Graph, Phase, Role};
+use tightfit::models;
+use tightfit::nn::Model;
+use tightfit::plan::{Levers, Limits, Planned, SavedActivations};
+use tightfit::tensor::{DType, Half};
+use tightfit::train::{Config, DeviceSelector, Precision, Processor, Trainer, plan_for};
+
+fn builtin(name: &str) -> Model {
+    models::builtin(name).expect("no such model")
+}
+
+fn data(model: &Model) -> TensorDataset {
+    let (train, _) = mnist::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mnist")).expect("bundled data");
+    train.with_sample_shape(model.input_shape().clone()).expect("shape")
+}
+
+/// `gpu` where there is one, and always the CPU.
+fn devices() -> Vec<String> {
+    crate::common::gpu().into_iter().chain(["cpu".to_owned()]).collect()
+}
+
+fn planned(name: &str, config: &Config) -> Planned {
+    tightfit::train::plan(builtin(name), config, &Limits::of_cpu(2)).expect("a plan")
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// The graph of the whole batch.
+fn graph(name: &str, config: &Config) -> Graph {
+    let config = config.clone().micro_batches(1);
+    Graph::clone(&planned(name, &config).graphs[0])
+}
+
+#[test]
+fn activations_are_half_and_all_else_is_not() {
+    for precision in [Precision::F16, Precision::Bf16] {
+        for name in ["mnist-cnn", "resnet18_cifar", "mnist-lstm", "gpt"] {
+            let config = Config::default().batch(4).precision(precision);
+            let config =
+                if name == "gpt" { config.loss(tightfit::train::Loss::cross_entropy_of_sequences()) } else { config };
+            let graph = graph(name, &config);
+            let mut halves = 0;
+            for value in graph.values() {
+                let maker = value.producer.map(|id| graph.node(id));
+                if is_half(value.desc.dtype) {
+                    halves += 1;
+                    assert_eq!(Some(value.desc.dtype), precision.half().map(Half::dtype), "{name}: {}", value.name);
+                    assert_eq!(value.role, Role::Intermediate, "{name}: {}", value.name);
+                    let phase = maker.expect("made in the graph").phase;
+                    assert!(phase != Phase::Update, "{name}: {}", value.name);
+                }
+            }
+            assert!(halves > 5, "{name}");
+            let read_by_updates: BTreeSet<_> =
+                graph.nodes().iter().filter(|node| node.phase == Phase::Update).flat_map(|node| &node.inputs).collect();
+            assert!(read_by_updates.iter().all(|id| !is_half(graph.value(**id).desc.dtype)), "{name}: gradients");
+            let of_loss = graph.nodes().iter().filter(|node| node.name == "loss");
+            let mut of_loss = of_loss.flat_map(|node| node.inputs.iter().chain(&node.outputs));
+            assert!(of_loss.all(|id| !is_half(graph.value(*id).desc.dtype)), "{name}: logits and losses");
+            let statistics = graph.nodes().iter().filter(|node| node.op.name() == "batch_norm");
+            let mut statistics = statistics.flat_map(|node| &node.outputs[1..]);
+            assert!(statistics.all(|id| !is_half(graph.value(*id).desc.dtype)), "{name}: statistics");
+        }
+    }
+}
+
+#[test]
+fn layers_may_have_a_precision_of_their_own() {
+    let config = Config::default().batch(4).precision(Precision::Bf16).layer_precision("conv1", Precision::F32);
+    let graph = graph("mnist-cnn", &config);
+    for node in graph.nodes().iter().filter(|node| node.phase == Phase::Forward && !node.op.is_view()) {
+        let dtype = graph.value(node.outputs[0]).desc.dtype;
+        if node.name == "conv1" {
+            assert_eq!(dtype, DType::F32, "{}", node.name);
+        } else if node.name == "conv2" {
+            assert_eq!(dtype, DType::BF16, "{}", node.name);
+        }
+    }
+    let config = Config::default().precision(Precision::Bf16).layer_precision("covn1", Precision::F32);
+    let error = tightfit::train::plan(builtin("mnist-cnn"), &config, &Limits::of_cpu(2)).expect_err("no such layer");
+    assert!(error.to_string().contains("unknown layer `covn1`: did you mean `conv1`"), "{error}");
+}
+
+/// What runs again, in other forms or fused with others makes the same bits, although values between are rounded.
+#[test]
+fn no_budget_changes_one_bit() {
+    let all = Levers::default();
+    for device in devices() {
+        let batch = 8;
+        for (name, way) in [
+            ("mnist-unet", Config::default().precision(Precision::Bf16)),
+            ("mnist-cnn", Config::default().precision(Precision::F16)),
+            ("mnist-lstm", Config::default().precision(Precision::Bf16)),
+            ("mnist-lstm", Config::default().save_activations(Half::Bf16)),
+            ("mnist-cnn", Config::default().save_activations(Half::F16)),
+        ] {
+            let model = builtin(name);
+            let train = data(&model);
+            let run = |config: Config| {
+                let mut trainer = Trainer::new(model.clone(), config, &device).expect("trainer");
+                let mut losses = Vec::new();
+                for step in 0..2 {
+                    let indices: Vec<usize> = (step * batch..(step + 1) * batch).collect();
+                    losses.push(trainer.step(&train, &indices).expect("step").loss.to_bits());
+                }
+                assert_eq!(trainer.measured_peak_bytes(), trainer.plan().peak_bytes, "{name} on {device}");
+                (losses, trainer.parameters_sha256().expect("parameters"), trainer.plan().clone())
+            };
+            let config = way.batch(batch).micro_batches(1).seed(3);
+            let (losses, sha256, free) = run(config.clone());
+            let least = free.minimum_budget_bytes;
+            let unfused = config.clone().levers(Levers { fusion: false, ..all });
+            let full = config.clone().levers(Levers { compression: false, ..all });
+            let tight = |share: f64| {
+                let span = (free.unconstrained_peak_bytes - least) as f64;
+                config.clone().budget_bytes(least + (span * share) as u64)
+            };
+            for (what, config) in [
+                ("unfused", unfused),
+                ("uncompressed", full),
+                ("half", tight(0.5)),
+                ("tight", tight(0.1)),
+                ("least", tight(0.0)),
+            ] {
+                let (found_losses, found, plan) = run(config);
+                println!("{name} on {device}, {what}: {} of {} bytes", plan.peak_bytes, free.peak_bytes);
+                assert_eq!((&found_losses, &found), (&losses, &sha256), "{name} on {device}, {what}");
+            }
+        }
+    }
+}
+
+/// The bits do not depend on threads, and what kernels and native forms make is near what the reference does.
+#[test]
+fn every_executor_trains_in_halves() {
+    let model = builtin("mnist-cnn");
+    let train = data(&model);
+    for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
+        let run = |device: &str, threads: Option<usize>| {
+            let config = Config { threads, ..Config::default().batch(16).precision(precision).seed(1) };
+            let mut trainer = Trainer::new(model.clone(), config, device).expect("trainer");
+            let step = |i: usize| (i * 16..(i + 1) * 16).collect::<Vec<_>>();
+            let losses: Vec<f32> = (0..3).map(|i| trainer.step(&train, &step(i)).expect("step").loss).collect();
+            (losses, trainer.parameters_sha256().expect("parameters"))
+        };
+        let reference = run("reference", None);
+        let single = run("cpu", Some(1));
+        assert_eq!(single, run("cpu", Some(2)), "{precision}");
+        assert_eq!(single, run("cpu", Some(3)), "{precision}");
+        let mut found = vec![single];
+        found.extend(crate::common::gpu().map(|device| run(&device, None)));
+        let tolerance = if precision == Precision::Bf16 { 0.02 } else { 0.004 };
+        for (losses, _) in found {
+            for (a, b) in losses.iter().zip(&reference.0) {
+                assert!((a - b).abs() < tolerance, "{precision}: {losses:?} and {:?}", reference.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_goes_on_in_another_precision() {
+    let model = builtin("mnist-cnn");
+    let train = data(&model);
+    let folder = tempfile::tempdir().expect("a folder");
+    let trainer = |precision: Precision| {
+        Trainer::new(model.clone(), Config::default().batch(16).precision(precision), "cpu").expect("trainer")
+    };
+    let mut first = trainer(Precision::Bf16);
+    for step in 0..3 {
+        first.step(&train, &(step * 16..(step + 1) * 16).collect::<Vec<_>>()).expect("step");
+    }
+    first.save_checkpoint(folder.path()).expect("saved");
+    for precision in [Precision::F32, Precision::Bf16] {
+        let mut second = trainer(precision);
+        second.restore(&tightfit::train::Checkpoint::open(folder.path()).expect("a checkpoint")).expect("restored");
+        assert_eq!(second.parameters().expect("parameters"), first.parameters().expect("parameters"), "{precision}");
+        let loss = second.step(&train, &(48..64).collect::<Vec<_>>()).expect("step").loss;
+        assert!(loss.is_finite() && loss < 2.5, "{precision}: {loss}");
+    }
+}
+
+/// Where a budget asks for it and the user allows it, backward reads copies in bf16; and only then.
+#[test]
+fn copies_in_halves_are_made_where_they_are_allowed_and_needed() {
+    let machine = Processor::open(&DeviceSelector::Cpu, Some(2)).expect("the CPU").machine();
+    let plan = |config: &Config| plan_for(builtin("mnist-unet"), config, &machine).expect("a plan").plan;
+    let config = Config::default().batch(8).micro_batches(1);
+    let allowing = |config: Config| {
+        let levers = Levers { half_activations: Some(Half::Bf16), ..Levers::default() };
+        Config { levers, ..config }
+    };
+    let free = plan(&config);
+    let allowed = plan(&allowing(config.clone()));
+    assert_ne!(allowed.saved, SavedActivations::Half(Half::Bf16), "nothing asks for it");
+    assert!(allowed.minimum_budget_bytes <= free.minimum_budget_bytes);
+    let budget = free.minimum_budget_bytes.midpoint(free.unconstrained_peak_bytes);
+    let [without, with] = [plan(&config.clone().budget_bytes(budget)), plan(&allowing(config).budget_bytes(budget))];
+    println!(
+        "{budget} bytes: {} ns, with copies {} ns ({:?})",
+        without.predicted_step_ns, with.predicted_step_ns, with.saved
+    );
+    assert!(with.predicted_step_ns <= without.predicted_step_ns);
+}
