@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::groups::Group;
 use super::loss::Loss;
+use super::loss_scale::LossScale;
 use super::machine::CostSource;
 use super::optimizer::Optimizer;
 use super::settings::Config;
@@ -43,6 +44,8 @@ pub struct PlanFile {
     #[serde(default)]
     grad_norm: bool,
     #[serde(default)]
+    loss_scale: Option<LossScale>,
+    #[serde(default)]
     statistics: Statistics,
     /// Where the plan's times come from.
     #[serde(default)]
@@ -72,6 +75,7 @@ impl PlanFile {
             clip: config.clip,
             ema_decay: config.ema_decay,
             grad_norm: config.grad_norm,
+            loss_scale: config.loss_scale,
             statistics: config.statistics,
             costs: None,
             plan,
@@ -159,6 +163,11 @@ impl PlanFile {
         self.grad_norm
     }
 
+    /// What the loss is multiplied by for its gradients, if that was said.
+    pub fn loss_scale(&self) -> Option<LossScale> {
+        self.loss_scale
+    }
+
     /// Which statistics batch norm uses.
     pub fn statistics(&self) -> Statistics {
         self.statistics
@@ -175,7 +184,8 @@ impl PlanFile {
     }
 
     /// The plan, if it was made for this model and these settings, as far as the file says what it was made for. Seed,
-    /// learning rate and budget may differ: no plan depends on the first two, and the plan has its own budget.
+    /// learning rate, the number by which the loss is scaled and budget may differ: no plan depends on the first three, and the plan
+    /// has its own budget.
     ///
     /// # Errors
     /// [`PlanError::Unusable`] with what differs.
@@ -209,6 +219,12 @@ impl PlanFile {
         if self.grad_norm != config.grad_norm {
             let word = |wanted: bool| if wanted { "a gradient norm" } else { "no gradient norm" }.to_owned();
             return other("steps with", word(self.grad_norm), word(config.grad_norm));
+        }
+        let planned = Config { loss_scale: self.loss_scale, ..Config::default() };
+        let [planned, now] = [&planned, config].map(|config| config.loss_scale_or_default().is_on());
+        if planned != now {
+            let word = |is_on: bool| if is_on { "a loss scale" } else { "no loss scale" }.to_owned();
+            return other("steps with", word(planned), word(now));
         }
         if self.statistics != config.statistics {
             return other(

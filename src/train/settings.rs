@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::groups::Group;
 use super::loss::Loss;
+use super::loss_scale::LossScale;
 use super::machine::Machine;
 use super::metrics::MetricKind;
 use super::objective::Head;
@@ -88,6 +89,8 @@ pub struct Config {
     pub ema_decay: Option<f32>,
     /// Whether each step says the norm of all gradients together.
     pub grad_norm: bool,
+    /// What the loss is multiplied by for its gradients; `None` for what the precision needs, which of f32 is nothing.
+    pub loss_scale: Option<LossScale>,
     /// Which statistics batch norm uses.
     pub statistics: Statistics,
     /// What is done where memory goes or the device is lost.
@@ -121,6 +124,7 @@ impl Default for Config {
             clip: None,
             ema_decay: None,
             grad_norm: false,
+            loss_scale: None,
             statistics: Statistics::default(),
             recovery: Recovery::default(),
             threads: None,
@@ -179,6 +183,8 @@ setters! {
     ema_decay: f32 => ema_decay = Some(ema_decay);
     /// Sets whether each step says the norm of all gradients together, before they are clipped.
     grad_norm: bool => grad_norm = grad_norm;
+    /// Sets what the loss is multiplied by for its gradients.
+    loss_scale: LossScale => loss_scale = Some(loss_scale);
     /// Sets which statistics batch norm uses: `ghost` or `frozen` allow micro-batches.
     statistics: Statistics => statistics = statistics;
     /// Sets what is done where memory goes or the device is lost.
@@ -212,6 +218,11 @@ impl Config {
     /// What the budget is taken of on a machine; `None` where it is stated, or there is none.
     pub fn budget_source<'a>(&self, machine: &'a Machine) -> Option<&'a AvailableMemory> {
         machine.available.as_ref().filter(|_| self.auto_budget && self.budget_bytes.is_none())
+    }
+
+    /// The loss scale: the one that is set, else what the precision needs.
+    pub(super) fn loss_scale_or_default(&self) -> LossScale {
+        self.loss_scale.unwrap_or(LossScale::None)
     }
 
     /// Adds what is said of evaluations besides loss and accuracy.

@@ -37,6 +37,7 @@ pub(crate) struct ModelSource<'a> {
     clip: Option<Clip>,
     ema_decay: Option<f32>,
     grad_norm: bool,
+    loss_scale: bool,
     pub(crate) statistics: Statistics,
     pub(crate) purpose: Purpose,
 }
@@ -65,6 +66,8 @@ impl<'a> ModelSource<'a> {
             let decay = format_number(decay);
             return Err(TrainError::Setting(format!("ema_decay = {decay} is not possible: it must be in 0..1")));
         }
+        let loss_scale = config.loss_scale_or_default();
+        loss_scale.check()?;
         let objective = Objective::new(config)?;
         let built = model.build(1, Mode::Evaluate)?;
         let parameters = built.parameters.iter().map(|p| (&*p.name, &built.graph.value(p.value).desc));
@@ -76,7 +79,8 @@ impl<'a> ModelSource<'a> {
             return Err(TrainError::Setting(text.to_owned()));
         }
         let Config { clip, ema_decay, grad_norm, statistics, .. } = config.clone();
-        Ok(ModelSource { model, objective, rules, clip, ema_decay, grad_norm, statistics, purpose })
+        let loss_scale = loss_scale.is_on();
+        Ok(ModelSource { model, objective, rules, clip, ema_decay, grad_norm, loss_scale, statistics, purpose })
     }
 }
 
@@ -122,6 +126,7 @@ impl Source for ModelSource<'_> {
                 clip: self.clip,
                 ema_decay: self.ema_decay,
                 grad_norm: self.grad_norm,
+                loss_scale: self.loss_scale,
             },
         };
         let training =

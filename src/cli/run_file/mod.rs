@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use tightfit::autodiff::Clip;
 use tightfit::data::augment::Augmentation;
 use tightfit::nn::{Normalization, Statistics};
-use tightfit::train::{EarlyStopping, Group, Length, Loss, MetricKind, Monitor, Optimizer, ReduceOnPlateau, Schedule};
+use tightfit::train::{
+    EarlyStopping, Group, Length, Loss, LossScale, MetricKind, Monitor, Optimizer, ReduceOnPlateau, Schedule,
+};
 
 use super::bytes::Budget;
 use super::data::DataTable;
@@ -106,6 +108,8 @@ pub(crate) struct TrainingTable {
     pub(crate) ema: Option<f64>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) grad_norm: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) loss_scale: Option<LossScale>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) decay_matrices_only: bool,
 }

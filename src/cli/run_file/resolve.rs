@@ -57,6 +57,7 @@ impl RunFile {
         config.train_only = prefixes(&own.train_only, plan.map(PlanFile::train_only));
         config.ema_decay = training.ema.map(|decay| decay as f32).or_else(|| plan.and_then(PlanFile::ema_decay));
         config.grad_norm = training.grad_norm || plan.is_some_and(PlanFile::grad_norm);
+        config.loss_scale = training.loss_scale.or_else(|| plan.and_then(PlanFile::loss_scale));
         config.statistics = own.batch_norm.or_else(|| plan.map(PlanFile::statistics)).unwrap_or_default();
         let usual = Recovery::default();
         config.recovery = Recovery {
@@ -82,6 +83,7 @@ impl RunFile {
         }
         file.training.decay_matrices_only = false;
         file.training.grad_norm = config.grad_norm;
+        file.training.loss_scale = config.loss_scale;
         file.training.ema = self.training.ema.or(config.ema_decay.map(f64::from));
         if self.clip().is_none() {
             match config.clip {
