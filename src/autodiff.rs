@@ -9,6 +9,7 @@ use crate::error::{GraphError, OpError};
 use crate::graph::{BufferUpdate, Graph, Pass, Phase, Role, Value};
 use crate::ops::elementwise::add::Add;
 use crate::ops::elementwise::clamp::Clamp;
+use crate::ops::elementwise::mul::Mul;
 use crate::ops::elementwise::scale::Scale;
 use crate::ops::elementwise::sqrt::Sqrt;
 use crate::ops::optim::accumulate::Accumulate;
@@ -24,6 +25,12 @@ use crate::tensor::{TensorDesc, ValueId};
 pub const LOSS: &str = "loss";
 /// Name of the accumulator of the norm of all gradients, where it is asked for.
 pub const GRAD_NORM: &str = "grad_norm";
+/// Name of the accumulator that is finite where the loss and all gradients are, where the loss is scaled.
+pub const GUARD: &str = "guard";
+/// Name of the input that the loss is multiplied by for its gradients, where it is scaled.
+pub const LOSS_SCALE: &str = "loss_scale";
+/// Name of the input that gradients are multiplied by before anything else is made of them: the inverse of [`LOSS_SCALE`].
+pub const LOSS_SCALE_INVERSE: &str = "loss_scale_inverse";
 /// What follows a parameter's name in that of its moving average.
 pub const EMA: &str = "ema";
 /// Name of the input of update nodes that the trainer fills each step, for the first group of parameters.
@@ -62,6 +69,9 @@ pub enum Update<'a> {
         ema_decay: Option<f32>,
         /// Makes the norm of all gradients together a metric, [`GRAD_NORM`].
         grad_norm: bool,
+        /// Makes gradients of the loss times an input, [`LOSS_SCALE`], and unscales them by another, [`LOSS_SCALE_INVERSE`]. Where one
+        /// is not finite then, nothing is updated, and [`GUARD`] says so.
+        loss_scale: bool,
     },
     /// Nothing: they stay in their accumulators, to be read. Those of the model's samples are the graph's outputs.
     Keep {
@@ -73,7 +83,11 @@ pub enum Update<'a> {
 impl<'a> Update<'a> {
     /// Parameters follow their gradients as they are, and nothing else is made of these.
     pub fn plain(groups: &'a [Arc<dyn UpdateRule>], group_of: &'a BTreeMap<String, usize>) -> Self {
-        Update::Optimize { groups, group_of, clip: None, ema_decay: None, grad_norm: false }
+        Update::Optimize { groups, group_of, clip: None, ema_decay: None, grad_norm: false, loss_scale: false }
+    }
+
+    fn scales_loss(&self) -> bool {
+        matches!(self, Update::Optimize { loss_scale: true, .. })
     }
 }
 
@@ -156,7 +170,7 @@ pub fn joint(
     }
     match training.update {
         Update::Optimize { .. } if matches!(training.pass, Pass::Only | Pass::Last) => {
-            update(&mut graph, guard, &pairs, training)?;
+            let guard = update(&mut graph, guard, &pairs, training)?;
             update_buffers(&mut graph, guard, training.buffer_updates, &values)?;
         }
         Update::Keep { input: Some(input) } => {
@@ -287,7 +301,14 @@ fn backward(
     }
     graph.set_phase(Phase::Backward);
     graph.set_scope("loss");
-    let seed = graph.apply(Fill { value: training.weight, shape: [1].into() }, &[])?;
+    let seed = match (training.update.scales_loss(), training.weight) {
+        (false, weight) => graph.apply(Fill { value: weight, shape: [1].into() }, &[])?,
+        (true, 1.0) => graph.input(LOSS_SCALE, TensorDesc::f32([1])),
+        (true, weight) => {
+            let scale = graph.input(LOSS_SCALE, TensorDesc::f32([1]));
+            graph.apply(Scale { factor: weight }, &[scale])?
+        }
+    };
     let mut gradients = BTreeMap::from([(loss, seed)]);
     for node in forward_nodes.iter().rev() {
         let grad_outputs: Vec<_> = node.outputs.iter().map(|output| gradients.get(output).copied()).collect();
@@ -332,11 +353,18 @@ fn sum_over_step(graph: &mut Graph, value: ValueId, name: String, pass: Pass) ->
     Ok(accumulator)
 }
 
+/// What becomes of gradients before parameters follow them.
+struct Clipping {
+    by: Clipped,
+    /// What takes the loss scale away, where there is one.
+    inverse: Option<ValueId>,
+}
+
 /// What clipping takes besides a gradient.
-enum Clipping {
-    Off,
+enum Clipped {
+    Not,
     Value(f32),
-    /// The factor of all.
+    /// The factor of all, which takes the loss scale away, too.
     Norm(ValueId),
     /// The squared norm of each.
     TensorNorms(f32, Vec<ValueId>),
@@ -351,13 +379,17 @@ impl Clipping {
         pairs: &[(ValueId, String, ValueId)],
         clip: Option<Clip>,
         grad_norm: bool,
+        loss_scale: bool,
     ) -> Result<(Self, ValueId), GraphError> {
-        let by_norm = matches!(clip, Some(Clip::Norm(_) | Clip::TensorNorm(_)));
+        let inverse = loss_scale.then(|| graph.input(LOSS_SCALE_INVERSE, TensorDesc::f32([1])));
+        let is_guarded = loss_scale || matches!(clip, Some(Clip::Norm(_) | Clip::TensorNorm(_)));
         let (mut total, mut norms, mut guard) = (None, Vec::new(), loss);
-        if by_norm || grad_norm {
+        if is_guarded || grad_norm {
             graph.set_scope("clip");
             for &(.., gradient) in pairs {
-                let norm = graph.apply(SquaredNorm, &[gradient])?;
+                // Of what the gradient is without the scale: the square of a scaled one may be infinite though it is not.
+                let norm =
+                    graph.apply(SquaredNorm, &[Some(gradient), inverse].into_iter().flatten().collect::<Vec<_>>())?;
                 norms.push(norm);
                 total = Some(match total {
                     Some(total) => graph.apply(Add, &[total, norm])?,
@@ -365,15 +397,16 @@ impl Clipping {
                 });
             }
         }
-        let clipping = match (clip, total) {
+        let by = match (clip, total) {
             (Some(Clip::Norm(max_norm)), Some(total)) => {
-                Clipping::Norm(graph.apply(ClipCoefficient { max_norm }, &[total])?)
+                let coefficient = graph.apply(ClipCoefficient { max_norm }, &[total])?;
+                Clipped::Norm(unscaling(graph, coefficient, inverse)?)
             }
-            (Some(Clip::TensorNorm(max_norm)), _) => Clipping::TensorNorms(max_norm, norms),
-            (Some(Clip::Value(most)), _) => Clipping::Value(most),
-            _ => Clipping::Off,
+            (Some(Clip::TensorNorm(max_norm)), _) => Clipped::TensorNorms(max_norm, norms),
+            (Some(Clip::Value(most)), _) => Clipped::Value(most),
+            _ => Clipped::Not,
         };
-        if let (Some(total), true) = (total, by_norm) {
+        if let (Some(total), true) = (total, is_guarded) {
             // A gradient that is not finite would make every parameter NaN through the common factor.
             guard = graph.apply(Add, &[loss, total])?;
         }
@@ -381,36 +414,54 @@ impl Clipping {
             let norm = graph.apply(Sqrt, &[total])?;
             graph.promote(norm, GRAD_NORM, Role::Accumulator);
         }
-        Ok((clipping, guard))
+        if loss_scale {
+            graph.promote(guard, GUARD, Role::Accumulator);
+        }
+        Ok((Clipping { by, inverse }, guard))
     }
 
     /// Gradient number `i` as its update takes it.
     fn apply(&self, graph: &mut Graph, i: usize, gradient: ValueId) -> Result<ValueId, GraphError> {
-        match *self {
-            Clipping::Off => Ok(gradient),
-            Clipping::Value(most) => graph.apply(Clamp { min: -most, max: most }, &[gradient]),
-            Clipping::Norm(coefficient) => graph.apply(ClipApply, &[gradient, coefficient]),
-            Clipping::TensorNorms(max_norm, ref norms) => {
+        let factor = match self.by {
+            Clipped::Not | Clipped::Value(_) => self.inverse,
+            Clipped::Norm(coefficient) => Some(coefficient),
+            Clipped::TensorNorms(max_norm, ref norms) => {
                 let coefficient = graph.apply(ClipCoefficient { max_norm }, &[norms[i]])?;
-                graph.apply(ClipApply, &[gradient, coefficient])
+                Some(unscaling(graph, coefficient, self.inverse)?)
             }
+        };
+        let gradient = match factor {
+            Some(factor) => graph.apply(ClipApply, &[gradient, factor])?,
+            None => gradient,
+        };
+        match self.by {
+            Clipped::Value(most) => graph.apply(Clamp { min: -most, max: most }, &[gradient]),
+            _ => Ok(gradient),
         }
     }
 }
 
+/// A factor of gradients that takes their scale away, too.
+fn unscaling(graph: &mut Graph, factor: ValueId, inverse: Option<ValueId>) -> Result<ValueId, GraphError> {
+    inverse.map_or(Ok(factor), |inverse| graph.apply(Mul, &[factor, inverse]))
+}
+
+/// Adds the updates; returns their guard.
 fn update(
     graph: &mut Graph,
     loss: ValueId,
     pairs: &[(ValueId, String, ValueId)],
     training: &Training<'_>,
-) -> Result<(), GraphError> {
-    let Update::Optimize { groups, group_of, clip, ema_decay, grad_norm } = training.update else { return Ok(()) };
+) -> Result<ValueId, GraphError> {
+    let Update::Optimize { groups, group_of, clip, ema_decay, grad_norm, loss_scale } = training.update else {
+        return Ok(loss);
+    };
     graph.set_phase(Phase::Update);
     let group_of = |name: &str| group_of.get(name).copied().unwrap_or(0);
     let used: BTreeSet<_> = pairs.iter().map(|(_, name, _)| group_of(name)).collect();
     let hypers: BTreeMap<_, _> =
         used.into_iter().map(|group| (group, graph.input(hyper_name(group), TensorDesc::f32([HYPER_LEN])))).collect();
-    let (clipping, guard) = Clipping::new(graph, loss, pairs, clip, grad_norm)?;
+    let (clipping, guard) = Clipping::new(graph, loss, pairs, clip, grad_norm, loss_scale)?;
     for (i, (parameter, name, gradient)) in pairs.iter().enumerate() {
         let layer = layer_of(name);
         graph.set_scope(layer);
@@ -430,7 +481,7 @@ fn update(
             graph.apply_all(Ema { momentum: 1.0 - decay, factor: 1.0 }, &[ema, *parameter, guard])?;
         }
     }
-    Ok(())
+    Ok(guard)
 }
 
 /// `conv1` of `conv1.weight`.

@@ -334,6 +334,20 @@ pub enum TrainError {
         /// What to do, and what the parameters are now.
         advice: String,
     },
+    /// Too many steps were skipped one after the other, whatever the loss was multiplied by.
+    #[error("the gradients have not been finite for {skipped} steps, {loss_scale}: the first value that is not finite is {place}; \
+        lower the learning rate or the loss scale, or mend what has no finite gradient there, such as a root of 0 (parameters are those \
+        of step {})", step.saturating_sub(*skipped))]
+    NonFiniteGradients {
+        /// The step, from 1.
+        step: u64,
+        /// Steps that were skipped one after the other.
+        skipped: u64,
+        /// What the loss was multiplied by, in words.
+        loss_scale: String,
+        /// The layer and value where it first appears.
+        place: String,
+    },
     /// A setting makes no sense.
     #[error("{0}")]
     Setting(String),
@@ -390,7 +404,7 @@ debug_as_sentence! {
     PlanError: Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }, Request(inner), Graph(inner), Binding { value, size_bytes, limit_bytes, advice }, Unusable(inner), Invalid(inner);
     DeviceError: NoAdapter, Unknown { selector, available }, UnknownMemory, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner), HostMemory(inner);
     DataError: Io { path, source }, Missing { path, hint }, Corrupt { path, reason }, Download { url, reason }, Mismatch(inner), HostMemory(inner);
-    TrainError: NonFinite { step, loss, place, kept, advice }, Setting(inner), Graph(inner), Plan(inner), Device(inner), Data(inner);
+    TrainError: NonFinite { step, loss, place, kept, advice }, NonFiniteGradients { step, skipped, loss_scale, place }, Setting(inner), Graph(inner), Plan(inner), Device(inner), Data(inner);
 }
 
 #[cfg(test)]

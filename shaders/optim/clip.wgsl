@@ -1,8 +1,8 @@
 // Gradient clipping by global norm: partial sums of squares of each gradient, a common coefficient
 // min(1, max_norm / (sqrt(sum) + 1e-6)), and output = coefficient * input.
 //
-// bindings   squared_norm: input, sums f32 [splits]; coefficient: sum [1], output [1]; apply: input,
-//            coefficient [1], output
+// bindings   squared_norm: input, with SCALED the factor [1] of what is squared, sums f32 [splits]; coefficient: sum [1],
+//            output [1]; apply: input, coefficient [1], output
 // in place   apply: input
 // dispatch   squared_norm: one invocation per split, 64 per workgroup, folded; coefficient: one; apply: one invocation per 4
 // workgroup  0 bytes
@@ -28,7 +28,11 @@ struct TotalParams {
 var<immediate> total_params: TotalParams;
 
 @group(0) @binding(0) var<storage, read> input: array<Storage>;
+#ifdef SCALED
+@group(0) @binding(2) var<storage, read_write> sums: array<f32>;
+#else
 @group(0) @binding(1) var<storage, read_write> sums: array<f32>;
+#endif
 
 @group(0) @binding(0) var<storage, read> total: array<f32>;
 @group(0) @binding(1) var<storage, read_write> coefficient_: array<f32>;
@@ -46,12 +50,20 @@ fn squared_norm(
     @builtin(local_invocation_index) local_index: u32,
 ) {
     let split = linear_invocation(workgroup_id, num_workgroups, local_index, 64u);
+#ifdef SCALED
+    // Before any branch, as in shared/update.wgsl.
+    let scale = factor[0];
+#endif
     if split >= total_params.splits {
         return;
     }
     var added = LongSum();
     for (var i = split; i < total_params.terms; i += total_params.splits) {
+#ifdef SCALED
+        let x = scale * Accum(input[i]);
+#else
         let x = Accum(input[i]);
+#endif
         add_term(&added, x * x);
     }
     sums[split] = total_of(added) * total_params.scale;

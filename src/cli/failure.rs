@@ -118,6 +118,12 @@ impl From<TrainError> for Failure {
                 failure.details.insert("kept_step".to_owned(), json!(kept));
                 failure
             }
+            TrainError::NonFiniteGradients { step, skipped, .. } => {
+                let mut failure = Failure::failed(error.to_string());
+                failure.details.insert("step".to_owned(), json!(step));
+                failure.details.insert("kept_step".to_owned(), json!(step.saturating_sub(skipped)));
+                failure
+            }
             TrainError::Plan(error) => error.into(),
             TrainError::Device(error) => error.into(),
             TrainError::Graph(error) => error.into(),

@@ -74,6 +74,7 @@ const KNOWN_ELSEWHERE: &[(&[&str], Meaning)] = &[
     (&["validate", "validationdata", "evaluate"], Name(&["validation"])),
     (&["maxgradnorm", "gradclip", "clip"], Name(&["clip_norm"])),
     (&["emadecay", "swa"], Name(&["ema"])),
+    (&["gradscaler", "lossscaling", "initscale"], Name(&["loss_scale"])),
     (&["checkpoint", "pretrained", "initfrom"], Name(&["weights"])),
     (&["savebestonly", "monitor"], Name(&["best"])),
     (&["savetopk", "maxtokeep"], Name(&["keep"])),

@@ -74,6 +74,9 @@ struct Mean {
     step_ms: f64,
     first_ms: Option<f64>,
     samples: usize,
+    /// Those of the steps that were skipped, and what the loss is scaled by.
+    skipped: u64,
+    loss_scale: Option<f32>,
 }
 
 impl Mean {
@@ -81,6 +84,8 @@ impl Mean {
         self.steps += 1;
         self.loss += f64::from(step.loss);
         self.samples = step.samples;
+        self.skipped += u64::from(step.skipped);
+        self.loss_scale = step.loss_scale;
         if is_first {
             self.first_ms = Some(step.step_ms);
         } else {
@@ -106,7 +111,17 @@ impl Mean {
     fn show(self) -> String {
         let mean = self.per_step();
         let time = format_ns(mean.step_ms * 1e6);
-        format!("{}  {time}/step", scores("", mean.loss, mean.accuracy).join(GAP))
+        let mut words = scores("", mean.loss, mean.accuracy);
+        words.extend(self.skipped_words());
+        words.push(format!("{time}/step"));
+        words.join(GAP)
+    }
+
+    /// That steps were skipped, where some were.
+    fn skipped_words(self) -> Option<String> {
+        let skipped = Some(self.skipped).filter(|skipped| *skipped > 0)?;
+        let at = self.loss_scale.map(|scale| format!(" (loss scale {})", format_value(scale.into())));
+        Some(format!("{} skipped{}", plural(skipped as usize, "step"), at.unwrap_or_default()))
     }
 }
 
@@ -196,7 +211,8 @@ impl<'a> Progress<'a> {
             }
             self.output.object(&json!({
                 "event": "step", "step": step.step, "epoch": step.epoch, "loss": step.loss, "accuracy": step.accuracy,
-                "grad_norm": step.grad_norm.map(|norm| finite(norm.into())), "lr": step.lr, "step_ms": step.step_ms,
+                "grad_norm": step.grad_norm.map(|norm| finite(norm.into())), "loss_scale": step.loss_scale,
+                "skipped_steps": step.skipped_steps, "lr": step.lr, "step_ms": step.step_ms,
                 "samples_per_s": self.since_line.per_step().samples_per_s(),
             }));
             self.since_line = Mean::default();
@@ -220,12 +236,14 @@ impl<'a> Progress<'a> {
         if std::mem::replace(&mut self.lr, report.lr) != report.lr {
             words.push(format!("lr {}", format_value(report.lr)));
         }
+        words.extend(self.since_epoch.skipped_words());
         words.push(format!("{}/step", format_ns(mean.step_ms * 1e6)));
         self.line(words.join(GAP));
         let validation = report.validation.as_ref();
         self.output.object(&json!({
             "event": "epoch", "epoch": report.epoch, "step": report.step,
             "train_loss": finite(report.train_loss), "train_accuracy": report.train_accuracy,
+            "skipped_steps": report.skipped_steps,
             "val_loss": validation.map(|evaluation| finite(evaluation.loss)),
             "val_accuracy": validation.and_then(|evaluation| evaluation.accuracy),
             "val_metrics": validation.map(metric_values),

@@ -10,7 +10,7 @@ use tightfit::models;
 use tightfit::nn::Statistics;
 use tightfit::plan::{DeviceClass, Levers};
 use tightfit::tensor::{Half, Shape};
-use tightfit::train::{Optimizer, Precision};
+use tightfit::train::{LossScale, Optimizer, Precision};
 
 use super::bytes::Budget;
 use super::failure::Failure;
@@ -118,6 +118,11 @@ pub(crate) struct TrainingArgs {
     /// Tells the norm of all gradients together in logs
     #[arg(long)]
     grad_norm: bool,
+
+    /// Multiplies the loss for its gradients, and skips steps that this makes overflow: dynamic, a number, or none [default: dynamic
+    /// for f16, else none]
+    #[arg(long, value_name = "SCALE", value_parser = str::parse::<LossScale>, allow_negative_numbers = true)]
+    loss_scale: Option<LossScale>,
 
     /// Decides initial parameters and the order of samples [default: 0]
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
@@ -258,6 +263,7 @@ impl TrainingArgs {
             training.clip_tensor_norm = self.clip_tensor_norm;
         }
         set(&mut training.ema, self.ema.as_ref());
+        set(&mut training.loss_scale, self.loss_scale.as_ref());
         for (place, given) in [(&mut file.model.freeze, &self.freeze), (&mut file.model.train_only, &self.train_only)] {
             if !given.is_empty() {
                 place.clone_from(given);
@@ -317,6 +323,9 @@ mod tests {
             ["--weight-decay", "inf"],
             ["--clip-norm", "0"],
             ["--micro-batches", "0"],
+            ["--loss-scale", "-1"],
+            ["--loss-scale", "inf"],
+            ["--loss-scale", "half"],
         ] {
             assert!(optimizer(&args, None).expect_err(args[1]).contains("it must be"), "{args:?}");
         }

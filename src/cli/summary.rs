@@ -71,6 +71,10 @@ pub(crate) fn summarize(
             report.train_loss,
             percent(report.train_accuracy)
         ));
+        if let Some(skipped) = report.skipped_steps.filter(|skipped| *skipped > 0) {
+            let skipped = plural(skipped as usize, "step");
+            output.text(format_args!("skipped {skipped}, in which a gradient was not finite"));
+        }
         let kernels = match compiled.kernels {
             0 => String::new(),
             kernels => {
@@ -115,6 +119,7 @@ pub(crate) fn summarize(
         "micro_batches": plan.micro_batches.len(),
         "steps": report.steps,
         "epochs": report.epochs,
+        "skipped_steps": report.skipped_steps,
         "step_ms_median": finite(report.step_ms_median),
         "first_step_ms": finite(report.first_step_ms),
         "kernels": compiled.kernels,

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::callbacks::CallbackState;
 use super::groups::FirstSteps;
 use super::history::History;
+use super::loss_scale::ScalingState;
 use super::run::Run;
 use super::weights::{Layout, ReadTensor};
 use crate::error::{DataError, DeviceError, TrainError};
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub(super) ema_decay: Option<f32>,
     pub(super) lr: f64,
     pub(super) lr_scale: f64,
+    #[serde(default)]
+    pub(super) loss_scale: ScalingState,
     pub(super) steps: u64,
     pub(super) epochs: u64,
     pub(super) schedule_step: u64,
@@ -163,7 +166,7 @@ impl Write for Hashing<'_> {
 /// | `model.safetensors` | parameters and buffers, by the names of PyTorch's `state_dict` |
 /// | `optimizer.safetensors` | optimizer state, moving averages, states that are carried from batch to batch |
 /// | `callbacks.safetensors` | what callbacks keep, such as the best parameters so far; only where they do |
-/// | `state.json` | step, epoch, place in the data, learning rate, seed, micro-batches, history, and what callbacks remember |
+/// | `state.json` | step, epoch, place in the data, learning rate, loss scale, seed, micro-batches, history, and what callbacks remember |
 /// | `SHA256SUMS` | of all these, as `sha256sum -c` reads it |
 #[derive(Clone, Debug)]
 pub struct Checkpoint {

@@ -22,27 +22,39 @@ pub(super) enum Location {
 }
 
 impl Location {
-    /// What to say of a step whose loss is not finite; `kept` is the last one whose update was applied.
-    pub(super) fn error(self, step: u64, kept: u64, loss: f32) -> TrainError {
-        let smaller_steps = "lower the learning rate or clip gradients";
-        let (place, advice) = match self {
-            Location::Data { found, input, sample, at } => (
-                format!("{found} in the data: `{input}` of sample {sample}{at}"),
-                format!("mend that sample or leave it out (parameters are those of step {kept})"),
-            ),
+    /// It in words; `kept` is the last step whose update was applied.
+    pub(super) fn words(&self, kept: u64) -> String {
+        match self {
+            Location::Data { found, input, sample, at } => {
+                format!("{found} in the data: `{input}` of sample {sample}{at}")
+            }
             Location::Parameter { found, name } if kept == 0 => {
-                (format!("{found} in the parameter `{name}`, before any update"), "set or load other values".to_owned())
+                format!("{found} in the parameter `{name}`, before any update")
             }
-            Location::Parameter { found, name } => (
-                format!("{found} in the parameter `{name}`, made by an update of step {kept} or before"),
-                format!("what it was is lost: begin anew, or from a file saved before, and {smaller_steps}"),
-            ),
-            Location::Layer(place) if kept == 0 => {
-                (place, "no update was made yet: scale the data, or start from smaller parameters".to_owned())
+            Location::Parameter { found, name } => {
+                format!("{found} in the parameter `{name}`, made by an update of step {kept} or before")
             }
-            Location::Layer(place) => (place, format!("{smaller_steps} (parameters are those of step {kept})")),
+            Location::Layer(place) => place.clone(),
+        }
+    }
+
+    /// What to say of a step whose loss is not finite; `kept` is the last one whose update was applied.
+    pub(super) fn error(&self, step: u64, kept: u64, loss: f32) -> TrainError {
+        let smaller_steps = "lower the learning rate or clip gradients";
+        let advice = match self {
+            Location::Data { .. } => {
+                format!("mend that sample or leave it out (parameters are those of step {kept})")
+            }
+            Location::Parameter { .. } if kept == 0 => "set or load other values".to_owned(),
+            Location::Parameter { .. } => {
+                format!("what it was is lost: begin anew, or from a file saved before, and {smaller_steps}")
+            }
+            Location::Layer(_) if kept == 0 => {
+                "no update was made yet: scale the data, or start from smaller parameters".to_owned()
+            }
+            Location::Layer(_) => format!("{smaller_steps} (parameters are those of step {kept})"),
         };
-        TrainError::NonFinite { step, loss, place, kept, advice }
+        TrainError::NonFinite { step, loss, place: self.words(kept), kept, advice }
     }
 }
 

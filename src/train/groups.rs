@@ -122,7 +122,7 @@ impl Group {
     }
 }
 
-/// Steps that were made before parameters were trained, by name; of those that are trained from the first step on there is none.
+/// Updates that were made before parameters were trained, by name; of those that are trained from the first step on there is none.
 pub(super) type FirstSteps = BTreeMap<String, u64>;
 
 /// The rules of a training, that of parameters in no group first, and which parameter has which.
@@ -132,7 +132,7 @@ pub(super) struct Rules {
     pub(super) group_of: BTreeMap<String, usize>,
     /// What the learning rate of each group is multiplied by.
     pub(super) lr_factors: Vec<f64>,
-    /// Steps that were made before the first one of each group: it counts its own, so that what corrects averages for how few values
+    /// Updates that were made before the first one of each group: it counts its own, so that what corrects averages for how few values
     /// they are of does.
     pub(super) first_steps: Vec<u64>,
     /// Parameters that are not trained.

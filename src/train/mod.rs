@@ -20,6 +20,7 @@ mod history;
 mod host;
 mod log;
 mod loss;
+mod loss_scale;
 mod machine;
 mod metrics;
 mod monitor;
@@ -60,6 +61,7 @@ pub use fed::check_data;
 pub use groups::Group;
 pub use history::{Curve, CurvePoint, EpochRecord, History};
 pub use loss::{Loss, LossKind};
+pub use loss_scale::LossScale;
 pub use machine::{CostSource, Machine};
 pub use metrics::{
     Average, CustomMetric, Format, Metric, MetricEntry, MetricKind, MetricValue, MultiOutput, Sample, Scores, Target,

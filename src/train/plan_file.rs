@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::groups::Group;
 use super::loss::Loss;
+use super::loss_scale::LossScale;
 use super::machine::CostSource;
 use super::optimizer::Optimizer;
 use super::precision::{LayerPrecision, Precision};
@@ -50,6 +51,8 @@ pub struct PlanFile {
     #[serde(default)]
     save_activations: Option<Half>,
     #[serde(default)]
+    loss_scale: Option<LossScale>,
+    #[serde(default)]
     statistics: Statistics,
     /// Where the plan's times come from.
     #[serde(default)]
@@ -82,6 +85,7 @@ impl PlanFile {
             precision: config.precision,
             layer_precision: config.layer_precision.clone(),
             save_activations: config.save_activations,
+            loss_scale: config.loss_scale,
             statistics: config.statistics,
             costs: None,
             plan,
@@ -184,6 +188,11 @@ impl PlanFile {
         self.grad_norm
     }
 
+    /// What the loss is multiplied by for its gradients, if that was said.
+    pub fn loss_scale(&self) -> Option<LossScale> {
+        self.loss_scale
+    }
+
     /// Which statistics batch norm uses.
     pub fn statistics(&self) -> Statistics {
         self.statistics
@@ -200,7 +209,8 @@ impl PlanFile {
     }
 
     /// The plan, if it was made for this model and these settings, as far as the file says what it was made for. Seed,
-    /// learning rate and budget may differ: no plan depends on the first two, and the plan has its own budget.
+    /// learning rate, the number by which the loss is scaled and budget may differ: no plan depends on the first three, and the plan
+    /// has its own budget.
     ///
     /// # Errors
     /// [`PlanError::Unusable`] with what differs.
@@ -244,6 +254,13 @@ impl PlanFile {
         if self.save_activations != config.save_activations {
             let word = |half: Option<Half>| half.map_or_else(|| "none".to_owned(), |half| half.to_string());
             return other("copies of activations in", word(self.save_activations), word(config.save_activations));
+        }
+        let (precision, layer_precision) = (self.precision, self.layer_precision.clone());
+        let planned = Config { loss_scale: self.loss_scale, precision, layer_precision, ..Config::default() };
+        let [planned, now] = [&planned, config].map(|config| config.loss_scale_or_default().is_on());
+        if planned != now {
+            let word = |is_on: bool| if is_on { "a loss scale" } else { "no loss scale" }.to_owned();
+            return other("steps with", word(planned), word(now));
         }
         if self.statistics != config.statistics {
             return other(

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::settings::Config;
 use crate::error::{TrainError, unknown};
 use crate::graph::Graph;
 use crate::tensor::Half;
@@ -113,6 +114,11 @@ pub(super) struct Precisions {
 }
 
 impl Precisions {
+    pub(super) fn of(config: &Config) -> Self {
+        let Config { precision, layer_precision, save_activations, .. } = config;
+        Precisions { usual: *precision, layers: layer_precision.clone(), saved: *save_activations }
+    }
+
     /// Whether anything is stored in f16.
     pub(super) fn has_f16(&self) -> bool {
         self.usual == Precision::F16 || self.layers.iter().any(|layer| layer.precision == Precision::F16)

@@ -29,6 +29,12 @@ pub struct StepReport {
     pub accuracy: Option<f32>,
     /// Norm of all gradients together before they were clipped, where [`Config::grad_norm`](super::Config::grad_norm) asks for it.
     pub grad_norm: Option<f32>,
+    /// What the loss was multiplied by for its gradients, where it was: see [`LossScale`](super::LossScale).
+    pub loss_scale: Option<f32>,
+    /// Whether nothing was updated, because a gradient was not finite.
+    pub skipped: bool,
+    /// Steps so far, over all epochs of this fit, of which that is so; only where the loss is scaled.
+    pub skipped_steps: Option<u64>,
     /// Learning rate of the step, of parameters in no group.
     pub lr: f64,
     /// Samples of the batch.
@@ -43,6 +49,8 @@ impl StepReport {
         let mut values = vec![("loss", f64::from(self.loss)), ("lr", self.lr)];
         values.extend(self.accuracy.map(|accuracy| ("accuracy", f64::from(accuracy))));
         values.extend(self.grad_norm.map(|norm| ("grad_norm", f64::from(norm))));
+        values.extend(self.loss_scale.map(|scale| ("loss_scale", f64::from(scale))));
+        values.extend(self.skipped_steps.map(|skipped| ("skipped_steps", skipped as f64)));
         values
     }
 }
@@ -60,16 +68,20 @@ pub struct EpochReport {
     pub train_loss: f64,
     /// Share of samples predicted right over the epoch's steps; only with cross-entropy.
     pub train_accuracy: Option<f64>,
+    /// Steps so far, over all epochs of this fit, that were skipped because a gradient was not finite; only where the loss is
+    /// [scaled](super::LossScale).
+    pub skipped_steps: Option<u64>,
     /// Of the data in [`FitOptions::validation`]: with the averages of the parameters, where there are such.
     pub validation: Option<Evaluation>,
 }
 
 impl EpochReport {
-    /// What logs are told of it, by name: `loss`, `accuracy` and `lr` of training, `val_loss`, `val_accuracy` and the metrics'
+    /// What logs are told of it, by name: `loss`, `accuracy`, `skipped_steps` and `lr` of training, `val_loss`, `val_accuracy` and the metrics'
     /// `val_` of validation, where a metric of several numbers gives their mean.
     pub fn values(&self) -> Vec<(String, f64)> {
         let mut values = vec![("loss".to_owned(), self.train_loss), ("lr".to_owned(), self.lr)];
         values.extend(self.train_accuracy.map(|accuracy| ("accuracy".to_owned(), accuracy)));
+        values.extend(self.skipped_steps.map(|skipped| ("skipped_steps".to_owned(), skipped as f64)));
         if let Some(Evaluation { loss, accuracy, metrics, .. }) = &self.validation {
             values.push(("val_loss".to_owned(), *loss));
             values.extend(accuracy.map(|accuracy| ("val_accuracy".to_owned(), accuracy)));
@@ -99,6 +111,8 @@ impl EpochReport {
 pub struct FitReport {
     /// Steps made.
     pub steps: u64,
+    /// Those of them that were skipped because a gradient was not finite; only where the loss is [scaled](super::LossScale).
+    pub skipped_steps: Option<u64>,
     /// Epochs completed.
     pub epochs: u64,
     /// Mean loss over the last epoch's steps so far.

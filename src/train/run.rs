@@ -23,6 +23,9 @@ pub(super) struct Run {
     pub(super) batches: u64,
     /// Steps.
     pub(super) steps: u64,
+    /// Those of them that were skipped.
+    #[serde(default)]
+    pub(super) skipped_steps: u64,
     /// Of the epoch at hand.
     pub(super) sums: Sums,
     /// Of the last steps of the last epoch that was begun.
@@ -60,6 +63,7 @@ impl Run {
             epochs: 0,
             batches: 0,
             steps: 0,
+            skipped_steps: 0,
             sums: Sums::default(),
             means: Means::default(),
             best: Best::default(),
@@ -71,6 +75,7 @@ impl Run {
     /// Adds a step on a batch of which this share is filled.
     pub(super) fn add(&mut self, outcome: &StepOutcome, share: f64) {
         self.steps += 1;
+        self.skipped_steps += u64::from(outcome.skipped);
         self.batches += 1;
         let Sums { loss, weight, correct, counted } = &mut self.sums;
         *loss += f64::from(outcome.loss) * share;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::groups::Group;
 use super::loss::Loss;
+use super::loss_scale::LossScale;
 use super::machine::Machine;
 use super::metrics::MetricKind;
 use super::objective::Head;
 use super::optimizer::Optimizer;
-use super::precision::{LayerPrecision, Precision};
+use super::precision::{LayerPrecision, Precision, Precisions};
 use super::schedule::Schedule;
 use super::trainer::Recovery;
 use crate::autodiff::Clip;
@@ -96,6 +97,8 @@ pub struct Config {
     pub layer_precision: Vec<LayerPrecision>,
     /// The format of copies that forward makes for backward, so that what it computes with need not be kept; `None` for none.
     pub save_activations: Option<Half>,
+    /// What the loss is multiplied by for its gradients; `None` for what the precision needs: of f16 a dynamic one, of others nothing.
+    pub loss_scale: Option<LossScale>,
     /// Which statistics batch norm uses.
     pub statistics: Statistics,
     /// What is done where memory goes or the device is lost.
@@ -132,6 +135,7 @@ impl Default for Config {
             precision: Precision::default(),
             layer_precision: Vec::new(),
             save_activations: None,
+            loss_scale: None,
             statistics: Statistics::default(),
             recovery: Recovery::default(),
             threads: None,
@@ -194,6 +198,8 @@ setters! {
     precision: Precision => precision = precision;
     /// Has forward compute in f32 and backward read copies of 16 bits.
     save_activations: Half => save_activations = Some(save_activations);
+    /// Sets what the loss is multiplied by for its gradients.
+    loss_scale: LossScale => loss_scale = Some(loss_scale);
     /// Sets which statistics batch norm uses: `ghost` or `frozen` allow micro-batches.
     statistics: Statistics => statistics = statistics;
     /// Sets what is done where memory goes or the device is lost.
@@ -227,6 +233,12 @@ impl Config {
     /// What the budget is taken of on a machine; `None` where it is stated, or there is none.
     pub fn budget_source<'a>(&self, machine: &'a Machine) -> Option<&'a AvailableMemory> {
         machine.available.as_ref().filter(|_| self.auto_budget && self.budget_bytes.is_none())
+    }
+
+    /// The loss scale: the one that is set, else what the precision needs.
+    pub(super) fn loss_scale_or_default(&self) -> LossScale {
+        let needed = if Precisions::of(self).has_f16() { LossScale::dynamic() } else { LossScale::None };
+        self.loss_scale.unwrap_or(needed)
     }
 
     /// Adds what is said of evaluations besides loss and accuracy.

@@ -41,6 +41,7 @@ pub(crate) struct ModelSource<'a> {
     ema_decay: Option<f32>,
     grad_norm: bool,
     precisions: Precisions,
+    loss_scale: bool,
     pub(crate) statistics: Statistics,
     pub(crate) purpose: Purpose,
 }
@@ -69,6 +70,8 @@ impl<'a> ModelSource<'a> {
             let decay = format_number(decay);
             return Err(TrainError::Setting(format!("ema_decay = {decay} is not possible: it must be in 0..1")));
         }
+        let loss_scale = config.loss_scale_or_default();
+        loss_scale.check()?;
         let objective = Objective::new(config)?;
         let built = model.build(1, Mode::Evaluate)?;
         let parameters = built.parameters.iter().map(|p| (&*p.name, &built.graph.value(p.value).desc));
@@ -79,11 +82,22 @@ impl<'a> ModelSource<'a> {
             let text = "all parameters are frozen, so there is nothing to train: leave one group of them as it is";
             return Err(TrainError::Setting(text.to_owned()));
         }
-        let Config { clip, ema_decay, grad_norm, statistics, precision, layer_precision, save_activations, .. } =
-            config.clone();
-        let precisions = Precisions { usual: precision, layers: layer_precision, saved: save_activations };
+        let loss_scale = loss_scale.is_on();
+        let precisions = Precisions::of(config);
         precisions.check(&built.graph)?;
-        Ok(ModelSource { model, objective, rules, clip, ema_decay, grad_norm, precisions, statistics, purpose })
+        let Config { clip, ema_decay, grad_norm, statistics, .. } = config.clone();
+        Ok(ModelSource {
+            model,
+            objective,
+            rules,
+            clip,
+            ema_decay,
+            grad_norm,
+            precisions,
+            loss_scale,
+            statistics,
+            purpose,
+        })
     }
 
     /// Gives values of the model's layers their types: all but what it puts out, and what else the graph has.
@@ -140,6 +154,7 @@ impl Source for ModelSource<'_> {
                 clip: self.clip,
                 ema_decay: self.ema_decay,
                 grad_norm: self.grad_norm,
+                loss_scale: self.loss_scale,
             },
         };
         let allowed = if let SavedActivations::Half(half) = saved { Some(half) } else { None };

@@ -278,6 +278,7 @@ impl Trainer {
             ema_decay: self.config.ema_decay,
             lr,
             lr_scale: self.lr_scale,
+            loss_scale: self.scaling.state,
             steps: self.steps,
             epochs: self.epochs,
             schedule_step: self.schedule_step,
@@ -296,6 +297,7 @@ impl Trainer {
         self.schedule_steps = state.schedule_steps;
         *self.config.optimizer.lr_mut() = state.lr;
         self.lr_scale = state.lr_scale;
+        self.scaling.take_up(state.loss_scale);
     }
 
     pub(super) fn write_state(

@@ -27,6 +27,7 @@ use super::backend::{Backend, LocalDevice};
 use super::checkpoint::Pending;
 use super::fed::Fed;
 use super::groups::Rules;
+use super::loss_scale::Scaling;
 use super::machine::{CostSource, Machine};
 use super::objective::Objective;
 use super::optimizer::non_negative;
@@ -77,8 +78,10 @@ pub struct Trainer {
     backend: Option<Box<dyn Backend>>,
     /// What training goes on from where memory goes.
     snapshot: Option<Snapshot>,
-    /// Updates made so far, over all fits.
+    /// Steps made so far, over all fits, skipped ones among them.
     pub(super) steps: u64,
+    /// What the loss is multiplied by, and which steps were skipped.
+    pub(super) scaling: Scaling,
     /// Epochs begun so far, over all fits: each has its own order of samples.
     pub(super) epochs: u64,
     /// Steps of the schedule so far, and all of them where that is known.
@@ -234,6 +237,7 @@ impl Trainer {
         let built = model.build(1, Mode::Evaluate)?;
         let objective = Objective::new(&config)?;
         let fed = Fed::new(&model, &objective)?;
+        let scaling = Scaling::new(planning.loss_scale(&config));
         let mut trainer = Trainer {
             model,
             config,
@@ -247,6 +251,7 @@ impl Trainer {
             backend: None,
             snapshot: None,
             steps: 0,
+            scaling,
             epochs: 0,
             schedule_step: 0,
             schedule_steps: None,
@@ -328,6 +333,21 @@ impl Trainer {
     /// Steps so far, over all fits.
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Steps so far, over all fits, that were skipped because a gradient was not finite: see [`LossScale`](super::LossScale).
+    pub fn skipped_steps(&self) -> u64 {
+        self.scaling.skipped_steps()
+    }
+
+    /// What the loss of the next step is multiplied by for its gradients, where it is.
+    pub fn loss_scale(&self) -> Option<f32> {
+        self.scaling.scale()
+    }
+
+    /// Updates so far, which is what optimizers count.
+    fn updates(&self) -> u64 {
+        self.steps - self.scaling.skipped_steps()
     }
 
     /// Ends the fit at hand after this step, with a reason for its report: what a callback calls.

@@ -26,6 +26,7 @@ mod fusion;
 #[cfg(feature = "images")]
 mod images;
 mod loading;
+mod loss_scale;
 mod losses;
 mod metrics;
 mod models;

@@ -18,7 +18,7 @@ use tightfit::data::augment::Augmentation;
 use tightfit::nn::{Normalization, Statistics};
 use tightfit::tensor::Half;
 use tightfit::train::{
-    EarlyStopping, Group, Length, Loss, MetricKind, Monitor, Optimizer, Precision, ReduceOnPlateau, Schedule,
+    EarlyStopping, Group, Length, Loss, LossScale, MetricKind, Monitor, Optimizer, Precision, ReduceOnPlateau, Schedule,
 };
 
 use super::bytes::Budget;
@@ -117,6 +117,8 @@ pub(crate) struct TrainingTable {
     pub(crate) layer_precision: BTreeMap<String, Precision>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) save_activations: Option<Half>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) loss_scale: Option<LossScale>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) decay_matrices_only: bool,
 }

@@ -13,7 +13,7 @@ use tightfit::data::augment::Augmentation;
 use tightfit::error::{DataError, TrainError};
 use tightfit::models;
 use tightfit::plan::Limits;
-use tightfit::train::{EarlyStopping, Loss, Monitor, MonitorMode, Optimizer, ReduceOnPlateau, Schedule};
+use tightfit::train::{EarlyStopping, Loss, LossScale, Monitor, MonitorMode, Optimizer, ReduceOnPlateau, Schedule};
 use toml::Spanned;
 
 use super::super::failure::Failure;
@@ -215,7 +215,8 @@ fn check_name(model: &ModelTable) -> Result<(), TrainError> {
 }
 
 fn check_training(training: &TrainingTable) -> Result<(), TrainError> {
-    let TrainingTable { clip_norm, clip_value, clip_tensor_norm, ema, .. } = training;
+    let TrainingTable { clip_norm, clip_value, clip_tensor_norm, ema, loss_scale, .. } = training;
+    loss_scale.map_or(Ok(()), LossScale::check)?;
     let clips = [("clip_norm", clip_norm), ("clip_value", clip_value), ("clip_tensor_norm", clip_tensor_norm)];
     let given: Vec<_> = clips.into_iter().filter_map(|(name, most)| Some((name, (*most)?))).collect();
     if let [(one, _), (other, _), ..] = given[..] {

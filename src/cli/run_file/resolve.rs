@@ -67,6 +67,7 @@ impl RunFile {
         };
         config.save_activations = training.save_activations.or_else(|| plan.and_then(PlanFile::save_activations));
         config.grad_norm = training.grad_norm || plan.is_some_and(PlanFile::grad_norm);
+        config.loss_scale = training.loss_scale.or_else(|| plan.and_then(PlanFile::loss_scale));
         config.statistics = own.batch_norm.or_else(|| plan.map(PlanFile::statistics)).unwrap_or_default();
         let usual = Recovery::default();
         config.recovery = Recovery {
@@ -96,6 +97,7 @@ impl RunFile {
         let layers = config.layer_precision.iter().map(|of| (of.layer.clone(), of.precision));
         file.training.layer_precision = layers.collect();
         file.training.save_activations = config.save_activations;
+        file.training.loss_scale = config.loss_scale;
         file.training.ema = self.training.ema.or(config.ema_decay.map(f64::from));
         if self.clip().is_none() {
             match config.clip {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tightfit::train::{Length, Loss, MetricKind, Optimizer, Schedule};
+use tightfit::train::{Length, Loss, LossScale, MetricKind, Optimizer, Schedule};
 
 use super::super::bytes::Budget;
 use super::super::settings::LeverName;
@@ -44,6 +44,11 @@ fn what_is_written_is_read_again() {
         Loss::Huber { delta: 0.1 },
         Loss::Sum { terms: vec![(1.0, Loss::Mae), (0.5, Loss::Mse)] },
     ];
+    let other = LossScale::Dynamic { initial: 8.0, growth_interval: 3, growth_factor: 4.0, backoff_factor: 0.25 };
+    for scale in [LossScale::None, LossScale::Static(0.1), LossScale::dynamic(), other] {
+        file.training.loss_scale = Some(scale);
+        assert_eq!(parse(&file.to_toml().expect("writes")), file);
+    }
     for schedule in schedules {
         file.schedule = Some(schedule);
         for loss in &losses {
@@ -86,7 +91,12 @@ fn the_documented_run_file_is_right() {
     file.resolve(None).map_err(|failure| failure.message).expect("resolves");
     // All keys stand in the table of keys.
     let mut all = file;
-    all.training = TrainingTable { grad_norm: true, decay_matrices_only: true, ..all.training };
+    all.training = TrainingTable {
+        grad_norm: true,
+        loss_scale: Some(LossScale::dynamic()),
+        decay_matrices_only: true,
+        ..all.training
+    };
     all.data = DataTable { path: Some("f".into()), drop_last: Some(true), validation: Some(true), ..all.data };
     for key in toml::Table::try_from(&all).expect("a table").values().filter_map(toml::Value::as_table) {
         for key in key.keys().filter(|key| !["kind", "lr", "betas", "eps", "weight_decay"].contains(&key.as_str())) {

@@ -89,7 +89,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, name: &str)
     let validation = runs(of_epochs(), bounds, dots);
 
     let values = train.iter().chain(&validation).flatten().map(|&(_, value)| value);
-    let may_be_log = matches!(name, "loss" | "lr" | "grad_norm" | "perplexity");
+    let may_be_log = matches!(name, "loss" | "lr" | "grad_norm" | "loss_scale" | "perplexity");
     let axis = Axis::of(values, may_be_log, area.height.saturating_sub(2));
     let log = axis.as_ref().filter(|axis| axis.is_log()).map(|_| " (log)".dim());
     let name_words = Line::from_iter([title(name).bold()].into_iter().chain(log));

@@ -136,6 +136,8 @@ impl State {
             "accuracy" => 1,
             "lr" => 3,
             "grad_norm" => 4,
+            "loss_scale" => 5,
+            "skipped_steps" => 6,
             _ => 2,
         };
         names.sort_by_key(order);

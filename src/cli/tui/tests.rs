@@ -58,6 +58,9 @@ pub(super) fn step(step: u64, loss: f32) -> StepReport {
         loss,
         accuracy: Some(1.0 - loss / 3.0),
         grad_norm: Some(loss * 2.0),
+        loss_scale: None,
+        skipped: false,
+        skipped_steps: None,
         lr: 0.001,
         samples: 72,
         step_ms: 12.0,
@@ -72,6 +75,7 @@ pub(super) fn epoch(epoch: u64, val_loss: f64) -> EpochReport {
         lr: 0.001,
         train_loss: 0.5,
         train_accuracy: Some(0.8),
+        skipped_steps: None,
         validation: Some(evaluation),
     }
 }
@@ -281,6 +285,16 @@ fn keys_choose_a_curve() {
     state.chosen = -1;
     assert!(text(&state, 80, 24).contains("gradient norm (log)  train"));
     assert!(text(&state, 40, 24).contains("gradient norm (log)  train"), "one curve, where there is room for one");
+}
+
+#[test]
+fn skipped_steps_are_counted() {
+    let mut state = trained(1);
+    assert!(!text(&state, 140, 24).contains("skipped"));
+    state.step(&StepReport { loss_scale: Some(32_768.0), skipped: true, skipped_steps: Some(2), ..step(2, 0.5) });
+    let screen = text(&state, 140, 24);
+    assert!(screen.contains("loss scale 32768") && screen.contains("skipped 2"), "{screen}");
+    assert_eq!(state.curves()[4..], ["loss_scale", "skipped_steps"]);
 }
 
 #[test]

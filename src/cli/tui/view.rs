@@ -153,6 +153,8 @@ fn draw_values(frame: &mut Frame<'_>, area: Rect, state: &State) {
     items.push(("val_accuracy", state.validation("accuracy").map(percent)));
     items.push(("lr", Some(format_value(step.lr))));
     items.push(("gradient norm", step.grad_norm.map(|norm| format_value(norm.into()))));
+    items.push(("loss scale", step.loss_scale.map(|scale| format_value(scale.into()))));
+    items.push(("skipped", step.skipped_steps.map(|skipped| skipped.to_string())));
     let item = |(name, value): (&str, Option<String>)| Some(Line::from(vec![format!("{name} ").dim(), value?.into()]));
     frame.render_widget(fitting(items.into_iter().filter_map(item), area.width), area);
 }

@@ -1,5 +1,6 @@
 //! Gradient clipping by global norm, in three ops: the squared norm of one gradient, the coefficient for all, and its
-//! application. Between the first two, the sums of all gradients are added.
+//! application. Between the first two, the sums of all gradients are added. Where the loss is scaled, the first op says at once
+//! whether a gradient is finite, and the last takes the scale away.
 //!
 //! Source: <https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html>
 
@@ -23,17 +24,19 @@ params! {
     }
 }
 
-/// `output = Σ input²`
+/// `output = Σ (factor · input)²`
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | input | any |
+/// | factor, which may be left out: then it is 1 | `[1]` |
 /// | output | `[1]` |
 ///
-/// It has no gradient. **Numerics:** f32, in two levels and always in the same order.
+/// It has no gradient. **Numerics:** f32, in two levels and always in the same order. What is scaled is multiplied before it is
+/// squared, so that the output is finite where `factor · input` is, up to a norm of 1.8e19.
 ///
 /// # Errors
-/// Where the input is not f32.
+/// Where an input is not f32, or the factor is not one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SquaredNorm;
 
@@ -43,8 +46,12 @@ impl Op for SquaredNorm {
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        expect_count("clip.squared_norm", inputs, 1)?;
+        expect_count("clip.squared_norm", inputs, inputs.len().clamp(1, 2))?;
         expect_dtype("clip.squared_norm", "input", &inputs[0], DType::F32)?;
+        if let Some(factor) = inputs.get(1) {
+            expect_dtype("clip.squared_norm", "factor", factor, DType::F32)?;
+            expect_shape("clip.squared_norm", "factor", factor, [1])?;
+        }
         Ok(vec![TensorDesc::f32([1])])
     }
 
@@ -57,7 +64,13 @@ impl Op for SquaredNorm {
     }
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
-        reduction::total("clip", "squared_norm", &[Slot::Input(0)], inputs[0].numel(), 1.0)
+        let slots: Vec<_> = (0..inputs.len()).map(Slot::Input).collect();
+        let mut dispatches = reduction::total("clip", "squared_norm", &slots, inputs[0].numel(), 1.0);
+        if inputs.len() > 1 {
+            // Only the first launch reads it: others add up what that makes.
+            dispatches[0].consts.push(("SCALED", 1));
+        }
+        dispatches
     }
 
     fn native(&self) -> Option<&dyn Native> {
@@ -74,7 +87,8 @@ impl Native for SquaredNorm {
 
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let terms = Terms { data: call.input(0), pairs: &[], results: &[] };
-        all_of(&call.input_descs[0]).fold(Squares, terms, 1.0, call.output(0), with);
+        let squares = Squares { factor: Fast(factor(call)) };
+        all_of(&call.input_descs[0]).fold(squares, terms, 1.0, call.output(0), with);
     }
 }
 
@@ -83,15 +97,23 @@ fn all_of(input: &TensorDesc) -> Axes {
     Axes::new(&[input.numel()].into(), &[0])
 }
 
-/// The sum of squares.
+/// What the input is multiplied by.
+fn factor<T: Real>(call: &Call<'_, T>) -> T {
+    if call.input_descs.len() > 1 { call.input(1)[0] } else { T::ONE }
+}
+
+/// The sum of squares of multiples.
 #[derive(Clone, Copy)]
-struct Squares;
+struct Squares {
+    factor: Fast,
+}
 
 impl Fold for Squares {
     const START: f32 = 0.0;
 
     #[inline(always)]
     fn term(self, x: Fast, _: Fast, _: Fast) -> Fast {
+        let x = self.factor * x;
         x * x
     }
 
@@ -103,7 +125,8 @@ impl Fold for Squares {
 
 impl SquaredNorm {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let sum = sum(call.input(0).iter().map(|&x| x * x));
+        let factor = factor(call);
+        let sum = sum(call.input(0).iter().map(|&x| (factor * x) * (factor * x)));
         call.output(0)[0] = sum;
     }
 }
@@ -154,7 +177,7 @@ impl ClipCoefficient {
     }
 }
 
-/// `output = coefficient · input`
+/// `output = coefficient · input`, which also takes the loss scale away
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -222,7 +245,10 @@ pub(crate) fn cases() -> Vec<Case> {
     for n in [1, 7, 257, 8195] {
         let desc = TensorDesc::f32([n]);
         cases.push(Case::new(format!("squared_norm_{n}"), SquaredNorm, [desc.clone()]).forward_only().reduction(n));
-        cases.push(Case::new(format!("apply_{n}"), ClipApply, [desc, TensorDesc::f32([1])]).forward_only());
+        let pair = [desc, TensorDesc::f32([1])];
+        cases.push(Case::new(format!("apply_{n}"), ClipApply, pair.clone()).forward_only());
+        let scaled = Case::new(format!("squared_norm_scaled_{n}"), SquaredNorm, pair).forward_only().reduction(n);
+        cases.push(scaled.fill(1, Fill::Constant(0.375)));
     }
     for sum in [0.0, 0.25, 9.0] {
         let case = Case::new(format!("coefficient_{sum}"), ClipCoefficient { max_norm: 1.0 }, [TensorDesc::f32([1])]);

@@ -120,7 +120,7 @@ impl Trainer {
                     self.set_lr(lr)?;
                     let loss = match self.step_batch(&batch) {
                         Ok(outcome) => f64::from(outcome.loss),
-                        Err(TrainError::NonFinite { .. }) => return Ok(true),
+                        Err(TrainError::NonFinite { .. } | TrainError::NonFiniteGradients { .. }) => return Ok(true),
                         Err(error) => return Err(error),
                     };
                     batches.recycle(batch);

@@ -251,10 +251,10 @@ impl Trainer {
             self.submit(&batch, uploaded, &mut |executor, program, read| executor.launch(program, read))?;
             // The next batch is read and goes up while this one is computed.
             let is_last = fit.options.max_steps.is_some_and(|most| fit.run.steps + 1 >= most);
-            let next_lr = self.lr_after(1);
+            let mut given = None;
             let ahead = if is_last { Ok(None) } else { self.read(fit, &mut batches) };
             if let Ok(Some(ahead)) = &ahead {
-                self.upload_next(&ahead.batch)?;
+                given = Some(self.upload_next(&ahead.batch)?);
             }
             let outcome = self.finish(&batch)?;
             next = ahead?;
@@ -275,6 +275,9 @@ impl Trainer {
                 loss: outcome.loss,
                 accuracy: outcome.accuracy(),
                 grad_norm: outcome.grad_norm,
+                loss_scale: outcome.loss_scale,
+                skipped: outcome.skipped,
+                skipped_steps: self.skipped_in(&fit.run),
                 lr,
                 samples: outcome.samples,
                 step_ms,
@@ -287,8 +290,8 @@ impl Trainer {
                 fit.options.callbacks[i].on_step_end(self, &report)?;
             }
             let is_replanned = self.tell_of_plan(fit)?;
-            // A callback may have changed what the next step is given.
-            uploaded = next.is_some() && !is_replanned && self.lr_after(0).to_bits() == next_lr.to_bits();
+            // A callback may have changed what the next step is given, or this one was skipped.
+            uploaded = !is_replanned && given == Some(self.numbers());
             let is_due = is_replanned || fit.run.steps.is_multiple_of(self.config.recovery.snapshot_every.max(1));
             if self.is_backed_up(fit) && is_due {
                 self.snapshot_fit(fit)?;
@@ -320,6 +323,7 @@ impl Trainer {
             lr: self.lr_after(0),
             train_loss: fit.run.means.loss.unwrap_or(f64::NAN),
             train_accuracy: fit.run.means.accuracy,
+            skipped_steps: self.skipped_in(&fit.run),
             validation,
         };
         let best = fit.options.checkpoints.as_ref().and_then(Checkpoints::monitor);
@@ -404,9 +408,15 @@ impl Trainer {
         }
     }
 
+    /// Steps of a fit that were skipped, where there may be such.
+    fn skipped_in(&self, run: &Run) -> Option<u64> {
+        self.scaling.is_on().then_some(run.skipped_steps)
+    }
+
     fn report(&mut self, fit: &mut Fit<'_, '_, '_>) -> Result<FitReport, TrainError> {
         let mut report = FitReport {
             steps: fit.run.steps,
+            skipped_steps: self.skipped_in(&fit.run),
             epochs: fit.run.epochs,
             train_loss: fit.run.means.loss.map_or(f32::NAN, |loss| loss as f32),
             train_accuracy: fit.run.means.accuracy.map(|accuracy| accuracy as f32),

@@ -4,6 +4,7 @@ use crate::error::TrainError;
 use crate::nn::Model;
 use crate::plan::{Plan, Planned, restore};
 use crate::train::groups::FirstSteps;
+use crate::train::loss_scale::LossScale;
 use crate::train::machine::Machine;
 use crate::train::settings::Config;
 use crate::train::source::{ModelSource, Purpose, plan_with};
@@ -32,6 +33,11 @@ impl Planning {
             }
             _ => plan_with(self.purpose, model, config, &self.first_steps, machine),
         }
+    }
+
+    /// What the loss is scaled by: gradients that are looked at are made of it as it is.
+    pub(super) fn loss_scale(&self, config: &Config) -> LossScale {
+        if self.purpose == Purpose::Training { config.loss_scale_or_default() } else { LossScale::None }
     }
 
     pub(super) fn source<'a>(&self, model: &'a Model, config: &Config) -> Result<ModelSource<'a>, TrainError> {

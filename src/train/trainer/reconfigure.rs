@@ -112,7 +112,7 @@ impl Trainer {
     /// the device that was lost.
     pub fn reconfigure(&mut self, change: impl FnOnce(Config) -> Config) -> Result<(), TrainError> {
         let config = change(self.config.clone());
-        let first_steps = self.first_steps_with(&config, self.steps)?;
+        let first_steps = self.first_steps_with(&config, self.updates())?;
         self.replace_plan(config, first_steps)
     }
 
@@ -123,7 +123,7 @@ impl Trainer {
     pub fn plan_with(&self, change: impl FnOnce(Config) -> Config) -> Result<Planned, TrainError> {
         let config = change(self.config.clone());
         // What counts its own steps by then has rates of its own, too.
-        let first_steps = self.first_steps_with(&config, self.steps + 1)?;
+        let first_steps = self.first_steps_with(&config, self.updates() + 1)?;
         self.planned_with(&config, first_steps).map(|(_, planned)| planned)
     }
 
@@ -182,8 +182,8 @@ impl Trainer {
         }
     }
 
-    /// Since when parameters are trained, with these settings after so many steps.
-    fn first_steps_with(&self, config: &Config, steps: u64) -> Result<FirstSteps, TrainError> {
+    /// Since when parameters are trained, with these settings after so many updates.
+    fn first_steps_with(&self, config: &Config, updates: u64) -> Result<FirstSteps, TrainError> {
         let now = Planning { first_steps: FirstSteps::new(), ..self.planning.clone() };
         let now = now.source(&self.model, config)?.rules;
         let built = self.model.build(1, Mode::Evaluate)?;
@@ -193,7 +193,7 @@ impl Trainer {
             let states = |rules: &Rules| rules.of(name).states(desc);
             let goes_on = !self.rules.frozen.contains(name) && states(&self.rules) == states(&now);
             let before = self.planning.first_steps.get(name).copied().unwrap_or(0);
-            (name.clone(), if goes_on { before } else { steps })
+            (name.clone(), if goes_on { before } else { updates })
         };
         Ok(trained.map(first_step).filter(|(_, step)| *step > 0).collect())
     }
@@ -237,6 +237,7 @@ impl Trainer {
                 self.machine = Some(opened.machine);
                 let before = self.budget_source.filter(|_| config.budget_bytes == self.config.budget_bytes);
                 self.budget_source = opened.budget_source.or(before);
+                self.scaling.set(planning.loss_scale(&config));
                 (self.config, self.planning, self.rules) = (config, planning, rules);
                 (self.objective, self.fed) = (objective, fed);
                 self.replanned += 1;

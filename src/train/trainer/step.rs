@@ -6,7 +6,7 @@ use bytemuck::bytes_of;
 
 use super::Trainer;
 use super::staging::Staging;
-use crate::autodiff::{GRAD_NORM, LOSS, hyper_name};
+use crate::autodiff::{GRAD_NORM, GUARD, LOSS, LOSS_SCALE, LOSS_SCALE_INVERSE, hyper_name};
 use crate::data::{Batch, Dataset, SAMPLE_WEIGHT};
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::exec::Executor;
@@ -33,8 +33,23 @@ pub struct StepOutcome {
     /// Norm of all gradients together before they were clipped, where [`Config::grad_norm`](crate::train::Config::grad_norm) asks
     /// for it.
     pub grad_norm: Option<f32>,
+    /// What the loss was multiplied by for its gradients, where it was.
+    pub loss_scale: Option<f32>,
+    /// Whether a gradient was not finite, so that nothing was updated: see [`LossScale`](crate::train::LossScale).
+    pub skipped: bool,
     /// Samples of the batch.
     pub samples: usize,
+}
+
+/// What a step is given besides its batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Numbers {
+    /// Its own, from 1, which random numbers follow from.
+    step: u64,
+    /// That of its update, from 1, which the optimizer counts.
+    update: u64,
+    lr: f64,
+    loss_scale: Option<f32>,
 }
 
 impl StepOutcome {
@@ -176,10 +191,20 @@ impl Trainer {
         })
     }
 
-    /// Uploads the first micro-batch of the step after the one at hand.
-    pub(super) fn upload_next(&mut self, batch: &Batch) -> Result<(), TrainError> {
-        let uniform = self.uniform_inputs(batch, self.steps + 2, self.lr_after(1));
-        self.upload(batch, &uniform, self.steps + 2, 0)
+    /// What the next step is given.
+    pub(super) fn numbers(&self) -> Numbers {
+        let (step, update) = (self.steps + 1, self.updates() + 1);
+        Numbers { step, update, lr: self.lr_after(0), loss_scale: self.scaling.scale() }
+    }
+
+    /// Uploads the first micro-batch of the step after the one at hand, as if that were no skipped one; returns what it was given.
+    pub(super) fn upload_next(&mut self, batch: &Batch) -> Result<Numbers, TrainError> {
+        let Numbers { step, update, .. } = self.numbers();
+        let loss_scale = self.scaling.after(true).scale();
+        let next = Numbers { step: step + 1, update: update + 1, lr: self.lr_after(1), loss_scale };
+        let uniform = self.uniform_inputs(batch, &next);
+        self.upload(batch, &uniform, next.step, 0)?;
+        Ok(next)
     }
 
     /// Uploads micro-batch number `part` of the step on this batch, with what all parts are given alike.
@@ -210,15 +235,15 @@ impl Trainer {
     /// Starts a step; [`finish`](Self::finish) waits for it. `uploaded` says that the first micro-batch was.
     pub(super) fn submit(&mut self, batch: &Batch, uploaded: bool, launch: &mut Launch<'_>) -> Result<(), TrainError> {
         // A schedule of one's own may make anything.
-        non_negative(&format!("the learning rate of step {}", self.steps + 1), self.lr_after(0))?;
+        let numbers = self.numbers();
+        non_negative(&format!("the learning rate of step {}", numbers.step), numbers.lr)?;
         let read = self.read_of_step(self.objective.counted(batch));
         let parts = self.planned.plan.schedule.len();
-        let step = self.steps + 1;
         let missing = usize::from(uploaded)..parts;
-        let uniform = if missing.is_empty() { Vec::new() } else { self.uniform_inputs(batch, step, self.lr_after(0)) };
+        let uniform = if missing.is_empty() { Vec::new() } else { self.uniform_inputs(batch, &numbers) };
         for part in 0..parts {
             if missing.contains(&part) {
-                self.upload(batch, &uniform, step, part)?;
+                self.upload(batch, &uniform, numbers.step, part)?;
             }
             let read = if part + 1 == parts { &read[..] } else { &[] };
             launch(&mut *self.executor, self.planned.plan.schedule[part], read)?;
@@ -229,7 +254,8 @@ impl Trainer {
     /// Names of what a step reads at its end in which so many positions count.
     fn read_of_step(&self, counted: usize) -> Vec<&'static str> {
         let of = |wanted: bool, name| wanted.then_some(name);
-        [Some(LOSS), of(counted > 0, CORRECT), of(self.config.grad_norm, GRAD_NORM)].into_iter().flatten().collect()
+        let more = [of(counted > 0, CORRECT), of(self.config.grad_norm, GRAD_NORM), of(self.scaling.is_on(), GUARD)];
+        std::iter::once(LOSS).chain(more.into_iter().flatten()).collect()
     }
 
     /// Waits for a step that was started.
@@ -243,23 +269,36 @@ impl Trainer {
         };
         let loss = scalar(LOSS).expect("bug: every step reads its loss");
         if !loss.is_finite() {
-            return Err(self.diagnose(batch, loss));
+            return Err(match self.first_non_finite(batch) {
+                Ok(place) => place.error(self.steps + 1, self.steps, loss),
+                Err(error) => error,
+            });
         }
+        let are_finite = scalar(GUARD).is_none_or(f32::is_finite);
+        let (loss_scale, scaling) = (self.scaling.scale(), self.scaling.after(are_finite));
+        if scaling.is_stuck() {
+            let place = self.first_non_finite(batch)?.words(self.steps);
+            let (step, skipped) = (self.steps + 1, scaling.skipped_in_row());
+            return Err(TrainError::NonFiniteGradients { step, skipped, loss_scale: scaling.words(), place });
+        }
+        self.scaling = scaling;
         self.steps += 1;
         self.schedule_step += 1;
         let correct = scalar(CORRECT).map(|correct| (f64::from(correct), counted as f64));
-        Ok(StepOutcome { loss, correct, grad_norm: scalar(GRAD_NORM), samples: batch.len() })
+        let (grad_norm, skipped, samples) = (scalar(GRAD_NORM), !are_finite, batch.len());
+        Ok(StepOutcome { loss, correct, grad_norm, loss_scale, skipped, samples })
     }
 
-    fn diagnose(&mut self, batch: &Batch, loss: f32) -> TrainError {
-        let step = self.steps + 1;
-        let uniform = self.uniform_inputs(batch, step, self.lr_after(0));
+    /// Looks again at the step on this batch.
+    fn first_non_finite(&mut self, batch: &Batch) -> Result<Location, TrainError> {
+        let numbers = self.numbers();
+        let uniform = self.uniform_inputs(batch, &numbers);
         let parts: Vec<_> = (0..self.planned.plan.schedule.len()).map(|part| self.samples_of(part)).collect();
         let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, &self.fed, |part, program| {
             let samples = parts[part].clone();
             self.staging.fill(&self.planned.graphs[program], batch, &samples).map_err(DataError::from)?;
             let weights = weights(&self.objective, self.config.batch, batch, &samples);
-            let run = run_words(self.config.seed, step, samples.start);
+            let run = run_words(self.config.seed, numbers.step, samples.start);
             let given =
                 Given { batch, staging: &self.staging, samples, run: &run, uniform: &uniform, weights: &weights };
             let inputs = given.inputs(&self.planned, program).into_iter();
@@ -269,25 +308,30 @@ impl Trainer {
             // Within the batch, it is the place in the data that helps.
             Ok(Location::Data { found, input, sample, at }) => {
                 let sample = batch.indices().get(sample).copied().unwrap_or(sample);
-                Location::Data { found, input, sample, at }.error(step, step - 1, loss)
+                Ok(Location::Data { found, input, sample, at })
             }
-            Ok(place) => place.error(step, step - 1, loss),
             // That training cannot go on is to be known even so.
             Err(
                 TrainError::Device(DeviceError::HostMemory(error)) | TrainError::Data(DataError::HostMemory(error)),
-            ) => Location::Layer(format!("not known ({error})")).error(step, step - 1, loss),
-            Err(error) => error,
+            ) => Ok(Location::Layer(format!("not known ({error})"))),
+            place => place,
         }
     }
 
-    /// What all micro-batches of the step on this batch are given alike.
-    fn uniform_inputs(&self, batch: &Batch, step: u64, lr: f64) -> Vec<(String, Vec<f32>)> {
+    /// What all micro-batches of a step on this batch are given alike.
+    fn uniform_inputs(&self, batch: &Batch, numbers: &Numbers) -> Vec<(String, Vec<f32>)> {
         let Rules { rules, lr_factors, first_steps, .. } = &self.rules;
         let rules = rules.iter().zip(lr_factors).zip(first_steps).enumerate();
         let hypers = rules.map(|(group, ((rule, factor), first_step))| {
-            (hyper_name(group), rule.hyper(step - first_step, lr * factor).to_vec())
+            (hyper_name(group), rule.hyper(numbers.update - first_step, numbers.lr * factor).to_vec())
         });
-        hypers.chain(self.objective.inputs(batch, batch.len() as f32 / self.config.batch as f32)).collect()
+        let scales = numbers.loss_scale.into_iter().flat_map(|scale| {
+            [(LOSS_SCALE, scale), (LOSS_SCALE_INVERSE, 1.0 / scale)].map(|(name, value)| (name.to_owned(), vec![value]))
+        });
+        hypers
+            .chain(scales)
+            .chain(self.objective.inputs(batch, batch.len() as f32 / self.config.batch as f32))
+            .collect()
     }
 }
 
