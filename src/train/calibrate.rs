@@ -234,6 +234,7 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         graphs.push(joint(&map, &config, Pass::Only, 32)?);
     }
     for optimizer in [
+        Optimizer::adam8bit(0.1),
         Optimizer::rmsprop(0.1),
         Optimizer::adagrad(0.1),
         Optimizer::lion(0.1),

@@ -10,6 +10,7 @@ use crate::ops::UpdateRule;
 use crate::ops::optim::adafactor::Adafactor;
 use crate::ops::optim::adagrad::Adagrad;
 use crate::ops::optim::adam::Adam;
+use crate::ops::optim::adam8bit::Adam8bit;
 use crate::ops::optim::lamb::Lamb;
 use crate::ops::optim::lion::Lion;
 use crate::ops::optim::rmsprop::RmsProp;
@@ -63,6 +64,40 @@ pub enum Optimizer {
         /// Share of a parameter that is taken away each step, times the learning rate.
         #[serde(default = "default::decoupled_decay")]
         weight_decay: f64,
+    },
+    /// Adam with moments of 8 bits: a quarter of its state.
+    Adam8bit {
+        /// Learning rate.
+        lr: f64,
+        /// Decay of the running moments.
+        #[serde(default = "default::betas")]
+        betas: (f64, f64),
+        /// Added to the denominator; above 0.
+        #[serde(default = "default::eps")]
+        eps: f64,
+        /// L2 penalty.
+        #[serde(default)]
+        weight_decay: f64,
+        /// Parameters of fewer elements have moments of 32 bits.
+        #[serde(default = "default::min_8bit_size")]
+        min_8bit_size: usize,
+    },
+    /// Adam with decoupled weight decay and moments of 8 bits.
+    Adamw8bit {
+        /// Learning rate.
+        lr: f64,
+        /// Decay of the running moments.
+        #[serde(default = "default::betas")]
+        betas: (f64, f64),
+        /// Added to the denominator; above 0.
+        #[serde(default = "default::eps")]
+        eps: f64,
+        /// Share of a parameter that is taken away each step, times the learning rate.
+        #[serde(default = "default::decoupled_decay")]
+        weight_decay: f64,
+        /// Parameters of fewer elements have moments of 32 bits.
+        #[serde(default = "default::min_8bit_size")]
+        min_8bit_size: usize,
     },
     /// RMSprop: gradients by their root mean square.
     Rmsprop {
@@ -155,6 +190,10 @@ mod default {
         1e-8
     }
 
+    pub(super) fn min_8bit_size() -> usize {
+        4096
+    }
+
     pub(super) fn decoupled_decay() -> f64 {
         0.01
     }
@@ -222,6 +261,10 @@ registry! {
     Sgd = "sgd", settings "`momentum` (0), `nesterov` (false)", state "none; 1 with momentum", usual Optimizer::sgd(1e-2);
     Adam = "adam", settings "`betas` ([0.9, 0.999]), `eps` (1e-8)", state "2", usual Optimizer::adam(1e-3);
     Adamw = "adamw", settings "`betas` ([0.9, 0.999]), `eps` (1e-8)", state "2", usual Optimizer::adamw(1e-3);
+    Adam8bit = "adam8bit", settings "`betas` ([0.9, 0.999]), `eps` (1e-8), `min_8bit_size` (4096)", state "2 of a byte",
+        usual Optimizer::adam8bit(1e-3);
+    Adamw8bit = "adamw8bit", settings "`betas` ([0.9, 0.999]), `eps` (1e-8), `min_8bit_size` (4096)", state "2 of a byte",
+        usual Optimizer::adamw8bit(1e-3);
     Rmsprop = "rmsprop", settings "`alpha` (0.99), `eps` (1e-8), `momentum` (0), `centered` (false)", state "1 to 3",
         usual Optimizer::rmsprop(1e-2);
     Adagrad = "adagrad", settings "`lr_decay` (0), `initial_accumulator_value` (0), `eps` (1e-10)", state "1",
@@ -253,6 +296,18 @@ impl Optimizer {
     /// AdamW with PyTorch's defaults.
     pub fn adamw(lr: f64) -> Self {
         Optimizer::Adamw { lr, betas: default::betas(), eps: default::eps(), weight_decay: default::decoupled_decay() }
+    }
+
+    /// Adam with moments of 8 bits, and the defaults of PyTorch and bitsandbytes.
+    pub fn adam8bit(lr: f64) -> Self {
+        let (betas, eps, min_8bit_size) = (default::betas(), default::eps(), default::min_8bit_size());
+        Optimizer::Adam8bit { lr, betas, eps, weight_decay: 0.0, min_8bit_size }
+    }
+
+    /// AdamW with moments of 8 bits, and the defaults of PyTorch and bitsandbytes.
+    pub fn adamw8bit(lr: f64) -> Self {
+        let (betas, eps, min_8bit_size) = (default::betas(), default::eps(), default::min_8bit_size());
+        Optimizer::Adamw8bit { lr, betas, eps, weight_decay: default::decoupled_decay(), min_8bit_size }
     }
 
     /// RMSprop with PyTorch's defaults.
@@ -290,6 +345,8 @@ impl Optimizer {
             Optimizer::Sgd { lr, .. }
             | Optimizer::Adam { lr, .. }
             | Optimizer::Adamw { lr, .. }
+            | Optimizer::Adam8bit { lr, .. }
+            | Optimizer::Adamw8bit { lr, .. }
             | Optimizer::Rmsprop { lr, .. }
             | Optimizer::Adagrad { lr, .. }
             | Optimizer::Lion { lr, .. }
@@ -304,6 +361,8 @@ impl Optimizer {
             Optimizer::Sgd { weight_decay, .. }
             | Optimizer::Adam { weight_decay, .. }
             | Optimizer::Adamw { weight_decay, .. }
+            | Optimizer::Adam8bit { weight_decay, .. }
+            | Optimizer::Adamw8bit { weight_decay, .. }
             | Optimizer::Rmsprop { weight_decay, .. }
             | Optimizer::Adagrad { weight_decay, .. }
             | Optimizer::Lion { weight_decay, .. }
@@ -353,6 +412,12 @@ impl Optimizer {
                 check_moments(betas, eps)?;
                 let decoupled = matches!(self, Optimizer::Adamw { .. });
                 Arc::new(Adam { betas, eps, weight_decay, decoupled })
+            }
+            Optimizer::Adam8bit { betas, eps, weight_decay, min_8bit_size, .. }
+            | Optimizer::Adamw8bit { betas, eps, weight_decay, min_8bit_size, .. } => {
+                check_moments(betas, eps)?;
+                let decoupled = matches!(self, Optimizer::Adamw8bit { .. });
+                Arc::new(Adam8bit { adam: Adam { betas, eps, weight_decay, decoupled }, min_8bit_size })
             }
             Optimizer::Rmsprop { alpha, eps, momentum, centered, weight_decay, .. } => {
                 below_one("alpha", alpha)?;

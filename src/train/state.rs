@@ -18,7 +18,7 @@ use crate::files;
 use crate::graph::Role;
 use crate::nn::{Built, Mode, Model, Parameter};
 use crate::plan::Persistent;
-use crate::tensor::{TensorDesc, hex, plural, room};
+use crate::tensor::{DType, TensorDesc, hex, plural, room};
 
 /// Tensors by name.
 type Tensors = BTreeMap<String, (TensorDesc, Vec<f32>)>;
@@ -92,16 +92,21 @@ impl Trainer {
         Ok(self.executor.write(name, bytemuck::cast_slice(data))?)
     }
 
-    /// The optimizer's state of one parameter (`momentum_buffer`, `exp_avg`, …), if it has one of that name.
+    /// The optimizer's state of one parameter (`momentum_buffer`, `exp_avg`, …), if it has one of that name; of bytes, as the codes of
+    /// 8-bit Adam, each as a number.
     ///
     /// # Errors
     /// Where the device fails.
     pub fn optimizer_state(&mut self, parameter: &str, state: &str) -> Result<Option<Vec<f32>>, TrainError> {
         let name = format!("{parameter}.{state}");
-        if !self.planned.plan.persistent.iter().any(|p| p.role == Role::State && p.name == name) {
-            return Ok(None);
-        }
-        Ok(Some(bytemuck::pod_collect_to_vec(&self.executor.read(&name)?[..])))
+        let mut persistent = self.planned.plan.persistent.iter();
+        let Some(value) = persistent.find(|p| p.role == Role::State && p.name == name) else { return Ok(None) };
+        let bytes = self.executor.read(&name)?;
+        let numbers = match value.desc.dtype {
+            DType::U8 => bytes.into_iter().map(f32::from).collect(),
+            _ => bytemuck::pod_collect_to_vec(&bytes[..]),
+        };
+        Ok(Some(numbers))
     }
 
     /// SHA-256 over the bytes of all parameters and buffers in the order of their names, in hex.

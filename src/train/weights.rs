@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use super::foreign;
 use crate::error::{DataError, DeviceError, TrainError};
 use crate::files;
-use crate::tensor::{TensorDesc, plural};
+use crate::tensor::{DType, TensorDesc, plural};
 
 /// A header of names and shapes is never longer.
 const MAX_HEADER_BYTES: u64 = 4 << 20;
@@ -89,7 +89,7 @@ impl Layout {
             (name.to_owned(), TensorInfo { dtype, shape: shape.to_vec(), data_offsets: (start, end) })
         };
         let counters = self.counters.iter().map(|name| (name, Dtype::I64, &[][..], size_of::<u64>() as u64));
-        let tensors = self.tensors.iter().map(|(name, desc)| (name, Dtype::F32, &desc.shape[..], desc.size_bytes()));
+        let tensors = self.tensors.iter().map(|(name, desc)| (name, stored(desc), &desc.shape[..], desc.size_bytes()));
         let entries =
             counters.chain(tensors).map(|(name, dtype, shape, size_bytes)| entry(name, dtype, shape, size_bytes));
         let metadata = self.metadata.clone().map(|metadata| HashMap::from([metadata]));
@@ -123,10 +123,10 @@ impl Layout {
         for _ in &self.counters {
             file.write_all(&steps.to_le_bytes()).map_err(io)?;
         }
-        for (name, _) in &self.tensors {
+        for (name, desc) in &self.tensors {
             let (mut written, mut finite) = (Ok(()), true);
             read(name, &mut |piece| {
-                finite = finite && is_finite(piece);
+                finite = finite && is_finite(stored(desc), piece);
                 if written.is_ok() {
                     written = file.write_all(piece);
                 }
@@ -171,11 +171,12 @@ impl Layout {
         let mut bytes = Vec::new();
         for checked in [false, true] {
             for name in &loaded.loaded {
-                let (from, to) = metadata.info(name).expect("bug: a tensor that was compared").data_offsets;
+                let info = metadata.info(name).expect("bug: a tensor that was compared");
+                let (from, to) = info.data_offsets;
                 read_range(&mut file, start + from as u64, to - from, &mut bytes).map_err(io)?;
                 if checked {
                     write(name, &bytes)?;
-                } else if !is_finite(&bytes) {
+                } else if !is_finite(info.dtype, &bytes) {
                     return Err(corrupt(format!("`{name}` holds values that are not finite: train it again")).into());
                 }
             }
@@ -204,7 +205,7 @@ impl Layout {
         for (name, desc) in &self.tensors {
             match metadata.info(name) {
                 None => result.missing.push(name.clone()),
-                Some(info) if info.dtype == Dtype::F32 && info.shape[..] == desc.shape[..] => {
+                Some(info) if info.dtype == stored(desc) && info.shape[..] == desc.shape[..] => {
                     result.loaded.push(name.clone());
                 }
                 Some(info) => {
@@ -243,8 +244,20 @@ fn open(path: &Path) -> Result<(File, Metadata, u64), TrainError> {
     }
 }
 
-fn is_finite(bytes: &[u8]) -> bool {
-    bytes.chunks_exact(size_of::<f32>()).all(|x| bytemuck::pod_read_unaligned::<f32>(x).is_finite())
+/// The type that a tensor has in a file.
+fn stored(desc: &TensorDesc) -> Dtype {
+    match desc.dtype {
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::U32 => Dtype::U32,
+        DType::U8 => Dtype::U8,
+    }
+}
+
+/// Whether numbers of single precision are finite; of another type, all are taken as they are.
+fn is_finite(dtype: Dtype, bytes: &[u8]) -> bool {
+    let is_single = dtype == Dtype::F32;
+    !is_single || bytes.chunks_exact(size_of::<f32>()).all(|x| bytemuck::pod_read_unaligned::<f32>(x).is_finite())
 }
 
 /// The header of a file that has all the bytes that it names, and where they begin.

@@ -46,6 +46,15 @@ impl<T: Scalar> Buf<T> {
         }
     }
 
+    /// Zeros, as a state begins.
+    pub fn zeros(desc: &TensorDesc) -> Self {
+        match desc.dtype {
+            DType::U8 => Buf::Int(vec![0; desc.numel().div_ceil(4)]),
+            DType::U32 => Buf::Int(vec![0; desc.numel()]),
+            DType::F32 | DType::F16 => Buf::Real(vec![T::ZERO; desc.numel()]),
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Buf::Real(data) => data.len(),
@@ -72,6 +81,14 @@ impl<T: Scalar> Buf<T> {
         match self {
             Buf::Real(data) => data.iter().map(|x| x.to_f64()).collect(),
             Buf::Int(data) => data.iter().map(|&x| f64::from(x)).collect(),
+        }
+    }
+
+    /// The elements of a tensor: bytes that are four in a word each by itself.
+    pub fn elements(&self, desc: &TensorDesc) -> Vec<f64> {
+        match (self, desc.dtype) {
+            (Buf::Int(_), DType::U8) => self.to_bytes()[..desc.numel()].iter().map(|&byte| f64::from(byte)).collect(),
+            _ => self.to_f64(),
         }
     }
 

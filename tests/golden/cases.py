@@ -698,6 +698,11 @@ for op, decay in (("adam", 0.0), ("adamw", 0.01)):
     update(op, "default", (7,), lr=0.001, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
     update(op, "weight_decay", (2, 3, 5), lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
     update(op, "betas_eps", (257,), lr=0.01, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.0)
+for op, decay in (("adam8bit", 0.0), ("adamw8bit", 0.01)):
+    settings = dict(eps=1e-8, min_8bit_size=0)
+    update(op, "default", (7,), lr=0.001, betas=(0.9, 0.999), weight_decay=decay, **settings)
+    update(op, "two_blocks", (3, 91), lr=0.01, betas=(0.8, 0.95), weight_decay=0.1, **settings)
+    update(op, "small", (5,), lr=0.001, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay, min_8bit_size=6)
 update("rmsprop", "plain", (7,), lr=0.01, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False)
 update("rmsprop", "weight_decay", (2, 3, 5), lr=0.01, alpha=0.9, eps=1e-3, weight_decay=0.1, momentum=0.0, centered=False)
 update("rmsprop", "momentum", (7,), lr=0.01, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.9, centered=False)
@@ -746,7 +751,8 @@ output has shape [1], or all ones with keepdim. An op may have further cases of 
   [C] (batch_norm), [N, groups] (group_norm), the input's without the last `dims` axes (layer_norm, rms_norm).
 * ema: three steps with given values.
 * sgd, adam and the other optimizers: three steps with given gradients from zero states; adagrad's `sum` is without the initial
-  value. clip: `clip_grad_norm_` over all gradients.
+  value. adam8bit and adamw8bit, which PyTorch does not have: states are codes [blocks, 256] and scales [blocks] of both moments, or
+  Adam's where the parameter has fewer elements than min_8bit_size. clip: `clip_grad_norm_` over all gradients.
 * Fills: `extreme` cases are Uniform(-100, 100); relu and leaky_relu AwayFromZero(0.05); targets that are probabilities Uniform(0, 1),
   weights Uniform(0.25, 4), accuracy's Labels(3), normalizers Uniform(0.05, 0.5);
   max_pool2d wants Distinct; the rest N(0, 1).

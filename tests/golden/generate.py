@@ -28,7 +28,7 @@ from common import check_version, draw, generator, numbers, tensor, tensors
 FOLDER = Path(__file__).parent
 SOURCES = FOLDER.parent.parent / "src" / "ops"
 # Files that are not named as the op that makes the values.
-SAME = {"adamw": "adam"}
+SAME = {"adamw": "adam", "adamw8bit": "adam8bit"}
 
 
 def folder_of(op):
@@ -412,10 +412,72 @@ class Lamb(Optimizer):
                 p.sub_(group["lr"] * p.norm() / r.norm() * r)
 
 
+def dynamic_map(signed):
+    """The 256 numbers of dynamic 8-bit codes, by code: as create_dynamic_map of bitsandbytes, which has them in ascending order, has
+    them. Code 0 is 0, those of numbers below 0 count down from 256."""
+    above = []
+    for decade in range(7):
+        edges = torch.linspace(0.1, 1, (1 if signed else 2) * 2**decade + 1, dtype=torch.float64)
+        above += (10.0 ** (decade - 6) * (edges[:-1] + edges[1:]) / 2).tolist()
+    below = [-x for x in reversed(above)] if signed else []
+    return torch.tensor([0.0, *above, 1.0, *below], dtype=torch.float64)
+
+
+class Adam8bit(Optimizer):
+    """Adam with moments in dynamic 8-bit codes, of blocks of 256: https://arxiv.org/abs/2110.02861. PyTorch does not have it."""
+
+    decoupled = False
+
+    def coded(self, moment, signed):
+        """A moment as codes and scales."""
+        blocks = F.pad(moment.flatten(), (0, -moment.numel() % 256)).reshape(-1, 256)
+        scales = blocks.abs().amax(1)
+        numbers = dynamic_map(signed)
+        codes = (blocks / scales[:, None]).unsqueeze(-1).sub(numbers).abs().argmin(-1)
+        if not signed:
+            codes = codes.where(blocks <= 0, codes.clamp(min=1))
+        return codes, scales
+
+    def decoded(self, codes, scales, signed, like):
+        return (dynamic_map(signed)[codes] * scales[:, None]).flatten()[: like.numel()].reshape(like.shape)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
+            for p in group["params"]:
+                state = self.state[p]
+                is_small = p.numel() < group["min_8bit_size"]
+                m, v = torch.zeros_like(p), torch.zeros_like(p)
+                if state and is_small:
+                    m, v = state["exp_avg"], state["exp_avg_sq"]
+                elif state:
+                    m = self.decoded(state["exp_avg"], state["exp_avg_scale"], True, p)
+                    v = self.decoded(state["exp_avg_sq"], state["exp_avg_sq_scale"], False, p)
+                if self.decoupled:
+                    p.mul_(1 - lr * decay)
+                g = p.grad if self.decoupled else p.grad + decay * p
+                m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
+                t = state["step"] = state.get("step", 0) + 1
+                p.sub_(lr / (1 - beta1**t) * m / ((v / (1 - beta2**t)).sqrt() + group["eps"]))
+                if is_small:
+                    state["exp_avg"], state["exp_avg_sq"] = m, v
+                else:
+                    state["exp_avg"], state["exp_avg_scale"] = self.coded(m, True)
+                    state["exp_avg_sq"], state["exp_avg_sq_scale"] = self.coded(v, False)
+
+
+class Adamw8bit(Adam8bit):
+    decoupled = True
+
+
+CODED = ["exp_avg", "exp_avg_sq", "exp_avg_scale", "exp_avg_sq_scale"]
 UPDATES = {
     "sgd": (torch.optim.SGD, ["momentum_buffer"]),
     "adam": (torch.optim.Adam, ["exp_avg", "exp_avg_sq"]),
     "adamw": (torch.optim.AdamW, ["exp_avg", "exp_avg_sq"]),
+    "adam8bit": (Adam8bit, CODED),
+    "adamw8bit": (Adamw8bit, CODED),
     "rmsprop": (torch.optim.RMSprop, ["square_avg", "grad_avg", "momentum_buffer"]),
     "adagrad": (torch.optim.Adagrad, ["sum"]),
     "lion": (Lion, ["exp_avg"]),

@@ -5,6 +5,7 @@
 mod common;
 
 mod access_order;
+mod adam8bit;
 mod advise;
 mod architecture;
 mod arithmetic;

@@ -295,6 +295,8 @@ fn settings_that_make_no_sense_are_refused() {
         for optimizer in [
             Optimizer::Adam { lr: 1e-3, betas, eps, weight_decay: 0.0 },
             Optimizer::Adamw { lr: 1e-3, betas, eps, weight_decay: 0.0 },
+            Optimizer::Adam8bit { lr: 1e-3, betas, eps, weight_decay: 0.0, min_8bit_size: 4096 },
+            Optimizer::Adamw8bit { lr: 1e-3, betas, eps, weight_decay: 0.0, min_8bit_size: 4096 },
             Optimizer::Lamb { lr: 1e-3, betas, eps, weight_decay: 0.0 },
             Optimizer::Rmsprop { lr: 1e-3, alpha: 0.9, eps, momentum: 0.0, centered: true, weight_decay: 0.0 },
             Optimizer::Adagrad { lr: 1e-3, lr_decay: 0.0, initial_accumulator_value: 0.0, eps, weight_decay: 0.0 },
@@ -328,6 +330,7 @@ fn every_optimizer_makes_the_loss_fall() {
             Optimizer::Sgd { lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.0 },
             Optimizer::adam(0.02),
             Optimizer::adamw(0.02),
+            Optimizer::Adam8bit { lr: 0.02, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, min_8bit_size: 1 },
             Optimizer::rmsprop(0.02),
             Optimizer::adagrad(0.1),
             Optimizer::lion(0.01),

@@ -68,10 +68,27 @@ impl Work<'_> {
         };
         report.require(found.len() == self.expected.len(), format!("{label}: {} results", found.len()));
         for (i, ((found, expected), desc)) in found.iter().zip(&self.expected).zip(&self.descs).enumerate() {
-            let expected = stored(desc.dtype, &expected.to_f64());
-            report.check(format!("{label} result {i}"), close(&decode(desc, found), &expected, self.tolerance(desc)));
+            let (found, expected) = (decode(desc, found), stored(desc.dtype, &expected.elements(desc)));
+            let result = match desc.dtype {
+                DType::U8 => same_codes(&found, &expected),
+                _ => close(&found, &expected, self.tolerance(desc)),
+            };
+            report.check(format!("{label} result {i}"), result);
         }
     }
+}
+
+/// Codes of numbers that an op has computed: where one lies halfway between two codes, either is right. That is seldom so.
+fn same_codes(found: &[f64], expected: &[f64]) -> Result<(), String> {
+    // Codes are in a circle: below 0 are those of numbers below 0.
+    let distance = |(a, b): (&f64, &f64)| ((a - b).rem_euclid(256.0)).min((b - a).rem_euclid(256.0));
+    let distances: Vec<f64> = found.iter().zip(expected).map(distance).collect();
+    let others = distances.iter().filter(|distance| **distance > 0.0).count();
+    let farthest = distances.iter().copied().fold(0.0, f64::max);
+    if found.len() == expected.len() && farthest <= 1.0 && others <= 1 + found.len() / 1000 {
+        return Ok(());
+    }
+    Err(format!("{others} of {} codes differ ({} expected), by up to {farthest}", found.len(), expected.len()))
 }
 
 /// What numbers become in memory.
@@ -181,6 +198,7 @@ pub fn decode(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
     }
     let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).take(desc.numel());
     match desc.dtype {
+        DType::U8 => bytes.iter().take(desc.numel()).map(|&byte| f64::from(byte)).collect(),
         DType::U32 => words.map(|b| f64::from(u32::from_le_bytes(b))).collect(),
         _ => words.map(|b| f64::from(f32::from_le_bytes(b))).collect(),
     }

@@ -4,6 +4,7 @@ use libtest_mimic::Failed;
 use tightfit::ops::optim::adafactor::Adafactor;
 use tightfit::ops::optim::adagrad::Adagrad;
 use tightfit::ops::optim::adam::Adam;
+use tightfit::ops::optim::adam8bit::Adam8bit;
 use tightfit::ops::optim::clip::{ClipApply, ClipCoefficient, SquaredNorm};
 use tightfit::ops::optim::ema::Ema;
 use tightfit::ops::optim::lamb::Lamb;
@@ -11,7 +12,7 @@ use tightfit::ops::optim::lion::Lion;
 use tightfit::ops::optim::rmsprop::RmsProp;
 use tightfit::ops::optim::sgd::Sgd;
 use tightfit::ops::{HYPER_LEN, Op, UpdateRule};
-use tightfit::tensor::TensorDesc;
+use tightfit::tensor::{DType, TensorDesc};
 
 use crate::Report;
 use crate::common::compare::{Tolerance, close};
@@ -24,8 +25,10 @@ pub type MakeRule = fn(&UpdateSettings) -> Box<dyn UpdateRule>;
 /// Every optimizer, by the name of its golden file.
 pub const OPTIMIZERS: &[(&str, MakeRule)] = &[
     ("sgd", sgd),
-    ("adam", |s| adam(s, false)),
-    ("adamw", |s| adam(s, true)),
+    ("adam", |s| Box::new(adam(s, false))),
+    ("adamw", |s| Box::new(adam(s, true))),
+    ("adam8bit", |s| adam8bit(s, false)),
+    ("adamw8bit", |s| adam8bit(s, true)),
     ("rmsprop", rmsprop),
     ("adagrad", adagrad),
     ("lion", lion),
@@ -41,15 +44,20 @@ pub fn checks(name: &str) -> bool {
 /// The numbers of `hyper` are f32 whatever the twin computes in.
 const F64: Tolerance = Tolerance { scale: 1e-8, relative: 5e-7, absolute: 0.0 };
 const F32: Tolerance = Tolerance { scale: 1e-6, relative: 1e-5, absolute: 1e-12 };
+const EXACT: Tolerance = Tolerance { scale: 0.0, relative: 0.0, absolute: 0.0 };
 
 fn sgd(s: &UpdateSettings) -> Box<dyn UpdateRule> {
     let weight_decay = s.number("weight_decay");
     Box::new(Sgd { weight_decay, momentum: s.number("momentum"), nesterov: s.flag("nesterov") })
 }
 
-fn adam(s: &UpdateSettings, decoupled: bool) -> Box<dyn UpdateRule> {
+fn adam(s: &UpdateSettings, decoupled: bool) -> Adam {
     let weight_decay = s.number("weight_decay");
-    Box::new(Adam { weight_decay, betas: s.pair("betas"), eps: s.number("eps"), decoupled })
+    Adam { weight_decay, betas: s.pair("betas"), eps: s.number("eps"), decoupled }
+}
+
+fn adam8bit(s: &UpdateSettings, decoupled: bool) -> Box<dyn UpdateRule> {
+    Box::new(Adam8bit { adam: adam(s, decoupled), min_8bit_size: s.number("min_8bit_size") as usize })
 }
 
 fn rmsprop(s: &UpdateSettings) -> Box<dyn UpdateRule> {
@@ -119,7 +127,7 @@ fn run<T: Scalar>(
     }
     // The parameter, then the states.
     let mut changing: Vec<Buf<T>> = vec![entry.inputs[0].input()];
-    changing.extend(states.iter().map(|(_, state)| Buf::from_f32(&vec![0.0; state.numel()])));
+    changing.extend(states.iter().map(|(_, state)| Buf::zeros(state)));
     for (i, step) in entry.steps.iter().enumerate() {
         let hyper = Buf::from_f32(&rule.hyper(i as u64 + 1, lr));
         let gradient = Buf::Real(step.gradient.iter().map(|&x| T::from_f64(f64::from(x as f32))).collect());
@@ -132,8 +140,9 @@ fn run<T: Scalar>(
         if step.states.len() != states.len() {
             return report.require(false, format!("{label}: {} states, not {}", states.len(), step.states.len()));
         }
-        for ((name, _), (found, expected)) in states.iter().zip(changing[1..].iter().zip(&step.states)) {
-            report.check(format!("{label} step {i} {name}"), close(&found.to_f64(), expected, tolerance));
+        for ((name, desc), (found, expected)) in states.iter().zip(changing[1..].iter().zip(&step.states)) {
+            let tolerance = if desc.dtype == DType::U8 { EXACT } else { tolerance };
+            report.check(format!("{label} step {i} {name}"), close(&found.elements(desc), expected, tolerance));
         }
     }
 }

@@ -39,15 +39,16 @@ pub struct Adam {
     pub decoupled: bool,
 }
 
+/// What of an [`Adam`] changes single elements.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+pub(in crate::ops) struct Step {
     betas: (f64, f64),
     eps: f64,
     weight_decay: f64,
 }
 
 impl Adam {
-    fn step(&self) -> Step {
+    pub(in crate::ops) fn step(&self) -> Step {
         let weight_decay = if self.decoupled { 0.0 } else { self.weight_decay };
         Step { betas: self.betas, eps: self.eps, weight_decay }
     }

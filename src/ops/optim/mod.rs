@@ -7,6 +7,7 @@ ops! {
     adafactor,
     adagrad,
     adam,
+    adam8bit,
     clip,
     ema,
     lamb,

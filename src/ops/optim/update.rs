@@ -10,7 +10,7 @@ use crate::ops::{
     expect_count, expect_dtype, expect_shape,
 };
 use crate::shader::Target;
-use crate::tensor::{DType, TensorDesc};
+use crate::tensor::TensorDesc;
 
 /// Names of states with their shapes.
 pub(in crate::ops) type States = Vec<(&'static str, TensorDesc)>;
@@ -32,7 +32,7 @@ pub(in crate::ops) fn outputs(
     let hyper = [("hyper", TensorDesc::f32([HYPER_LEN])), ("guard", TensorDesc::f32([1]))];
     let expected = [("parameter", parameter.clone()), ("gradient", parameter.clone())].into_iter();
     for (found, (name, desc)) in inputs.iter().zip(expected.chain(states).chain(hyper)) {
-        expect_dtype(op, name, found, DType::F32)?;
+        expect_dtype(op, name, found, desc.dtype)?;
         expect_shape(op, name, found, desc.shape)?;
     }
     Ok(Vec::new())
@@ -40,7 +40,7 @@ pub(in crate::ops) fn outputs(
 
 /// What an update changes: the parameter and its states.
 pub(in crate::ops) fn mutates(states: usize) -> &'static [usize] {
-    &[0, 2, 3, 4][..1 + states]
+    &[0, 2, 3, 4, 5][..1 + states]
 }
 
 /// The flags of every update.

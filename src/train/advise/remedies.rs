@@ -106,8 +106,12 @@ pub(super) fn changes(model: &Model, config: &Config, mixes: bool) -> Result<Vec
             },
         ));
     }
-    let rates = [Optimizer::sgd(1e-2), Optimizer::adafactor(1e-2)];
-    for optimizer in rates {
+    let coded = match config.optimizer {
+        Optimizer::Adam { lr, .. } => Some(Optimizer::adam8bit(lr)),
+        Optimizer::Adamw { lr, .. } => Some(Optimizer::adamw8bit(lr)),
+        _ => None,
+    };
+    for optimizer in coded.into_iter().chain([Optimizer::sgd(1e-2), Optimizer::adafactor(1e-2)]) {
         if config.update_rule.is_none() && optimizer.kind() != config.optimizer.kind() {
             let kind = optimizer.kind();
             let lr = crate::tensor::format_value(*{ optimizer }.lr_mut());
