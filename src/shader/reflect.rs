@@ -9,7 +9,7 @@ use naga::valid::{
 };
 use naga::{AddressSpace, Handle, Module, ScalarKind, StorageAccess, Type, TypeInner};
 
-use super::source::uses_f16;
+use super::source::{packs_f16, uses_f16};
 use super::{Family, Kernel, StorageType, Variant, source};
 use crate::error::ShaderError;
 
@@ -97,6 +97,9 @@ fn capabilities(variant: &Variant) -> Capabilities {
         Family::Subgroup { .. } => Capabilities::SUBGROUP,
         Family::Cooperative { .. } => Capabilities::SUBGROUP | Capabilities::COOPERATIVE_MATRIX,
     };
+    if packs_f16(variant) {
+        capabilities |= Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    }
     if uses_f16(variant) {
         capabilities |= Capabilities::SHADER_FLOAT16;
     }

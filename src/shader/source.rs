@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::preprocess::{Names, is_identifier, preprocess};
-use super::{Access, Family, HalfForm, Kernel, Variant};
+use super::{Access, EpilogueFunction, Family, HalfForm, Kernel, Variant};
 use super::{fused, memory};
 use crate::error::ShaderError;
 
@@ -155,6 +155,12 @@ pub(super) fn uses_f16(variant: &Variant) -> bool {
     variant.halves.iter().any(|&(_, half)| half == HalfForm::NativeF16)
 }
 
+/// Whether the kernel packs IEEE floats of 16 bits into words.
+pub(super) fn packs_f16(variant: &Variant) -> bool {
+    let rounds = |op: &EpilogueFunction| op.function == Kernel::new("round", "f16");
+    variant.halves.iter().any(|&(_, half)| half == HalfForm::F16) || variant.epilogue.iter().any(rounds)
+}
+
 fn prelude(variant: &Variant) -> String {
     // `enable` must stand before everything else.
     let enable = if uses_f16(variant) { "enable f16;\n" } else { "" };
@@ -199,7 +205,7 @@ fn make_read_write(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shader::{EpilogueFunction, StorageType};
+    use crate::shader::StorageType;
 
     const BIAS_ADD: Kernel = Kernel { file: WgslFile::of_crate("bias_add"), entry: "forward" };
 

@@ -125,7 +125,7 @@ impl Precisions {
     }
 
     /// The precision of a layer: that of the longest beginning of its name, or what is usual.
-    fn of(&self, layer: &str) -> Precision {
+    fn of_layer(&self, layer: &str) -> Precision {
         let named = self.layers.iter().filter(|of| layer.starts_with(&of.layer));
         named.max_by_key(|of| of.layer.len()).map_or(self.usual, |of| of.precision)
     }
@@ -137,7 +137,7 @@ impl Precisions {
 
     /// The format of 16 bits of a layer's values.
     pub(super) fn half(&self, layer: &str) -> Option<Half> {
-        self.of(layer).half()
+        self.of_layer(layer).half()
     }
 
     /// Refuses names that no layer of a graph begins with.

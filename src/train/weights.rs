@@ -249,6 +249,7 @@ fn stored(desc: &TensorDesc) -> Dtype {
     match desc.dtype {
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
         DType::U32 => Dtype::U32,
         DType::U8 => Dtype::U8,
     }

@@ -51,7 +51,7 @@ impl<T: Scalar> Buf<T> {
         match desc.dtype {
             DType::U8 => Buf::Int(vec![0; desc.numel().div_ceil(4)]),
             DType::U32 => Buf::Int(vec![0; desc.numel()]),
-            DType::F32 | DType::F16 => Buf::Real(vec![T::ZERO; desc.numel()]),
+            DType::F32 | DType::F16 | DType::BF16 => Buf::Real(vec![T::ZERO; desc.numel()]),
         }
     }
 

@@ -4,7 +4,7 @@ use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::models;
 use tightfit::nn::{Model, Sequential};
 use tightfit::plan::{ArenaRole, Levers, Limits};
-use tightfit::train::{self, Checkpoint, Checkpoints, Config, DeviceSelector, FitOptions, Optimizer, Trainer};
+use tightfit::train::{self, Checkpoint, Checkpoints, Config, FitOptions, Optimizer, Trainer};
 
 use crate::checkpoints::bits;
 

@@ -177,13 +177,18 @@ fn a_checkpoint_goes_on_in_another_precision() {
     for step in 0..3 {
         first.step(&train, &(step * 16..(step + 1) * 16).collect::<Vec<_>>()).expect("step");
     }
-    first.save_checkpoint(folder.path()).expect("saved");
+    let folder = folder.path().join("checkpoint");
+    first.save_checkpoint(&folder).expect("saved");
+    let saved = first.parameters().expect("parameters");
+    let next: Vec<usize> = (48..64).collect();
+    let expected = first.step(&train, &next).expect("step").loss;
     for precision in [Precision::F32, Precision::Bf16] {
         let mut second = trainer(precision);
-        second.restore(&tightfit::train::Checkpoint::open(folder.path()).expect("a checkpoint")).expect("restored");
-        assert_eq!(second.parameters().expect("parameters"), first.parameters().expect("parameters"), "{precision}");
-        let loss = second.step(&train, &(48..64).collect::<Vec<_>>()).expect("step").loss;
-        assert!(loss.is_finite() && loss < 2.5, "{precision}: {loss}");
+        second.restore(&tightfit::train::Checkpoint::open(&folder).expect("a checkpoint")).expect("restored");
+        assert_eq!(second.parameters().expect("parameters"), saved, "{precision}");
+        let loss = second.step(&train, &next).expect("step").loss;
+        assert!((loss - expected).abs() < 0.02, "{precision}: {loss} and {expected}");
+        assert!(precision == Precision::F32 || loss == expected, "{precision}: {loss} and {expected}");
     }
 }
 

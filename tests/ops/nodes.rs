@@ -149,15 +149,15 @@ fn each_of(
             let [from, to] = [node.inputs[0], node.outputs[0]].map(|id| mini.graph.value(id).desc.size_bytes());
             report.require(from == to, format!("{}: a view of {from} bytes as {to}", case.name));
         } else {
-            let input = |(i, &id): (usize, &ValueId)| {
+            let input = |&id: &ValueId| {
                 let data = values[id.index()].as_ref().expect("a value is read before it is made");
                 let desc = mini.graph.value(id).desc.clone();
-                // What is changed in place is f32 in any case.
-                let desc = if node.op.mutates().contains(&i) { desc } else { in_half(&desc) };
+                // Updates and accumulators read f32 in any case.
+                let desc = if node.op.mutates().is_empty() { in_half(&desc) } else { desc };
                 let bytes = encode(&desc, data);
                 (desc, bytes)
             };
-            let inputs: Vec<_> = node.inputs.iter().enumerate().map(input).collect();
+            let inputs: Vec<_> = node.inputs.iter().map(input).collect();
             let is_half = inputs.iter().any(|(desc, _)| Some(desc.dtype) == half);
             let output_descs = mini.descs(&node.outputs);
             let output_descs: Vec<_> =
