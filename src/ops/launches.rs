@@ -72,6 +72,7 @@ impl Dispatch {
     pub fn variants(&self, op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<Variant> {
         let mut variants = Vec::new();
         for (storage, half, access) in FORMS {
+            let is_half = half.is_some();
             let half = |slot: Slot| {
                 let is_float = match slot {
                     Slot::Input(i) => inputs[i].dtype == DType::F32 && !op.mutates().contains(&i),
@@ -80,8 +81,9 @@ impl Dispatch {
                 };
                 half.filter(|_| is_float)
             };
-            let in_place = op.in_place().iter().copied().map(Some);
-            let pairs = std::iter::once(None).chain(in_place);
+            variants.push(self.variant(storage, &half, access, None));
+            // What is left unbound does not depend on how the others lie in memory.
+            let pairs = op.in_place().iter().filter(|_| !is_half).map(|&pair| Some(pair));
             variants.extend(pairs.map(|in_place| self.variant(storage, &half, access, in_place)));
         }
         variants

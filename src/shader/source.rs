@@ -157,7 +157,8 @@ pub(super) fn uses_f16(variant: &Variant) -> bool {
 
 /// Whether the kernel packs IEEE floats of 16 bits into words.
 pub(super) fn packs_f16(variant: &Variant) -> bool {
-    let rounds = |op: &EpilogueFunction| op.function == Kernel::new("round", "f16");
+    // The file has both formats.
+    let rounds = |op: &EpilogueFunction| op.function.file == WgslFile::of_crate("round");
     variant.halves.iter().any(|&(_, half)| half == HalfForm::F16) || variant.epilogue.iter().any(rounds)
 }
 
