@@ -150,7 +150,7 @@ fn wrong_names_sizes_and_programs_are_refused() {
 }
 
 #[test]
-fn inspection_shows_forward_values_and_changes_no_parameter() {
+fn inspection_shows_values_and_changes_no_parameter() {
     let planned = plan(&CHAIN, &request(2, None, None)).expect("a plan");
     let graph = &planned.graphs[0];
     let mut executor = CpuExecutor::new(&planned).expect("an executor");
@@ -158,21 +158,24 @@ fn inspection_shows_forward_values_and_changes_no_parameter() {
     executor.write("layer1.weight", bytemuck::cast_slice(&weight)).expect("written");
     let inputs = inputs(graph);
     let inputs: Vec<_> = inputs.iter().map(|(name, data)| (name.as_str(), bytemuck::cast_slice(data))).collect();
-    let mut seen = 0;
-    executor
-        .inspect(0, &inputs, &mut |graph, id, data| {
-            assert_eq!(data.len() as u64, graph.value(id).desc.size_bytes());
-            seen += 1;
-            true
-        })
-        .expect("shown");
-    assert_eq!(seen, graph.nodes().iter().filter(|node| node.phase == Phase::Forward).count());
+    for until in [Phase::Forward, Phase::Backward, Phase::Update] {
+        let mut seen = 0;
+        executor
+            .inspect(0, &inputs, until, &mut |graph, id, data| {
+                assert_eq!(data.len() as u64, graph.value(id).desc.size_bytes());
+                seen += 1;
+                true
+            })
+            .expect("shown");
+        let made = graph.nodes().iter().filter(|node| node.phase <= until).map(|node| node.outputs.len());
+        assert_eq!(seen, made.sum::<usize>());
+    }
     assert_eq!(bits(&executor.read("layer1.weight").expect("read")), float_bits(&weight));
     let mut seen = 0;
     let mut stop = |_: &Graph, _: ValueId, _: &[u8]| {
         seen += 1;
         seen < 2
     };
-    executor.inspect(0, &inputs, &mut stop).expect("shown");
+    executor.inspect(0, &inputs, Phase::Forward, &mut stop).expect("shown");
     assert_eq!(seen, 2);
 }

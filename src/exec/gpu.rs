@@ -304,6 +304,7 @@ impl Executor for GpuExecutor {
         &mut self,
         program: usize,
         inputs: &[(&str, &[u8])],
+        until: Phase,
         visit: &mut dyn FnMut(&Graph, ValueId, &[u8]) -> bool,
     ) -> Result<(), DeviceError> {
         self.stage_inputs(program, inputs)?;
@@ -327,7 +328,7 @@ impl Executor for GpuExecutor {
                 let role = prepared.graph.value(node.inputs[i]).role;
                 role == Role::Accumulator || !role.is_persistent()
             });
-            if node.phase != Phase::Forward || !keeps_training_state {
+            if node.phase > until || !keeps_training_state {
                 continue;
             }
             let outputs = node.outputs.clone();

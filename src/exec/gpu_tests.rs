@@ -1,6 +1,6 @@
 use super::*;
 use crate::device::testing::device_or_skip;
-use crate::graph::Pass;
+use crate::graph::{Pass, Phase};
 use crate::ops::elementwise::add::Add;
 use crate::ops::elementwise::relu::Relu;
 use crate::plan::{self, ArenaRole, Command, Persistent, Plan, Program, SavedActivations, Staging};
@@ -116,7 +116,7 @@ fn a_plan_runs_and_its_peak_is_the_ledgers() {
         seen.push((id, data.to_vec()));
         seen.len() < 2
     };
-    executor.inspect(0, &[("x", x_bytes)], &mut visit).expect("runs");
+    executor.inspect(0, &[("x", x_bytes)], Phase::Forward, &mut visit).expect("runs");
     assert_eq!(seen, [(ValueId(2), relu(&x)), (ValueId(3), relu(&x))]);
     assert_eq!(executor.peak_bytes(), baseline + planned.plan.peak_bytes);
 }

@@ -20,7 +20,7 @@ pub(crate) use released::Released;
 
 use crate::device::Compiled;
 use crate::error::{DeviceError, HostMemory};
-use crate::graph::Graph;
+use crate::graph::{Graph, Phase};
 use crate::tensor::ValueId;
 
 /// Runs the programs of one plan. Every buffer is created when the executor is, none later.
@@ -88,8 +88,9 @@ pub trait Executor {
     /// Where the device fails.
     fn outputs(&mut self, program: usize) -> Result<Vec<Vec<u8>>, DeviceError>;
 
-    /// Runs the forward nodes of a program one by one, showing each node's outputs as they are made; stops when `visit`
-    /// returns false. For finding where a value stops being finite. Changes no persistent value but accumulators.
+    /// Runs the nodes of a program one by one, those of phases after `until` left out, showing each node's outputs as they are made;
+    /// stops when `visit` returns false. For finding where a value stops being finite. Changes no persistent value but
+    /// accumulators: nodes that would are left out, too.
     ///
     /// # Errors
     /// Where the device fails.
@@ -97,6 +98,7 @@ pub trait Executor {
         &mut self,
         program: usize,
         inputs: &[(&str, &[u8])],
+        until: Phase,
         visit: &mut dyn FnMut(&Graph, ValueId, &[u8]) -> bool,
     ) -> Result<(), DeviceError>;
 

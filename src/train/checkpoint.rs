@@ -59,6 +59,13 @@ pub(super) struct State {
     pub(super) run: Option<Run>,
 }
 
+impl State {
+    /// Steps that were not skipped.
+    pub(super) fn updates(&self) -> u64 {
+        self.steps.saturating_sub(self.loss_scale.skipped_steps())
+    }
+}
+
 /// Which parameters are trained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trained {
@@ -99,7 +106,7 @@ pub(super) fn write(
         let mut sums = String::new();
         for (name, layout) in [MODEL, OPTIMIZER].into_iter().zip(layouts) {
             let path = parts.join(name);
-            sums += &summed(&path, name, |file| layout.write(&folder.join(name), file, state.steps, read))?;
+            sums += &summed(&path, name, |file| layout.write(&folder.join(name), file, state.updates(), read))?;
         }
         let (layout, tensors) = layout_of(callbacks);
         if !tensors.is_empty() {

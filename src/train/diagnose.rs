@@ -3,7 +3,7 @@
 use super::fed::{self, Fed};
 use crate::error::TrainError;
 use crate::exec::Executor;
-use crate::graph::Role;
+use crate::graph::{Phase, Role};
 use crate::plan::Planned;
 use crate::tensor::{DType, Shape};
 
@@ -58,12 +58,14 @@ impl Location {
     }
 }
 
-/// The first value that is not finite: a parameter, an input, or the output of the first layer to make one. `inputs` gathers
-/// the inputs of micro-batch `i`, which runs the given program; those of samples are what `fed` knows.
+/// The first value that is not finite: a parameter, an input, or the output of the first layer to make one, on the way to the loss or,
+/// where that is finite, to what becomes of gradients. `inputs` gathers the inputs of micro-batch `i`, which runs the given program;
+/// those of samples are what `fed` knows.
 pub(super) fn first_non_finite(
     planned: &Planned,
     executor: &mut dyn Executor,
     fed: &Fed,
+    is_loss_finite: bool,
     mut inputs: impl FnMut(usize, usize) -> Result<Inputs, TrainError>,
 ) -> Result<Location, TrainError> {
     let parameter = non_finite_parameter(planned, executor)?;
@@ -86,10 +88,15 @@ pub(super) fn first_non_finite(
         }
         let borrowed: Vec<_> = inputs.iter().map(|(name, data)| (name.as_str(), &data[..])).collect();
         let mut place = None;
-        executor.inspect(program, &borrowed, &mut |graph, id, data| {
+        let until = if is_loss_finite { Phase::Update } else { Phase::Forward };
+        executor.inspect(program, &borrowed, until, &mut |graph, id, data| {
             let value = graph.value(id);
-            if let (Some((found, _)), Some(node), DType::F32) = (non_finite(data), value.producer, value.desc.dtype) {
-                let node = graph.node(node);
+            let Some(node) = value.producer.map(|node| graph.node(node)) else { return true };
+            // What does no harm to the loss may be meant, such as the infinity of a mask.
+            if is_loss_finite && node.phase == Phase::Forward {
+                return true;
+            }
+            if let (Some((found, _)), DType::F32) = (non_finite(data), value.desc.dtype) {
                 place = Some(format!("{found} in the output of layer `{}` ({})", node.name, node.op.name()));
             }
             place.is_none()

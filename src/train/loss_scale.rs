@@ -224,6 +224,13 @@ pub(super) struct ScalingState {
     skipped_steps: u64,
 }
 
+impl ScalingState {
+    /// Steps that were skipped.
+    pub(super) fn skipped_steps(&self) -> u64 {
+        self.skipped_steps
+    }
+}
+
 /// The scaling of a training.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Scaling {

@@ -154,8 +154,9 @@ impl Trainer {
     /// # Errors
     /// Where the device fails or the file cannot be written.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<(), TrainError> {
+        let updates = self.updates();
         let executor = &mut self.executor;
-        self.lasting.layout.save(path.as_ref(), self.steps, |name, visit| executor.read_pieces(name, visit))
+        self.lasting.layout.save(path.as_ref(), updates, |name, visit| executor.read_pieces(name, visit))
     }
 
     /// Makes sure, as far as that can be tried in advance, that the weights of `model` can be saved at `path`, so that

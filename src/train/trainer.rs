@@ -346,8 +346,9 @@ impl Trainer {
     }
 
     /// Updates so far, which is what optimizers count.
-    fn updates(&self) -> u64 {
-        self.steps - self.scaling.skipped_steps()
+    pub(super) fn updates(&self) -> u64 {
+        // Both may be from a file.
+        self.steps.saturating_sub(self.scaling.skipped_steps())
     }
 
     /// Ends the fit at hand after this step, with a reason for its report: what a callback calls.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tightfit::autodiff::LOSS;
 use tightfit::data::{INPUT, TARGET, Targets, TensorDataset, Values};
 use tightfit::exec::Executor;
-use tightfit::graph::{Graph, Node};
+use tightfit::graph::{Graph, Node, Phase};
 use tightfit::models;
 use tightfit::nn::{Built, Init, Mode, Model, Statistics};
 use tightfit::train::{Config, DeviceSelector, Loss, Optimizer, Processor, Trainer, plan_for};
@@ -244,7 +244,7 @@ impl Run {
             }
             found.is_empty()
         };
-        self.executor.inspect(self.program, &inputs, &mut visit).expect("a run");
+        self.executor.inspect(self.program, &inputs, Phase::Forward, &mut visit).expect("a run");
         found
     }
 

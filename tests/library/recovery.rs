@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::DeviceError;
 use tightfit::exec::{Clock, CpuExecutor, Executor, NodeTime};
-use tightfit::graph::Graph;
+use tightfit::graph::{Graph, Phase};
 use tightfit::nn::{Model, Sequential};
 use tightfit::plan::Planned;
 use tightfit::tensor::ValueId;
@@ -115,9 +115,10 @@ impl Executor for Faulty {
         &mut self,
         program: usize,
         inputs: &[(&str, &[u8])],
+        until: Phase,
         visit: &mut dyn FnMut(&Graph, ValueId, &[u8]) -> bool,
     ) -> Result<(), DeviceError> {
-        self.inner.inspect(program, inputs, visit)
+        self.inner.inspect(program, inputs, until, visit)
     }
 
     fn profile(&mut self, program: usize, read: &[&str]) -> Result<Vec<NodeTime>, DeviceError> {

@@ -298,6 +298,7 @@ impl Executor for CpuExecutor {
         &mut self,
         program: usize,
         inputs: &[(&str, &[u8])],
+        until: Phase,
         visit: &mut dyn FnMut(&Graph, ValueId, &[u8]) -> bool,
     ) -> Result<(), DeviceError> {
         self.upload(program, inputs)?;
@@ -317,7 +318,7 @@ impl Executor for CpuExecutor {
                     Role::Parameter | Role::Buffer | Role::State
                 )
             };
-            if node.phase != Phase::Forward || node.op.mutates().iter().any(lasting) {
+            if node.phase > until || node.op.mutates().iter().any(lasting) {
                 continue;
             }
             self.step(program, position);

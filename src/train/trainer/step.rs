@@ -269,7 +269,7 @@ impl Trainer {
         };
         let loss = scalar(LOSS).expect("bug: every step reads its loss");
         if !loss.is_finite() {
-            return Err(match self.first_non_finite(batch) {
+            return Err(match self.first_non_finite(batch, false) {
                 Ok(place) => place.error(self.steps + 1, self.steps, loss),
                 Err(error) => error,
             });
@@ -277,7 +277,7 @@ impl Trainer {
         let are_finite = scalar(GUARD).is_none_or(f32::is_finite);
         let (loss_scale, scaling) = (self.scaling.scale(), self.scaling.after(are_finite));
         if scaling.is_stuck() {
-            let place = self.first_non_finite(batch)?.words(self.steps);
+            let place = self.first_non_finite(batch, true)?.words(self.steps);
             let (step, skipped) = (self.steps + 1, scaling.skipped_in_row());
             return Err(TrainError::NonFiniteGradients { step, skipped, loss_scale: scaling.words(), place });
         }
@@ -290,11 +290,12 @@ impl Trainer {
     }
 
     /// Looks again at the step on this batch.
-    fn first_non_finite(&mut self, batch: &Batch) -> Result<Location, TrainError> {
+    fn first_non_finite(&mut self, batch: &Batch, is_loss_finite: bool) -> Result<Location, TrainError> {
         let numbers = self.numbers();
         let uniform = self.uniform_inputs(batch, &numbers);
         let parts: Vec<_> = (0..self.planned.plan.schedule.len()).map(|part| self.samples_of(part)).collect();
-        let place = diagnose::first_non_finite(&self.planned, &mut *self.executor, &self.fed, |part, program| {
+        let (executor, fed) = (&mut *self.executor, &self.fed);
+        let place = diagnose::first_non_finite(&self.planned, executor, fed, is_loss_finite, |part, program| {
             let samples = parts[part].clone();
             self.staging.fill(&self.planned.graphs[program], batch, &samples).map_err(DataError::from)?;
             let weights = weights(&self.objective, self.config.batch, batch, &samples);
@@ -323,7 +324,7 @@ impl Trainer {
         let Rules { rules, lr_factors, first_steps, .. } = &self.rules;
         let rules = rules.iter().zip(lr_factors).zip(first_steps).enumerate();
         let hypers = rules.map(|(group, ((rule, factor), first_step))| {
-            (hyper_name(group), rule.hyper(numbers.update - first_step, numbers.lr * factor).to_vec())
+            (hyper_name(group), rule.hyper(numbers.update.saturating_sub(*first_step), numbers.lr * factor).to_vec())
         });
         let scales = numbers.loss_scale.into_iter().flat_map(|scale| {
             [(LOSS_SCALE, scale), (LOSS_SCALE_INVERSE, 1.0 / scale)].map(|(name, value)| (name.to_owned(), vec![value]))
