@@ -35,6 +35,10 @@ fn remedies_are_what_their_plans_say() {
     assert!(!advice.as_it_is.fits);
     let sgd = plain(&config.clone().optimizer(Optimizer::sgd(0.01)));
     assert_eq!(named(&advice, "sgd in place of adam").peak_bytes, peak(&model, &sgd));
+    let coded = plain(&config.clone().optimizer(Optimizer::adam8bit(1e-3)));
+    let remedy = named(&advice, "adam8bit in place of adam");
+    assert_eq!((remedy.peak_bytes, &*remedy.flags), (peak(&model, &coded), "--optimizer adam8bit"));
+    assert_eq!((remedy.effect, &*remedy.code), (Effect::Training, ".optimizer(Optimizer::adam8bit(0.001))"));
     let head = plain(&config.clone().train_only("linear2."));
     let frozen = named(&advice, "all but the last layer");
     assert_eq!((frozen.peak_bytes, &*frozen.flags), (peak(&model, &head), "--train-only linear2."));

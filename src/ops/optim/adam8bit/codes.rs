@@ -113,20 +113,20 @@ impl Codes {
         codes: &mut [u8; BLOCK],
     ) {
         let inverse = 1.0 / scale;
-        let lines = self.lines.map(|[slope, offset]| [simd.splat(slope * inverse), simd.splat(offset)]);
+        let [lowest, others @ ..] = self.lines.map(|[slope, offset]| [simd.splat(slope * inverse), simd.splat(offset)]);
         let mut places = [0.0; BLOCK];
         for (place, size) in places.chunks_exact_mut(S::LANES).zip(sizes.chunks_exact(S::LANES)) {
             let size = simd.load(size);
-            let mut most = simd.mul_add(size, lines[0][0], lines[0][1]);
-            for line in 1..DECADES {
-                most = simd.max(most, simd.mul_add(size, lines[line][0], lines[line][1]));
+            let mut most = simd.mul_add(size, lowest[0], lowest[1]);
+            for line in &others {
+                most = simd.max(most, simd.mul_add(size, line[0], line[1]));
             }
             simd.store(place, most);
         }
         let most = self.most * scale;
         if self.is_signed() {
             for i in 0..BLOCK {
-                let n = part(places[i], 0.0);
+                let n = part(places[i]);
                 // −1 where it is below 0.
                 let sign = numbers[i].to_bits() as i32 >> 31;
                 let n = (n ^ sign).wrapping_sub(sign);
@@ -136,7 +136,7 @@ impl Codes {
         } else {
             for i in 0..BLOCK {
                 // Parts begin at 2, codes at 1.
-                let n = part(places[i], 1.0);
+                let n = part(places[i]).wrapping_sub(1);
                 let n = if numbers[i] > 0.0 { n } else { 0 };
                 let n = if numbers[i] >= most { 255 } else { n };
                 codes[i] = n as u8;
@@ -145,12 +145,12 @@ impl Codes {
     }
 }
 
-/// The part whose middle is nearest, less `first`, in the lowest eight bits; of minus a place above 1.
+/// The part whose middle is nearest, in the lowest eight bits; of minus a place above 1.
 #[inline(always)]
-fn part(minus: f32, first: f32) -> i32 {
-    // Added to a number, leaves the nearest integer in the lowest bits.
+fn part(minus: f32) -> i32 {
+    // Added to a number, leaves the nearest integer in the lowest bits: of a half, the even one, which is that of a decade's first part.
     const ROUND: f32 = 8_388_608.0;
-    let part = ((-0.5 - first - minus) + ROUND).to_bits() as i32;
+    let part = ((-0.5 - minus) + ROUND).to_bits() as i32;
     // In the first fifth of a decade, a fifth less has a smaller exponent.
     let is_below = (minus.to_bits() ^ (minus + 0.2).to_bits()) as i32 > 0x7f_ffff;
     part.wrapping_sub(i32::from(is_below))
