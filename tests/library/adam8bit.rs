@@ -112,8 +112,7 @@ fn checkpoints_and_budgets_change_no_bit() {
         let least = trainer(config(), &device).plan().minimum_budget_bytes;
         let mut least = trainer(config().budget_bytes(least), &device);
         fit(&mut least, FitOptions::epochs(4));
-        let offloads = !["cpu", "reference"].contains(&&*device);
-        assert_eq!(least.plan().peak_bytes < whole.plan().peak_bytes, offloads, "on {device}");
+        assert!(least.plan().peak_bytes < whole.plan().peak_bytes, "on {device}");
         assert_eq!(bits(&mut least, folder), expected, "on {device}");
     }
 }

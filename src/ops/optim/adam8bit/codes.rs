@@ -113,13 +113,13 @@ impl Codes {
         codes: &mut [u8; BLOCK],
     ) {
         let inverse = 1.0 / scale;
-        let lines = self.lines.map(|[slope, offset]| [simd.splat(slope * inverse), simd.splat(offset)]);
+        let [lowest, others @ ..] = self.lines.map(|[slope, offset]| [simd.splat(slope * inverse), simd.splat(offset)]);
         let mut places = [0.0; BLOCK];
         for (place, size) in places.chunks_exact_mut(S::LANES).zip(sizes.chunks_exact(S::LANES)) {
             let size = simd.load(size);
-            let mut most = simd.mul_add(size, lines[0][0], lines[0][1]);
-            for line in 1..DECADES {
-                most = simd.max(most, simd.mul_add(size, lines[line][0], lines[line][1]));
+            let mut most = simd.mul_add(size, lowest[0], lowest[1]);
+            for line in &others {
+                most = simd.max(most, simd.mul_add(size, line[0], line[1]));
             }
             simd.store(place, most);
         }
