@@ -73,7 +73,7 @@ fn steps_that_overflow_are_skipped_counted_and_gone_on_from() {
     assert!((10..40).contains(&skipped), "{skipped}");
     let summary = of("summary").next().expect("one");
     assert_eq!((&summary["skipped_steps"], &summary["steps"]), (&skipped.into(), &48.into()));
-    assert_eq!(of("epoch").last().expect("eight")["skipped_steps"], skipped);
+    assert_eq!(of("epoch").next_back().expect("eight")["skipped_steps"], skipped);
     for (log, columns) in [("steps.csv", ",loss_scale,skipped_steps,"), ("epochs.csv", ",skipped_steps,")] {
         let table = fs::read_to_string(whole.join("log").join(log)).expect("readable");
         assert!(table.lines().next().is_some_and(|header| header.contains(columns)), "{log}: {table}");
