@@ -113,7 +113,11 @@ impl Codes {
         codes: &mut [u8; BLOCK],
     ) {
         let inverse = 1.0 / scale;
-        let [lowest, others @ ..] = self.lines.map(|[slope, offset]| [simd.splat(slope * inverse), simd.splat(offset)]);
+        let mut lines = [[simd.splat(0.0); 2]; DECADES];
+        for (line, [slope, offset]) in lines.iter_mut().zip(self.lines) {
+            *line = [simd.splat(slope * inverse), simd.splat(offset)];
+        }
+        let [lowest, others @ ..] = lines;
         let mut places = [0.0; BLOCK];
         for (place, size) in places.chunks_exact_mut(S::LANES).zip(sizes.chunks_exact(S::LANES)) {
             let size = simd.load(size);
