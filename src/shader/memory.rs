@@ -152,6 +152,7 @@ pub(super) fn rewrite(text: &str, variant: &Variant) -> String {
     let mut bindings: Vec<Binding<'_>> = Vec::new();
     for line in text.lines() {
         if let Some((name, number, element)) = declaration(line)
+            && let Some(number) = value_of(number, text, variant)
             && let Some((form, lanes)) = form(variant, number, element, &aliases)
         {
             let shares_words = lanes == 1 && is_written(text, name);
@@ -200,12 +201,29 @@ fn aliases(text: &str) -> BTreeMap<&str, &str> {
     text.lines().filter_map(|line| line.strip_prefix("alias ")?.strip_suffix(';')?.split_once(" = ")).collect()
 }
 
-/// The name of a storage buffer that a line declares, its number and the type of its elements.
-fn declaration(line: &str) -> Option<(&str, u32, &str)> {
+/// The name of a storage buffer that a line declares, its number, which may be a constant, and the type of its elements.
+fn declaration(line: &str) -> Option<(&str, &str, &str)> {
     let (before, after) = line.split_once("var<storage")?;
-    let number = before.split_once("@binding(")?.1.split_once(')')?.0.parse().ok()?;
+    let number = before.split_once("@binding(")?.1.split_once(')')?.0;
     let (name, ty) = after.split_once('>')?.1.split_once(':')?;
-    Some((name.trim(), number, ty.trim().strip_prefix("array<")?.strip_suffix(">;")?))
+    Some((name.trim(), number.trim(), ty.trim().strip_prefix("array<")?.strip_suffix(">;")?))
+}
+
+/// The sum of numbers, and of constants of the text or the prelude.
+fn value_of(sum: &str, text: &str, variant: &Variant) -> Option<u32> {
+    sum.split('+').map(|term| constant(term.trim(), text, variant)).sum()
+}
+
+/// A number, or the constant of this name.
+fn constant(word: &str, text: &str, variant: &Variant) -> Option<u32> {
+    let literal = |word: &str| word.strip_suffix('u').unwrap_or(word).parse().ok();
+    let in_text = || {
+        let constants =
+            text.lines().filter_map(|line| line.strip_prefix("const ")?.strip_suffix(';')?.split_once(" = "));
+        constants.filter(|(name, _)| *name == word).find_map(|(_, value)| literal(value))
+    };
+    let in_prelude = || variant.consts.iter().find(|(name, _)| *name == word).map(|&(_, value)| value);
+    literal(word).or_else(in_prelude).or_else(in_text)
 }
 
 /// The form of a binding, if it is another than that of the text, and how many elements are in one of its vectors.
@@ -359,14 +377,16 @@ c[(i)] = pack_bf16x4(unpack_bf16x4(c[(i)]) + vec4<f32>(a[i])); let x = data[vec4
         let text = "\
 alias Element = Storage;
 @group(0) @binding(0) var<storage, read> a: array<Element>;
-@group(0) @binding(1) var<storage, read_write> b: array<Accum>;
+const PLACE = 1u;
+@group(0) @binding(PLACE) var<storage, read_write> b: array<Accum>;
 b[i + 1u] = a[i] * 2.0;
 b[i] += 1.0;
 ";
         let expected = "\
 alias Element = Storage;
 @group(0) @binding(0) var<storage, read> a: array<u32>;
-@group(0) @binding(1) var<storage, read_write> b: array<atomic<u32>>;
+const PLACE = 1u;
+@group(0) @binding(PLACE) var<storage, read_write> b: array<atomic<u32>>;
 store_b(u32(i + 1u), load_a(u32(i)) * 2.0);
 store_b(u32(i), load_b(u32(i)) + 1.0);
 fn load_a(i: u32) -> f32 {
