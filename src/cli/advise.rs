@@ -72,6 +72,7 @@ fn words(effect: Effect) -> &'static str {
     match effect {
         Effect::Nothing => "no",
         Effect::Rounding => "rounding",
+        Effect::Precision => "precision",
         Effect::Training => "yes",
     }
 }

@@ -23,8 +23,10 @@ use crate::plan::{Levers, Plan, mixing};
 pub enum Effect {
     /// They are the same, bit for bit.
     Nothing,
-    /// Digits: sums run in another order, or activations are stored in 16 bits.
+    /// The last bits: sums run in another order.
     Rounding,
+    /// Digits: activations are stored in 16 bits.
+    Precision,
     /// What is learned, or from what.
     Training,
 }

@@ -151,7 +151,7 @@ fn halves(config: &Config) -> Vec<Change> {
             move |_, config| config.precision = precision,
         ));
     }
-    changes.into_iter().map(|change| Change { effect: Effect::Rounding, ..change }).collect()
+    changes.into_iter().map(|change| Change { effect: Effect::Precision, ..change }).collect()
 }
 
 /// Half of the sides of an image, or of the length of a sequence, where the model takes that.
