@@ -197,9 +197,11 @@ pub(crate) fn run_twin(op: &dyn Op, call: &mut Call<'_, f32>) {
 pub(crate) fn outputs_alone(op: &dyn Op, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, crate::error::OpError> {
     let mut made = op.outputs(&computed(inputs))?;
     if let Some(half) = inputs.iter().find_map(|desc| desc.dtype.half()) {
-        made.iter_mut()
-            .filter(|desc| desc.dtype == crate::tensor::DType::F32)
-            .for_each(|desc| desc.dtype = half.dtype());
+        for (i, desc) in made.iter_mut().enumerate() {
+            if desc.dtype == crate::tensor::DType::F32 && !op.full_precision(i) {
+                desc.dtype = half.dtype();
+            }
+        }
     }
     Ok(made)
 }

@@ -105,7 +105,7 @@ impl Binding<'_> {
             (Form::Words, _) => format!("unpack_words({name}[{index}])"),
             (Form::Half(HalfForm::NativeF16), 1) => format!("f32({name}[{index}])"),
             (Form::Half(HalfForm::NativeF16), lanes) => format!("vec{lanes}<f32>({name}[{index}])"),
-            (Form::Half(_), 1) => format!("load_{name}(u32({index}))"),
+            (Form::Half(_), 1) => format!("half_of_{name}(u32({index}))"),
             (Form::Half(half), lanes) => format!("unpack_{}x{lanes}({name}[{index}])", half.word()),
         }
     }
@@ -118,7 +118,7 @@ impl Binding<'_> {
             (Form::Words, _) => format!("{name}[{index}] = pack_words({value});"),
             (Form::Half(HalfForm::NativeF16), 1) => format!("{name}[{index}] = f16({value});"),
             (Form::Half(HalfForm::NativeF16), lanes) => format!("{name}[{index}] = vec{lanes}<f16>({value});"),
-            (Form::Half(_), 1) => format!("store_{name}(u32({index}), {value});"),
+            (Form::Half(_), 1) => format!("set_half_of_{name}(u32({index}), {value});"),
             (Form::Half(half), lanes) => format!("{name}[{index}] = pack_{}x{lanes}({value});", half.word()),
         }
     }
@@ -132,11 +132,12 @@ impl Binding<'_> {
         }
         let (name, half) = (self.name, half.word());
         let word = if self.shares_words { format!("atomicLoad(&{name}[i >> 1u])") } else { format!("{name}[i >> 1u]") };
-        let mut text = format!("fn load_{name}(i: u32) -> f32 {{\n    return unpack_{half}x2({word})[i & 1u];\n}}\n");
+        let mut text =
+            format!("fn half_of_{name}(i: u32) -> f32 {{\n    return unpack_{half}x2({word})[i & 1u];\n}}\n");
         if self.shares_words {
             let _ = write!(
                 text,
-                "fn store_{name}(i: u32, value: f32) {{\n    \
+                "fn set_half_of_{name}(i: u32, value: f32) {{\n    \
                  let changed = ({word} ^ pack_{half}x2(vec2<f32>(value))) & (0xffffu << (16u * (i & 1u)));\n    \
                  atomicXor(&{name}[i >> 1u], changed);\n}}\n"
             );
@@ -387,15 +388,15 @@ alias Element = Storage;
 @group(0) @binding(0) var<storage, read> a: array<u32>;
 const PLACE = 1u;
 @group(0) @binding(PLACE) var<storage, read_write> b: array<atomic<u32>>;
-store_b(u32(i + 1u), load_a(u32(i)) * 2.0);
-store_b(u32(i), load_b(u32(i)) + 1.0);
-fn load_a(i: u32) -> f32 {
+set_half_of_b(u32(i + 1u), half_of_a(u32(i)) * 2.0);
+set_half_of_b(u32(i), half_of_b(u32(i)) + 1.0);
+fn half_of_a(i: u32) -> f32 {
     return unpack_f16x2(a[i >> 1u])[i & 1u];
 }
-fn load_b(i: u32) -> f32 {
+fn half_of_b(i: u32) -> f32 {
     return unpack_f16x2(atomicLoad(&b[i >> 1u]))[i & 1u];
 }
-fn store_b(i: u32, value: f32) {
+fn set_half_of_b(i: u32, value: f32) {
     let changed = (atomicLoad(&b[i >> 1u]) ^ pack_f16x2(vec2<f32>(value))) & (0xffffu << (16u * (i & 1u)));
     atomicXor(&b[i >> 1u], changed);
 }

@@ -163,8 +163,11 @@ fn each_of(
             let inputs: Vec<_> = node.inputs.iter().map(input).collect();
             let is_half = inputs.iter().any(|(desc, _)| Some(desc.dtype) == half);
             let output_descs = mini.descs(&node.outputs);
-            let output_descs: Vec<_> =
-                output_descs.iter().map(|desc| if is_half { in_half(desc) } else { desc.clone() }).collect();
+            let stored = |(i, desc): (usize, &TensorDesc)| match is_half && !node.op.full_precision(i) {
+                true => in_half(desc),
+                false => desc.clone(),
+            };
+            let output_descs: Vec<_> = output_descs.iter().enumerate().map(stored).collect();
             let changed = node.op.mutates().iter().map(|&i| inputs[i].0.clone());
             let descs = output_descs.iter().cloned().chain(changed).collect();
             let expected = outputs.iter().chain(&mutated).cloned().collect();
