@@ -39,7 +39,7 @@ impl Work<'_> {
             _ => return terms,
         };
         let is_recurrent = ["lstm", "gru"].iter().any(|op| self.node.op.name().starts_with(op));
-        let steps = if is_recurrent { 4.0 * place } else { 0.0 };
+        let steps = if is_recurrent { 8.0 * place } else { 0.0 };
         Tolerance {
             scale: 2.0 * terms.scale + steps,
             relative: terms.relative + place,
@@ -53,7 +53,11 @@ impl Work<'_> {
 
     /// Pairs of an input and the output that may take over its memory here.
     pub fn in_place(&self) -> impl Iterator<Item = (usize, usize)> {
-        let fits = |&(i, o): &(usize, usize)| self.inputs[i].0.size_bytes() == self.descs[o].size_bytes();
+        let is_half = |desc: &TensorDesc| matches!(desc.dtype, DType::F16 | DType::BF16);
+        let fits = |&(i, o): &(usize, usize)| {
+            let (input, output) = (&self.inputs[i].0, &self.descs[o]);
+            input.size_bytes() == output.size_bytes() && is_half(input) == is_half(output)
+        };
         self.node.op.in_place().iter().copied().filter(fits)
     }
 
