@@ -53,7 +53,6 @@ impl Work<'_> {
 
     /// Pairs of an input and the output that may take over its memory here.
     pub fn in_place(&self) -> impl Iterator<Item = (usize, usize)> {
-        let is_half = |desc: &TensorDesc| matches!(desc.dtype, DType::F16 | DType::BF16);
         let fits = |&(i, o): &(usize, usize)| {
             let (input, output) = (&self.inputs[i].0, &self.descs[o]);
             input.size_bytes() == output.size_bytes() && is_half(input) == is_half(output)
@@ -63,8 +62,7 @@ impl Work<'_> {
 
     /// Whether floats are of 16 bits.
     pub fn half(&self) -> Option<DType> {
-        let mut dtypes = self.inputs.iter().map(|(desc, _)| desc.dtype);
-        dtypes.find(|dtype| matches!(dtype, DType::F16 | DType::BF16))
+        self.inputs.iter().find(|(desc, _)| is_half(desc)).map(|(desc, _)| desc.dtype)
     }
 
     /// Holds what was found against what is expected.
@@ -96,6 +94,10 @@ fn same_codes(found: &[f64], expected: &[f64]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{others} of {} codes differ ({} expected), by up to {farthest}", found.len(), expected.len()))
+}
+
+fn is_half(desc: &TensorDesc) -> bool {
+    matches!(desc.dtype, DType::F16 | DType::BF16)
 }
 
 /// What numbers become in memory.
