@@ -129,12 +129,8 @@ pub fn joint(
     if graph.value(loss).desc.shape[..] != [1] {
         return Err(GraphError::LossShape { found: graph.value(loss).desc.shape.clone() });
     }
-    let total_loss = if training.weight == 1.0 {
-        loss
-    } else {
-        graph.set_scope("loss");
-        graph.apply(Scale { factor: training.weight }, &[loss])?
-    };
+    graph.set_scope("loss");
+    let total_loss = weighted(&mut graph, loss, training.weight)?;
     graph.set_scope("metrics");
     let guard = sum_over_step(&mut graph, total_loss, LOSS.to_owned(), training.pass)?;
     for &(name, value) in metrics {
@@ -186,6 +182,11 @@ pub fn joint(
         _ => {}
     }
     Ok(graph)
+}
+
+/// A number by the share of the step's samples: itself where that is all of them.
+fn weighted(graph: &mut Graph, value: ValueId, weight: f32) -> Result<ValueId, GraphError> {
+    if weight == 1.0 { Ok(value) } else { graph.apply(Scale { factor: weight }, &[value]) }
 }
 
 /// What buffers take over, as it is after this pass: of several micro-batches, the mean so far, or the rows so far.
@@ -301,13 +302,11 @@ fn backward(
     }
     graph.set_phase(Phase::Backward);
     graph.set_scope("loss");
-    let seed = match (training.update.scales_loss(), training.weight) {
-        (false, weight) => graph.apply(Fill { value: weight, shape: [1].into() }, &[])?,
-        (true, 1.0) => graph.input(LOSS_SCALE, TensorDesc::f32([1])),
-        (true, weight) => {
-            let scale = graph.input(LOSS_SCALE, TensorDesc::f32([1]));
-            graph.apply(Scale { factor: weight }, &[scale])?
-        }
+    let seed = if training.update.scales_loss() {
+        let scale = graph.input(LOSS_SCALE, TensorDesc::f32([1]));
+        weighted(graph, scale, training.weight)?
+    } else {
+        graph.apply(Fill { value: training.weight, shape: [1].into() }, &[])?
     };
     let mut gradients = BTreeMap::from([(loss, seed)]);
     for node in forward_nodes.iter().rev() {

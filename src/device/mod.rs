@@ -146,11 +146,6 @@ impl Device {
         Target { family: self.family, short_code, tiles: self.tiles }
     }
 
-    /// Whether kernels may have the type `f16`.
-    pub(crate) fn has_f16(&self) -> bool {
-        self.raw.features().contains(wgpu::Features::SHADER_F16)
-    }
-
     /// How kernels see floats. Software devices load and store word by word, so they get large words.
     pub(crate) fn float_storage(&self) -> StorageType {
         let has_words = self.raw.features().contains(wgpu::Features::SHADER_INT64);

@@ -51,7 +51,7 @@ impl Device {
     pub(super) fn compile(&self, kernel: Kernel, variant: &Variant) -> Result<Pipeline, DeviceError> {
         let unsupported =
             |missing: &str| DeviceError::Unsupported { adapter: self.info.name.clone(), missing: missing.to_owned() };
-        if variant.halves.iter().any(|&(_, half)| half == HalfForm::NativeF16) && !self.has_f16() {
+        if variant.halves.iter().any(|&(_, half)| half == HalfForm::NativeF16) && !self.info.f16 {
             return Err(unsupported("16-bit floats"));
         }
         if !self.supports(variant.family) {

@@ -39,7 +39,7 @@ pub(super) struct Storage<'a> {
 
 impl<'a> Storage<'a> {
     pub(super) fn new(device: &Device, inputs: &'a [TensorDesc], outputs: &'a [TensorDesc]) -> Self {
-        Storage { inputs, outputs, floats: device.float_storage(), has_f16: device.has_f16() }
+        Storage { inputs, outputs, floats: device.float_storage(), has_f16: device.info().f16 }
     }
 
     /// How a kernel is compiled.

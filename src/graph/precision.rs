@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Graph, Node, Phase, Role};
 use crate::error::OpError;
 use crate::ops::shape::copy::Copy;
+use crate::ops::{Builder, Op};
 use crate::tensor::{DType, Half, ValueId};
 
 impl Graph {
@@ -14,10 +15,9 @@ impl Graph {
     /// These stay f32: values that outlive a run or come from outside it, `keep`, what ops [say](crate::ops::Op::full_precision)
     /// needs it, and gradients of parameters: what updates and accumulators read.
     pub fn store_halves(&mut self, keep: &[ValueId], half: &dyn Fn(&str) -> Option<Half>) {
-        let roots: Vec<ValueId> = self.value_ids().map(|id| self.storage_root(id)).collect();
-        let mut stays: BTreeSet<ValueId> = keep.iter().map(|id| roots[id.index()]).collect();
-        let lasting = self.value_ids().filter(|&id| self.value(id).role != Role::Intermediate);
-        stays.extend(lasting.map(|id| roots[id.index()]));
+        let roots = self.roots();
+        let mut stays = self.lasting(&roots);
+        stays.extend(keep.iter().map(|id| roots[id.index()]));
         for node in &self.nodes {
             if node.phase == Phase::Update || !node.op.mutates().is_empty() {
                 stays.extend(node.inputs.iter().map(|id| roots[id.index()]));
@@ -45,11 +45,8 @@ impl Graph {
     /// # Errors
     /// Never, unless an op is defective.
     pub fn save_halves(&mut self, half: Half) -> Result<(), OpError> {
-        let roots: Vec<ValueId> = self.value_ids().map(|id| self.storage_root(id)).collect();
-        let mut lasting = BTreeSet::new();
-        for id in self.value_ids().filter(|&id| self.value(id).role != Role::Intermediate) {
-            lasting.insert(roots[id.index()]);
-        }
+        let roots = self.roots();
+        let lasting = self.lasting(&roots);
         let read: BTreeSet<ValueId> = self
             .nodes
             .iter()
@@ -70,20 +67,35 @@ impl Graph {
         let saved: Vec<ValueId> = read.into_iter().filter(is_saved).collect();
         for root in saved {
             let maker = self.value(root).producer.expect("bug: a saved value that nothing makes");
-            let name = self.node(maker).name.clone();
-            let (scope, phase) = (std::mem::replace(&mut self.scope, name), self.phase);
-            self.phase = Phase::Forward;
-            let copy = self.push_node(Arc::new(Copy), &[root])?[0];
-            (self.scope, self.phase) = (scope, phase);
-            self.values[copy.index()].desc.dtype = half.dtype();
-            self.read_copy(&roots, root, copy)?;
+            let copy = self.push_stored(self.node(maker).name.clone(), Arc::new(Copy), root, half)?;
+            self.read_copy(&roots, (root, copy), half)?;
         }
         self.hoist_forward();
         Ok(())
     }
 
+    /// What each value is in the memory of.
+    fn roots(&self) -> Vec<ValueId> {
+        self.value_ids().map(|id| self.storage_root(id)).collect()
+    }
+
+    /// The memory of values that outlive a run or come from outside it.
+    fn lasting(&self, roots: &[ValueId]) -> BTreeSet<ValueId> {
+        let lasting = self.value_ids().filter(|&id| self.value(id).role != Role::Intermediate);
+        lasting.map(|id| roots[id.index()]).collect()
+    }
+
+    /// Adds a forward node of this name, whose output is stored in 16 bits.
+    fn push_stored(&mut self, name: String, op: Arc<dyn Op>, input: ValueId, half: Half) -> Result<ValueId, OpError> {
+        let scope = std::mem::replace(&mut self.scope, name);
+        let output = self.apply_forward(op, &[input])?[0];
+        self.scope = scope;
+        self.values[output.index()].desc.dtype = half.dtype();
+        Ok(output)
+    }
+
     /// Has backward read a copy in place of a value and of all views of it.
-    fn read_copy(&mut self, roots: &[ValueId], root: ValueId, copy: ValueId) -> Result<(), OpError> {
+    fn read_copy(&mut self, roots: &[ValueId], (root, copy): (ValueId, ValueId), half: Half) -> Result<(), OpError> {
         let mut views: Vec<(ValueId, ValueId)> = vec![(root, copy)];
         for n in 0..self.nodes.len() {
             let Node { phase, ref inputs, ref outputs, ref op, ref name, .. } = self.nodes[n];
@@ -95,11 +107,7 @@ impl Graph {
                 let (Some(from), true) = (from, op.is_view()) else { continue };
                 // The same view, of the copy.
                 let (op, name, output) = (op.clone(), name.clone(), outputs[0]);
-                let (scope, phase) = (std::mem::replace(&mut self.scope, name), self.phase);
-                self.phase = Phase::Forward;
-                let view = self.push_node(op, &[from])?[0];
-                (self.scope, self.phase) = (scope, phase);
-                self.values[view.index()].desc.dtype = self.values[from.index()].desc.dtype;
+                let view = self.push_stored(name, op, from, half)?;
                 views.push((output, view));
             } else if phase == Phase::Backward {
                 for input in &mut self.nodes[n].inputs {

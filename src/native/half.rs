@@ -6,16 +6,16 @@ use crate::tensor::Half;
 /// Writes the f32 values of halves. Both slices are of one length.
 pub(crate) fn decode(level: Level, half: Half, input: &[u16], output: &mut [f32]) {
     match half {
-        Half::F16 => level.run(Decode { decode: f16_to_f32, input, output }),
-        Half::Bf16 => level.run(Decode { decode: bf16_to_f32, input, output }),
+        Half::F16 => level.run(Each { function: f16_to_f32, input, output }),
+        Half::Bf16 => level.run(Each { function: bf16_to_f32, input, output }),
     }
 }
 
 /// Writes halves that are nearest to f32 values, of two as near the even one. Both slices are of one length.
 pub(crate) fn encode(level: Level, half: Half, input: &[f32], output: &mut [u16]) {
     match half {
-        Half::F16 => level.run(Encode { encode: f32_to_f16, input, output }),
-        Half::Bf16 => level.run(Encode { encode: f32_to_bf16, input, output }),
+        Half::F16 => level.run(Each { function: f32_to_f16, input, output }),
+        Half::Bf16 => level.run(Each { function: f32_to_bf16, input, output }),
     }
 }
 
@@ -43,64 +43,38 @@ pub(crate) fn round(half: Half, x: f32) -> f32 {
 /// The same for many. Both slices are of one length.
 pub(crate) fn round_all(level: Level, half: Half, input: &[f32], output: &mut [f32]) {
     match half {
-        Half::F16 => level.run(Rounded { encode: f32_to_f16, decode: f16_to_f32, input, output }),
-        Half::Bf16 => level.run(Rounded { encode: f32_to_bf16, decode: bf16_to_f32, input, output }),
+        Half::F16 => level.run(Each { function: round_f16, input, output }),
+        Half::Bf16 => level.run(Each { function: round_bf16, input, output }),
     }
 }
 
-struct Decode<'a, F> {
-    decode: F,
-    input: &'a [u16],
-    output: &'a mut [f32],
+/// Writes a function of each element.
+struct Each<'a, F, A, B> {
+    function: F,
+    input: &'a [A],
+    output: &'a mut [B],
 }
 
-impl<F: Fn(u16) -> f32 + Copy> Kernel for Decode<'_, F> {
+impl<A: Copy, B, F: Fn(A) -> B> Kernel for Each<'_, F, A, B> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
         let input = &self.input[..self.output.len()];
         for i in 0..input.len() {
-            self.output[i] = (self.decode)(input[i]);
+            self.output[i] = (self.function)(input[i]);
         }
     }
 }
 
-struct Encode<'a, F> {
-    encode: F,
-    input: &'a [f32],
-    output: &'a mut [u16],
+#[inline(always)]
+fn round_f16(x: f32) -> f32 {
+    f16_to_f32(f32_to_f16(x))
 }
 
-impl<F: Fn(f32) -> u16 + Copy> Kernel for Encode<'_, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
-        let input = &self.input[..self.output.len()];
-        for i in 0..input.len() {
-            self.output[i] = (self.encode)(input[i]);
-        }
-    }
-}
-
-struct Rounded<'a, E, D> {
-    encode: E,
-    decode: D,
-    input: &'a [f32],
-    output: &'a mut [f32],
-}
-
-impl<E: Fn(f32) -> u16 + Copy, D: Fn(u16) -> f32 + Copy> Kernel for Rounded<'_, E, D> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
-        let input = &self.input[..self.output.len()];
-        for i in 0..input.len() {
-            self.output[i] = (self.decode)((self.encode)(input[i]));
-        }
-    }
+#[inline(always)]
+fn round_bf16(x: f32) -> f32 {
+    bf16_to_f32(f32_to_bf16(x))
 }
 
 #[inline(always)]

@@ -27,41 +27,15 @@ fn pack_word(values: vec2<f32>) -> u64 {
 }
 ";
 
-/// Functions for IEEE floats of 16 bits, two in a word.
-const F16: &str = "\
-fn unpack_f16x2(word: u32) -> vec2<f32> {
-    return unpack2x16float(word);
+/// The files with the functions for floats of 16 bits that a variant needs.
+pub(super) fn files(variant: &Variant) -> BTreeSet<&'static str> {
+    let of_form = |&(_, half): &(u32, HalfForm)| match half {
+        HalfForm::NativeF16 => None,
+        HalfForm::F16 => Some("shared/f16.wgsl"),
+        HalfForm::Bf16 => Some("shared/bf16.wgsl"),
+    };
+    variant.halves.iter().filter_map(of_form).collect()
 }
-fn unpack_f16x4(words: vec2<u32>) -> vec4<f32> {
-    return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
-}
-fn pack_f16x2(values: vec2<f32>) -> u32 {
-    return pack2x16float(values);
-}
-fn pack_f16x4(values: vec4<f32>) -> vec2<u32> {
-    return vec2<u32>(pack2x16float(values.xy), pack2x16float(values.zw));
-}
-";
-
-/// The same for the upper halves of f32: rounded to the nearest, of two as near to the even one; what is not a number stays so.
-const BF16: &str = "\
-fn unpack_bf16x2(word: u32) -> vec2<f32> {
-    return bitcast<vec2<f32>>(vec2<u32>(word << 16u, word & 0xffff0000u));
-}
-fn unpack_bf16x4(words: vec2<u32>) -> vec4<f32> {
-    return vec4<f32>(unpack_bf16x2(words.x), unpack_bf16x2(words.y));
-}
-fn pack_bf16x2(values: vec2<f32>) -> u32 {
-    let bits = bitcast<vec2<u32>>(values);
-    let rounded = bits + vec2<u32>(0x7fffu) + ((bits >> vec2<u32>(16u)) & vec2<u32>(1u));
-    let no_number = (bits & vec2<u32>(0x7fffffffu)) > vec2<u32>(0x7f800000u);
-    let upper = select(rounded, bits | vec2<u32>(0x400000u), no_number);
-    return (upper.x >> 16u) | (upper.y & 0xffff0000u);
-}
-fn pack_bf16x4(values: vec4<f32>) -> vec2<u32> {
-    return vec2<u32>(pack_bf16x2(values.xy), pack_bf16x2(values.zw));
-}
-";
 
 /// How the elements of a binding lie in memory.
 #[derive(Clone, Copy, PartialEq)]
@@ -163,7 +137,8 @@ pub(super) fn rewrite(text: &str, variant: &Variant) -> String {
     if bindings.is_empty() {
         return text.to_owned();
     }
-    let mut output = functions(&bindings);
+    let has_words = bindings.iter().any(|binding| binding.form == Form::Words);
+    let mut output = if has_words { WORDS.to_owned() } else { String::new() };
     let mut body = String::with_capacity(text.len());
     for line in text.lines() {
         let declared = declaration(line).and_then(|(name, ..)| bindings.iter().find(|binding| binding.name == name));
@@ -181,20 +156,6 @@ pub(super) fn rewrite(text: &str, variant: &Variant) -> String {
     output.push_str(&rewrite_uses(&body, &bindings));
     bindings.iter().for_each(|binding| output.push_str(&binding.functions()));
     output
-}
-
-/// The functions that these bindings need.
-fn functions(bindings: &[Binding<'_>]) -> String {
-    let texts: BTreeSet<_> = bindings
-        .iter()
-        .map(|binding| match binding.form {
-            Form::Words => WORDS,
-            Form::Half(HalfForm::NativeF16) => "",
-            Form::Half(HalfForm::F16) => F16,
-            Form::Half(HalfForm::Bf16) => BF16,
-        })
-        .collect();
-    texts.into_iter().collect()
 }
 
 /// Names of types for others.
@@ -370,7 +331,7 @@ c[i] = pack_bf16x4(Storage4(Accum4(vec4<f32>(a[at[i] + 1u])) * 2.0));
 c[(i)] = pack_bf16x4(unpack_bf16x4(c[(i)]) + vec4<f32>(a[i])); let x = data[vec4<f32>(a[0])[1]].c[0]; // a[0]
 ";
         let halves = variant(StorageType::F32, vec![(0, HalfForm::NativeF16), (2, HalfForm::Bf16)]);
-        assert_eq!(rewrite(TEXT, &halves), BF16.to_owned() + expected);
+        assert_eq!(rewrite(TEXT, &halves), expected);
     }
 
     #[test]
@@ -402,6 +363,6 @@ fn set_half_of_b(i: u32, value: f32) {
 }
 ";
         let halves = variant(StorageType::F32, vec![(0, HalfForm::F16), (1, HalfForm::F16)]);
-        assert_eq!(rewrite(text, &halves), F16.to_owned() + expected);
+        assert_eq!(rewrite(text, &halves), expected);
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Names {
     pub(super) consts: BTreeMap<String, u32>,
 }
 
-/// Expands files into one text of plain WGSL. `load` finds the text of a file.
+/// Expands files, each once, into one text of plain WGSL. `load` finds the text of a file.
 pub(super) fn preprocess(
     paths: &[&str],
     names: &Names,
@@ -39,7 +39,9 @@ pub(super) fn preprocess(
         bound: Vec::new(),
     };
     for path in paths {
-        state.file(path)?;
+        if state.imported.insert((*path).to_owned()) {
+            state.file(path)?;
+        }
     }
     Ok(state.output)
 }

@@ -114,7 +114,8 @@ pub fn source(kernel: Kernel, variant: &Variant) -> Result<String, ShaderError> 
         return Err(ShaderError::Invalid { kernel: kernel.to_string(), reason });
     }
     let shared = (!variant.epilogue.is_empty()).then(|| "shared/fused.wgsl".to_owned());
-    let paths: Vec<_> = shared.into_iter().chain(files.iter().map(|file| file.path())).collect();
+    let shared = shared.into_iter().chain(memory::files(variant).into_iter().map(str::to_owned));
+    let paths: Vec<_> = shared.chain(files.iter().map(|file| file.path())).collect();
     let brought = |path: &str| files.iter().find(|file| file.path() == path).and_then(|file| file.text);
     let paths: Vec<_> = paths.iter().map(String::as_str).collect();
     let text = |path: &str| brought(path).or_else(|| load(path));

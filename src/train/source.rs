@@ -100,12 +100,27 @@ impl<'a> ModelSource<'a> {
         })
     }
 
-    /// Gives values of the model's layers their types: all but what it puts out, and what else the graph has.
-    fn store(&self, graph: &mut Graph, layers: &BTreeSet<String>, outputs: &[ValueId]) {
-        if !self.precisions.is_f32() {
-            let half = |layer: &str| if layers.contains(layer) { self.precisions.half(layer) } else { None };
-            graph.store_halves(outputs, &half);
-        }
+    /// What may be stored in 16 bits; `None` where all is f32.
+    fn halves(&self, built: &Built) -> Option<Halves<'_>> {
+        let layers = || built.graph.nodes().iter().map(|node| node.name.clone()).collect();
+        let outputs = || built.outputs.iter().map(|(_, output)| *output).chain([built.output]).collect();
+        let precisions = &self.precisions;
+        (!precisions.is_f32()).then(|| Halves { precisions, layers: layers(), outputs: outputs() })
+    }
+}
+
+/// What of a model may be stored in 16 bits: what its layers make, but for what it puts out.
+struct Halves<'a> {
+    precisions: &'a Precisions,
+    layers: BTreeSet<String>,
+    outputs: Vec<ValueId>,
+}
+
+impl Halves<'_> {
+    /// Gives values their types.
+    fn store(&self, graph: &mut Graph) {
+        let half = |layer: &str| if self.layers.contains(layer) { self.precisions.half(layer) } else { None };
+        graph.store_halves(&self.outputs, &half);
     }
 }
 
@@ -123,12 +138,11 @@ impl Source for ModelSource<'_> {
         let evaluates = pass == Pass::Evaluate || self.purpose == Purpose::Evaluation;
         let mode = if evaluates { Mode::Evaluate } else { Mode::Train(self.statistics) };
         let mut built = self.model.build_part(samples, batch, mode)?;
-        let layers: BTreeSet<String> = built.graph.nodes().iter().map(|node| node.name.clone()).collect();
-        let outputs: Vec<_> = built.outputs.iter().map(|(_, output)| *output).chain([built.output]).collect();
+        let halves = self.halves(&built);
         if evaluates {
-            let Built { mut graph, output, outputs: named, buffer_updates, .. } = built;
+            let Built { mut graph, output, outputs, buffer_updates, .. } = built;
             graph.mark_output(output);
-            for (name, output) in named {
+            for (name, output) in outputs {
                 // It may be what the last layer makes, or have another name already.
                 let is_own = graph.value(output).role == Role::Intermediate && graph.storage_root(output) == output;
                 let output = if is_own { output } else { graph.apply(Copy, &[output])? };
@@ -136,7 +150,7 @@ impl Source for ModelSource<'_> {
             }
             autodiff::update_buffer_rows(&mut graph, &buffer_updates)?;
             autodiff::compressed(&mut graph)?;
-            self.store(&mut graph, &layers, &outputs);
+            halves.iter().for_each(|halves| halves.store(&mut graph));
             return Ok(graph);
         }
         let Added { loss, share: weight, correct } =
@@ -165,14 +179,14 @@ impl Source for ModelSource<'_> {
             pass,
             weight,
             saved,
-            rounded: copies.is_some() || !self.precisions.is_f32(),
+            rounded: copies.is_some() || halves.is_some(),
             buffer_updates: &buffer_updates,
         };
         let mut graph = autodiff::joint(graph, loss, &metrics, &training)?;
         if let Some(half) = copies {
             graph.save_halves(half).map_err(|source| GraphError::Op { node: "save_activations".to_owned(), source })?;
         }
-        self.store(&mut graph, &layers, &outputs);
+        halves.iter().for_each(|halves| halves.store(&mut graph));
         Ok(graph)
     }
 }

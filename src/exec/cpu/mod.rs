@@ -27,7 +27,7 @@ use crate::graph::{Graph, Node, Phase, Role};
 use crate::native::{Cores, Level};
 use crate::ops::{Epilogue, Input, Resources, run_native, run_twin, workspaces};
 use crate::plan::{Allocation, ArenaRole, Command, Plan, Planned, Program};
-use crate::tensor::{DType, NodeId, TensorDesc, ValueId, copied};
+use crate::tensor::{NodeId, TensorDesc, ValueId, copied};
 
 /// Words that a twin takes for each element that it makes: what it has added up in f64, and a block of terms in f32.
 const WORKING_WORDS: u64 = 3;
@@ -204,12 +204,7 @@ impl Code {
                         let Range { arena, start, words } = operands.input(input);
                         let copy = &mut scratch.words_mut()[..words];
                         copy.copy_from_slice(&arenas[arena].words()[start..][..words]);
-                        let desc = &operands.input_descs()[input];
-                        match (desc.dtype, desc.dtype.half()) {
-                            (_, Some(half)) => Input::Half(&bytemuck::cast_slice(copy)[..desc.numel()], half),
-                            (DType::U32 | DType::U8, None) => Input::Int(copy),
-                            (_, None) => Input::Real(bytemuck::cast_slice(copy)),
-                        }
+                        operands::input(&operands.input_descs()[input], copy)
                     }
                 };
                 let (mut call, _) = operands.call(arenas, in_place);

@@ -6,7 +6,7 @@ use super::memory::Memory;
 use crate::graph::Graph;
 use crate::ops::{Call, Input, Op, Output, workspaces};
 use crate::plan::Allocation;
-use crate::tensor::{DType, Half, NodeId, TensorDesc, ValueId};
+use crate::tensor::{DType, NodeId, TensorDesc, ValueId};
 
 pub(super) const WORD_BYTES: u64 = 4;
 /// Tensors of an op that runs alone begin at multiples of so many words, as in a plan.
@@ -148,13 +148,7 @@ impl Operands {
             if self.mutates.contains(&i) {
                 return Input::Mutated;
             }
-            match (shared[number], desc.dtype) {
-                (Some(words), DType::U32 | DType::U8) => Input::Int(words),
-                (Some(words), DType::F32) => Input::Real(bytemuck::cast_slice(words)),
-                (Some(words), DType::F16) => Input::Half(&bytemuck::cast_slice(words)[..desc.numel()], Half::F16),
-                (Some(words), DType::BF16) => Input::Half(&bytemuck::cast_slice(words)[..desc.numel()], Half::Bf16),
-                (None, _) => in_place,
-            }
+            shared[number].map_or(in_place, |words| input(desc, words))
         });
         let inputs = inputs.collect();
         let (input_descs, output_descs) = (&self.input_descs[..], &self.output_descs[..]);
@@ -181,11 +175,19 @@ impl Operands {
     }
 }
 
+/// Words as an op reads them.
+pub(super) fn input<'a>(desc: &TensorDesc, words: &'a [u32]) -> Input<'a, f32> {
+    match (desc.dtype, desc.dtype.half()) {
+        (_, Some(half)) => Input::Half(&bytemuck::cast_slice(words)[..desc.numel()], half),
+        (DType::U32 | DType::U8, None) => Input::Int(words),
+        (_, None) => Input::Real(bytemuck::cast_slice(words)),
+    }
+}
+
 fn output<'a>(desc: &TensorDesc, words: &'a mut [u32]) -> Output<'a, f32> {
-    match desc.dtype {
-        DType::U32 | DType::U8 => Output::Int(words),
-        DType::F32 => Output::Real(bytemuck::cast_slice_mut(words)),
-        DType::F16 => Output::Half(&mut bytemuck::cast_slice_mut(words)[..desc.numel()], Half::F16),
-        DType::BF16 => Output::Half(&mut bytemuck::cast_slice_mut(words)[..desc.numel()], Half::Bf16),
+    match (desc.dtype, desc.dtype.half()) {
+        (_, Some(half)) => Output::Half(&mut bytemuck::cast_slice_mut(words)[..desc.numel()], half),
+        (DType::U32 | DType::U8, None) => Output::Int(words),
+        (_, None) => Output::Real(bytemuck::cast_slice_mut(words)),
     }
 }

@@ -2,9 +2,7 @@
 
 use crate::error::OpError;
 use crate::native::{Level, half};
-use crate::ops::{
-    Backward, Builder, Call, Case, Elements, Elementwise, Fill, Op, Real, expect_count, expect_dtype,
-};
+use crate::ops::{Backward, Builder, Call, Case, Elements, Elementwise, Fill, Op, Real, expect_count, expect_dtype};
 use crate::tensor::{DType, Half, TensorDesc, ValueId};
 
 /// `output =` the nearest value that a float of 16 bits can have, of two as near the one whose last bit is 0: what the input would be
