@@ -19,8 +19,8 @@
 //
 // Otherwise invocations share blocks of A and B of 16 k through workgroup memory, 64 bytes for each row and column of the tile,
 // and each computes 4 ROW_VECTORS rows by 4 COLUMN_VECTORS columns. With COOPERATIVE they load the same blocks, and each
-// subgroup multiplies parts of these as matrices of COOPERATIVE rows and columns; what sums start from is added in the end (up
-// to 16 KiB). This form passes naga and was never run on a device.
+// subgroup multiplies parts of these as matrices of COOPERATIVE rows and columns, rounded to f16 with F16_OPERANDS; what sums start
+// from is added in the end (up to 16 KiB). This form passes naga and was never run on a device.
 
 // Four vectors of four.
 alias Block = mat4x4<f32>;
@@ -136,7 +136,11 @@ const GEMM_INVOCATIONS = 128u;
 const PART = 32u;
 
 // What is multiplied: sums are in f32 whatever it is.
+#ifdef F16_OPERANDS
+alias Operand = f16;
+#else
 alias Operand = Accum;
+#endif
 alias MatrixA = coop_mat#(COOPERATIVE)x#(COOPERATIVE)<Operand, A>;
 alias MatrixB = coop_mat#(COOPERATIVE)x#(COOPERATIVE)<Operand, B>;
 alias MatrixC = coop_mat#(COOPERATIVE)x#(COOPERATIVE)<Accum, C>;

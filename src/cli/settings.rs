@@ -10,11 +10,11 @@ use tightfit::models;
 use tightfit::nn::Statistics;
 use tightfit::plan::{DeviceClass, Levers};
 use tightfit::tensor::{Half, Shape};
-use tightfit::train::{LossScale, Optimizer, Precision};
+use tightfit::train::{Config, LayerPrecision, LossScale, Optimizer, Precision};
 
 use super::bytes::Budget;
 use super::failure::Failure;
-use super::run_file::{OptimizerFlags, RunFile, set};
+use super::run_file::{OptimizerFlags, RunFile, TrainingTable, set};
 use super::values::{choice, count, non_negative, not_empty, positive, shape, share, threads, whole};
 
 /// The model and what it may take.
@@ -46,6 +46,40 @@ pub(crate) struct ModelArgs {
     /// What the planner may do although it rounds gradients: keep activations for backward in 16 bits
     #[arg(long, value_name = "LEVER", ignore_case = true)]
     allow: Option<AllowedName>,
+}
+
+/// How activations are stored.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PrecisionArgs {
+    /// Format of activations and their gradients: f32, f16, bf16, or mixed_float16 and mixed_bfloat16 as Keras has it; arithmetic and
+    /// parameters stay f32 [default: f32]
+    #[arg(long, value_name = "TYPE", value_parser = str::parse::<Precision>)]
+    precision: Option<Precision>,
+
+    /// Layers with a format of their own, by the beginnings of their names, separated by commas: fc=f32,conv1=f32
+    #[arg(long, value_name = "LAYER=TYPE", value_delimiter = ',', value_parser = layer_precision)]
+    layer_precision: Vec<(String, Precision)>,
+
+    /// Computes forward in f32 and keeps copies of 16 bits for backward: bf16 or f16
+    #[arg(long, value_name = "TYPE", value_parser = half)]
+    save_activations: Option<Half>,
+}
+
+impl PrecisionArgs {
+    /// Puts what is given in its place.
+    fn put(&self, training: &mut TrainingTable) {
+        set(&mut training.precision, self.precision.as_ref());
+        training.layer_precision.extend(self.layer_precision.iter().cloned());
+        set(&mut training.save_activations, self.save_activations.as_ref());
+    }
+
+    /// The same, without a run file.
+    pub(crate) fn configure(&self, config: &mut Config) {
+        config.precision = self.precision.unwrap_or_default();
+        let layers = self.layer_precision.iter().cloned();
+        config.layer_precision = layers.map(|(layer, precision)| LayerPrecision { layer, precision }).collect();
+        config.save_activations = self.save_activations;
+    }
 }
 
 /// The model and how it is trained.
@@ -102,18 +136,8 @@ pub(crate) struct TrainingArgs {
     #[arg(long, value_name = "STATISTICS", ignore_case = true)]
     batch_norm: Option<StatisticsName>,
 
-    /// Format of activations and their gradients: f32, f16, bf16, or mixed_float16 and mixed_bfloat16 as Keras has it; arithmetic and
-    /// parameters stay f32 [default: f32]
-    #[arg(long, value_name = "TYPE", value_parser = str::parse::<Precision>)]
-    precision: Option<Precision>,
-
-    /// Layers with a format of their own, by the beginnings of their names, separated by commas: fc=f32,conv1=f32
-    #[arg(long, value_name = "LAYER=TYPE", value_delimiter = ',', value_parser = layer_precision)]
-    layer_precision: Vec<(String, Precision)>,
-
-    /// Computes forward in f32 and keeps copies of 16 bits for backward: bf16 or f16
-    #[arg(long, value_name = "TYPE", value_parser = half)]
-    save_activations: Option<Half>,
+    #[command(flatten)]
+    precision: PrecisionArgs,
 
     /// Tells the norm of all gradients together in logs
     #[arg(long)]
@@ -183,8 +207,8 @@ pub(crate) enum AllowedName {
 }
 
 /// All levers but these, and those that must be allowed.
-pub(crate) fn levers_of(names: &[LeverName], allowed: &[AllowedName]) -> Levers {
-    let half_activations = allowed.first().map(|name| match name {
+pub(crate) fn levers_of(names: &[LeverName], allowed: Option<AllowedName>) -> Levers {
+    let half_activations = allowed.map(|name| match name {
         AllowedName::Bf16Activations => Half::Bf16,
         AllowedName::F16Activations => Half::F16,
     });
@@ -233,9 +257,7 @@ impl ModelArgs {
         if !self.without.is_empty() {
             file.budget.without.clone_from(&self.without);
         }
-        if let Some(allowed) = self.allow {
-            file.budget.allow = vec![allowed];
-        }
+        set(&mut file.budget.allow, self.allow.as_ref());
         Ok(file)
     }
 }
@@ -254,9 +276,7 @@ impl TrainingArgs {
         let training = &mut file.training;
         training.decay_matrices_only |= self.decay_matrices_only;
         training.grad_norm |= self.grad_norm;
-        set(&mut training.precision, self.precision.as_ref());
-        training.layer_precision.extend(self.layer_precision.iter().cloned());
-        set(&mut training.save_activations, self.save_activations.as_ref());
+        self.precision.put(training);
         if self.clip_norm.or(self.clip_value).or(self.clip_tensor_norm).is_some() {
             training.clip_norm = self.clip_norm;
             training.clip_value = self.clip_value;

@@ -51,6 +51,8 @@ pub struct AdapterInfo {
     pub f16: bool,
     /// Rows and columns of the matrices of 32-bit floats that its subgroups of 32 invocations multiply; 0 where it says of none.
     pub cooperative_size: u32,
+    /// The same of floats of 16 bits, with sums in 32 bits.
+    pub cooperative_f16_size: u32,
     /// Whether the device uses the host's memory, so that moving data to the host frees nothing.
     pub unified_memory: bool,
     /// What it lacks to run tightfit; empty where nothing.
@@ -185,6 +187,8 @@ fn describe(index: usize, api: Api, adapter: &wgpu::Adapter) -> AdapterInfo {
         wgpu::DeviceType::Other => "other",
     };
     let subgroups = features.contains(wgpu::Features::SUBGROUP);
+    let has_units = features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) && subgroups;
+    let matrices = |operand| if has_units { cooperative_size(adapter, &info, operand) } else { 0 };
     let driver = format!("{} {}", info.driver, info.driver_info);
     AdapterInfo {
         index,
@@ -201,8 +205,9 @@ fn describe(index: usize, api: Api, adapter: &wgpu::Adapter) -> AdapterInfo {
         max_buffer_bytes: limits.max_buffer_size,
         max_binding_bytes: limits.max_storage_buffer_binding_size,
         f16: features.contains(wgpu::Features::SHADER_F16),
-        cooperative_size: if features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) && subgroups {
-            cooperative_size(adapter, &info)
+        cooperative_size: matrices(wgpu::CooperativeScalarType::F32),
+        cooperative_f16_size: if features.contains(wgpu::Features::SHADER_F16) {
+            matrices(wgpu::CooperativeScalarType::F16)
         } else {
             0
         },
@@ -211,16 +216,15 @@ fn describe(index: usize, api: Api, adapter: &wgpu::Adapter) -> AdapterInfo {
     }
 }
 
-/// The size of square matrices that are multiplied and summed in f32, where subgroups are known to have 32 invocations: Metal
-/// names bounds of what any device has, and those of Apple have 32.
-fn cooperative_size(adapter: &wgpu::Adapter, info: &wgpu::AdapterInfo) -> u32 {
+/// The size of square matrices of this type that are multiplied, and summed in f32, where subgroups are known to have 32
+/// invocations: Metal names bounds of what any device has, and those of Apple have 32.
+fn cooperative_size(adapter: &wgpu::Adapter, info: &wgpu::AdapterInfo, operand: wgpu::CooperativeScalarType) -> u32 {
     let is_apple = info.backend == wgpu::Backend::Metal && info.name.contains("Apple");
     if !is_apple && (info.subgroup_min_size, info.subgroup_max_size) != (32, 32) {
         return 0;
     }
-    let f32 = wgpu::CooperativeScalarType::F32;
     let sizes = adapter.cooperative_matrix_properties().into_iter().filter(|matrix| {
-        (matrix.ab_type, matrix.cr_type) == (f32, f32)
+        (matrix.ab_type, matrix.cr_type) == (operand, wgpu::CooperativeScalarType::F32)
             && matrix.m_size == matrix.n_size
             && matrix.n_size == matrix.k_size
             && matches!(matrix.m_size, 8 | 16)
@@ -327,6 +331,7 @@ mod tests {
             max_binding_bytes: 1 << 27,
             f16: false,
             cooperative_size: 0,
+            cooperative_f16_size: 0,
             unified_memory: false,
             missing: Vec::new(),
         }

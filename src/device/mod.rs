@@ -40,7 +40,7 @@ pub(crate) use threads::in_parallel;
 pub(crate) use timestamps::Timestamps;
 
 use crate::error::DeviceError;
-use crate::shader::{Family, StorageType, Target, Tiles};
+use crate::shader::{Family, MatrixOperand, StorageType, Target, Tiles};
 
 /// Submissions that may be under way at once: enough to keep the device busy, and few enough to bound what is held.
 const MAX_IN_FLIGHT: usize = 2;
@@ -143,7 +143,9 @@ impl Device {
     pub fn target(&self) -> Target {
         // SwiftShader's compiler takes more than 5 GiB for a convolution's unrolled code.
         let short_code = self.info.driver.contains("SwiftShader");
-        Target { family: self.family, short_code, tiles: self.tiles }
+        let f16_matrices = Family::Cooperative { size: self.info.cooperative_f16_size, operand: MatrixOperand::F16 };
+        let f16_matrices = if self.supports(f16_matrices) { self.info.cooperative_f16_size } else { 0 };
+        Target { family: self.family, short_code, f16_matrices, tiles: self.tiles }
     }
 
     /// How kernels see floats. Software devices load and store word by word, so they get large words.
@@ -159,7 +161,7 @@ impl Device {
     /// Subgroup broadcast is for software devices with a fixed subgroup size; on GPUs workgroup memory is faster. Units for
     /// matrices are used only where they are asked for.
     fn default_family(&self) -> Family {
-        let cooperative = Family::Cooperative { size: self.info.cooperative_size };
+        let cooperative = Family::Cooperative { size: self.info.cooperative_size, operand: MatrixOperand::F32 };
         if self.supports(cooperative) {
             return cooperative;
         }
@@ -181,9 +183,14 @@ impl Device {
                     && self.info.subgroup_min_size == size
                     && self.info.subgroup_max_size == size
             }
-            Family::Cooperative { size } => {
+            Family::Cooperative { size, operand } => {
+                let of_adapter = match operand {
+                    MatrixOperand::F32 => self.info.cooperative_size,
+                    MatrixOperand::F16 => self.info.cooperative_f16_size,
+                };
                 self.raw.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
-                    && self.info.cooperative_size == size
+                    && of_adapter == size
+                    && size > 0
             }
         }
     }
@@ -309,7 +316,8 @@ impl Device {
 const COOPERATIVE_VARIABLE: &str = "TIGHTFIT_COOPERATIVE";
 
 fn wants_cooperative(info: &AdapterInfo) -> bool {
-    info.cooperative_size > 0 && std::env::var_os(COOPERATIVE_VARIABLE).is_some_and(|value| value == "1")
+    let has_any = info.cooperative_size.max(info.cooperative_f16_size) > 0;
+    has_any && std::env::var_os(COOPERATIVE_VARIABLE).is_some_and(|value| value == "1")
 }
 
 #[allow(unsafe_code)]

@@ -58,7 +58,7 @@ impl Device {
             return Err(unsupported(&match variant.family {
                 Family::Workgroup => "workgroups".to_owned(),
                 Family::Subgroup { size } => format!("subgroups of exactly {size} invocations"),
-                Family::Cooperative { size } => format!("matrices of {size} by {size}"),
+                Family::Cooperative { size, operand } => format!("matrices of {size} by {size} {operand:?}"),
             }));
         }
         let checked = shader::module(kernel, variant)?;

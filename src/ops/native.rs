@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::fmt;
 
 use crate::native::{Cores, Level, expand_bits, half};
-use crate::ops::{Call, Input, Op, Output, Slot};
+use crate::ops::stored::any_half;
+use crate::ops::{Call, Input, Op, Output, Parts, Slot};
 use crate::tensor::{DType, Half, TensorDesc};
 
 /// An op on the cores of a CPU.
@@ -23,6 +24,17 @@ pub trait Native: Sync {
     fn takes_half(&self, operand: Slot) -> bool {
         let _ = operand;
         false
+    }
+
+    /// How the op falls into parts, so that operands of 16 bits are converted part by part; `None` where it does not.
+    fn parts(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Option<Parts> {
+        let _ = (inputs, outputs);
+        None
+    }
+
+    /// Whether the op meets floats of 16 bits where it runs by itself, fused with nothing.
+    fn is_stored_half(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> bool {
+        any_half(inputs) || any_half(outputs)
     }
 
     /// Runs the op. Of an input that is [`Input::InPlace`], the data is in output 0, to be read before it is written.
@@ -270,6 +282,12 @@ pub(in crate::ops) fn takes_half(op: &dyn Op, operand: Slot) -> bool {
         Some(native) => native.takes_half(operand),
         None => op.elements().is_some(),
     }
+}
+
+/// How an op that meets floats of 16 bits falls into parts.
+pub(in crate::ops) fn parts(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Option<Parts> {
+    let native = op.native().filter(|native| native.is_stored_half(inputs, outputs))?;
+    native.parts(inputs, outputs)
 }
 
 /// Runs an op on the cores of a CPU.

@@ -2,11 +2,13 @@
 //! operands are floats of 16 bits.
 //!
 //! Kernels of devices convert what they load and store (`shader/memory.rs`). On the CPU, elementwise code does so block by block; for
-//! any other code an operand is converted as a whole, in a workspace of its own.
+//! any other code operands are converted in workspaces (`parts.rs`).
 
-use crate::native::{Cores, half};
-use crate::ops::{Call, Dispatch, Input, Op, Output, Resources, Slot, Target, native};
-use crate::tensor::{Half, TensorDesc};
+use super::parts::Layout;
+use crate::native::half;
+use crate::ops::{Call, Dispatch, Input, Op, Output, Resources, Target, native};
+use crate::shader::{Family, MatrixOperand};
+use crate::tensor::{DType, TensorDesc};
 
 /// Tensors as an op computes with them.
 pub(crate) fn computed(descs: &[TensorDesc]) -> Vec<TensorDesc> {
@@ -15,7 +17,19 @@ pub(crate) fn computed(descs: &[TensorDesc]) -> Vec<TensorDesc> {
 
 /// The kernels to run.
 pub(crate) fn dispatches(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Vec<Dispatch> {
-    op.dispatches(&computed(inputs), &computed(outputs), target)
+    op.dispatches(&computed(inputs), &computed(outputs), &target_of(inputs, outputs, target))
+}
+
+/// The target for an op with such operands. Of a product's three matrices two are f16 where its policy is; with only one, as where
+/// backward reads a copy in 16 bits, the others may not fit in f16.
+fn target_of(inputs: &[TensorDesc], outputs: &[TensorDesc], target: &Target) -> Target {
+    let f16_tensors = inputs.iter().chain(outputs).filter(|desc| desc.dtype == DType::F16).count();
+    match target.f16_matrices {
+        size if size > 0 && f16_tensors >= 2 => {
+            Target { family: Family::Cooperative { size, operand: MatrixOperand::F16 }, ..*target }
+        }
+        _ => *target,
+    }
 }
 
 /// Scratch of an op in bytes: of its kernels, or of its native form on so many threads, followed by what conversions take.
@@ -25,135 +39,37 @@ pub(crate) fn workspaces(
     outputs: &[TensorDesc],
     threads: Option<usize>,
 ) -> Vec<u64> {
-    let (inputs_computed, outputs_computed) = (computed(inputs), computed(outputs));
-    let mut sizes = native::workspaces(op, &inputs_computed, &outputs_computed, threads);
-    if threads.is_some() {
-        sizes.extend(Conversions::of(op, inputs, outputs).sizes(&inputs_computed, &outputs_computed));
+    let own = |inputs: &[TensorDesc], outputs: &[TensorDesc]| native::workspaces(op, inputs, outputs, threads);
+    if threads.is_none() || !is_converted(op, inputs, outputs) {
+        return own(&computed(inputs), &computed(outputs));
     }
-    sizes
-}
-
-/// Which operands are converted, and in which workspace.
-struct Conversions {
-    inputs: Vec<Option<usize>>,
-    outputs: Vec<Option<usize>>,
-    /// The operand that each workspace is as large as.
-    slots: Vec<Slot>,
-}
-
-impl Conversions {
-    fn of(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Self {
-        let mut slots = Vec::new();
-        let mut place = |slot: Slot, desc: &TensorDesc| {
-            if desc.dtype.half().is_none() || native::takes_half(op, slot) {
-                return None;
-            }
-            slots.push(slot);
-            Some(slots.len() - 1)
-        };
-        let converted: Vec<_> = outputs.iter().enumerate().map(|(i, desc)| place(Slot::Output(i), desc)).collect();
-        // What the output may take the place of is converted where the output will be.
-        let shared = op.in_place().iter().find(|&&(input, output)| {
-            output == 0 && converted[0].is_some() && inputs[input].dtype == outputs[0].dtype && native::has_form(op)
-        });
-        let inputs = inputs
-            .iter()
-            .enumerate()
-            .map(|(i, desc)| match shared {
-                Some(&(input, _)) if input == i && !native::takes_half(op, Slot::Input(i)) => converted[0],
-                _ => place(Slot::Input(i), desc),
-            })
-            .collect();
-        Conversions { inputs, outputs: converted, slots }
-    }
-
-    fn sizes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Vec<u64> {
-        let size_bytes = |slot: &Slot| match *slot {
-            Slot::Input(i) => inputs[i].size_bytes(),
-            Slot::Output(i) => outputs[i].size_bytes(),
-            Slot::Workspace(_) => unreachable!("bug: a workspace is converted"),
-        };
-        self.slots.iter().map(size_bytes).collect()
-    }
+    let layout = Layout::new(op, inputs, outputs);
+    let of_parts = layout.shapes().map(|[inputs, outputs]| own(&inputs, &outputs));
+    let most = of_parts.reduce(|most, sizes| most.iter().zip(sizes).map(|(&a, b)| a.max(b)).collect());
+    most.into_iter().flatten().chain(layout.sizes()).collect()
 }
 
 /// Runs an op on the cores of a CPU, with the workspaces that [`workspaces`] asks for.
 pub(crate) fn run_native(op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
-    let is_half = |desc: &TensorDesc| desc.dtype.half().is_some();
-    if !call.input_descs.iter().chain(call.output_descs).any(is_half) {
+    if !is_converted(op, call.input_descs, call.output_descs) {
         return native::run_native(op, call, with);
     }
-    let conversions = Conversions::of(op, call.input_descs, call.output_descs);
-    let (input_descs, output_descs) = (computed(call.input_descs), computed(call.output_descs));
-    let own = with.workspaces.len() - conversions.slots.len();
-    let mut rooms: Vec<Option<&mut [f32]>> = with.workspaces.split_off(own).into_iter().map(Some).collect();
-    let cores = with.cores;
-    let mut in_output = None;
-    let mut found = vec![None; conversions.slots.len()];
-    for (i, &place) in conversions.inputs.iter().enumerate() {
-        let Some(place) = place else { continue };
-        let room = rooms[place].as_mut().expect("bug: a workspace is taken twice");
-        let room = &mut room[..input_descs[i].numel()];
-        match (&call.inputs[i], &call.outputs[..]) {
-            (&Input::Half(data, half), _) => decode(cores, half, data, room),
-            (Input::InPlace, [Output::Half(data, half), ..]) => decode(cores, *half, data, room),
-            _ => panic!("bug: an operand of 16 bits is none"),
-        }
-        if conversions.outputs.first() == Some(&Some(place)) {
-            in_output = Some(i);
-        } else {
-            found[place] = rooms[place].take().map(|room| &*room);
-        }
-    }
-    let (mut halves, mut made) = (Vec::new(), Vec::new());
-    for ((output, desc), &place) in call.outputs.iter_mut().zip(&output_descs).zip(&conversions.outputs) {
-        match (output, place) {
-            (Output::Half(data, half), Some(place)) => {
-                let room = rooms[place].take().expect("bug: a workspace is taken twice");
-                made.push(Output::Real(&mut room[..desc.numel()]));
-                halves.push(Some((&mut **data, *half)));
-            }
-            (output, _) => {
-                made.push(output.again());
-                halves.push(None);
-            }
-        }
-    }
-    {
-        // An input in the memory of an output that is converted is read where it is.
-        let beneath = match halves.first() {
-            Some(Some((data, half))) => Some(Input::Half(data, *half)),
-            _ => None,
-        };
-        let inputs = call.inputs.iter().enumerate().map(|(i, &input)| match (input, conversions.inputs[i]) {
-            _ if in_output == Some(i) => Input::InPlace,
-            (_, Some(place)) => {
-                Input::Real(&found[place].expect("bug: nothing was converted")[..input_descs[i].numel()])
-            }
-            (Input::InPlace, None) => beneath.unwrap_or(Input::InPlace),
-            (input, None) => input,
-        });
-        let inputs = inputs.collect();
-        let mutated = call.mutated.iter_mut().map(Output::again).collect();
-        let outputs = made.iter_mut().map(Output::again).collect();
-        let mut call = Call { input_descs: &input_descs, output_descs: &output_descs, inputs, outputs, mutated };
-        native::run_native(op, &mut call, with);
-    }
-    for (made, half) in made.into_iter().zip(halves) {
-        if let (Output::Real(values), Some((data, half))) = (made, half) {
-            cores.pieces(data, |start, data| half::encode(cores.level(), half, &values[start..][..data.len()], data));
-        }
-    }
+    Layout::new(op, call.input_descs, call.output_descs).run(op, call, with);
 }
 
-fn decode(cores: &Cores, half: Half, data: &[u16], values: &mut [f32]) {
-    cores.pieces(values, |start, values| half::decode(cores.level(), half, &data[start..][..values.len()], values));
+/// Whether an op meets floats of 16 bits, or would if it ran by itself.
+fn is_converted(op: &dyn Op, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> bool {
+    any_half(inputs) || any_half(outputs) || native::parts(op, inputs, outputs).is_some()
+}
+
+/// Whether floats of 16 bits are among these.
+pub(in crate::ops) fn any_half(descs: &[TensorDesc]) -> bool {
+    descs.iter().any(|desc| desc.dtype.half().is_some())
 }
 
 /// Runs an op's twin, with copies of what is stored in 16 bits.
 pub(crate) fn run_twin(op: &dyn Op, call: &mut Call<'_, f32>) {
-    let is_half = |desc: &TensorDesc| desc.dtype.half().is_some();
-    if !call.input_descs.iter().chain(call.output_descs).any(is_half) {
+    if !any_half(call.input_descs) && !any_half(call.output_descs) {
         return op.run_f32(call);
     }
     let (input_descs, output_descs) = (computed(call.input_descs), computed(call.output_descs));
@@ -198,7 +114,7 @@ pub(crate) fn outputs_alone(op: &dyn Op, inputs: &[TensorDesc]) -> Result<Vec<Te
     let mut made = op.outputs(&computed(inputs))?;
     if let Some(half) = inputs.iter().find_map(|desc| desc.dtype.half()) {
         for (i, desc) in made.iter_mut().enumerate() {
-            if desc.dtype == crate::tensor::DType::F32 && !op.full_precision(i) {
+            if desc.dtype == DType::F32 && !op.full_precision(i) {
                 desc.dtype = half.dtype();
             }
         }

@@ -59,7 +59,21 @@ pub enum Family {
     Cooperative {
         /// Rows and columns of a matrix: 8 or 16.
         size: u32,
+        /// What is multiplied. Sums are f32.
+        #[serde(default)]
+        operand: MatrixOperand,
     },
+}
+
+/// What units for matrices multiply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum MatrixOperand {
+    /// Floats of 32 bits.
+    #[default]
+    F32,
+    /// IEEE floats of 16 bits, to which what lies in memory as f32 is rounded, as parameters do: `F16_OPERANDS` is defined. (WGSL has
+    /// no type bf16.)
+    F16,
 }
 
 impl Family {
@@ -78,6 +92,10 @@ pub struct Target {
     /// Whether the driver takes minutes and gigabytes to compile long code, so that kernels unroll little.
     #[serde(default)]
     pub short_code: bool,
+    /// Rows and columns of the matrices of f16 that the device's units multiply; 0 for none. Products whose operands are stored
+    /// as f16 take them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub f16_matrices: u32,
     /// Tiles of matrix products that were measured to be quicker than those the family takes by itself.
     #[serde(default, skip_serializing_if = "Tiles::is_empty")]
     pub tiles: Tiles,
@@ -86,8 +104,12 @@ pub struct Target {
 impl Target {
     /// A device of this family of which nothing else is known.
     pub const fn new(family: Family) -> Self {
-        Target { family, short_code: false, tiles: Tiles::NONE }
+        Target { family, short_code: false, f16_matrices: 0, tiles: Tiles::NONE }
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Default for Target {

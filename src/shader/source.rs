@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::preprocess::{Names, is_identifier, preprocess};
-use super::{Access, EpilogueFunction, Family, HalfForm, Kernel, Variant};
+use super::{Access, EpilogueFunction, Family, HalfForm, Kernel, MatrixOperand, Variant};
 use super::{fused, memory};
 use crate::error::ShaderError;
 
@@ -141,6 +141,9 @@ fn names(kernel: Kernel, variant: &Variant) -> Names {
         names.defines.insert("SUBGROUPS".to_owned());
         names.consts.insert("SUBGROUP_SIZE".to_owned(), size);
     }
+    if has_f16_operands(variant) {
+        names.defines.insert("F16_OPERANDS".to_owned());
+    }
     if !variant.epilogue.is_empty() {
         names.defines.insert("FUSED".to_owned());
     }
@@ -153,7 +156,11 @@ fn names(kernel: Kernel, variant: &Variant) -> Names {
 
 /// Whether the kernel takes the type `f16`.
 pub(super) fn uses_f16(variant: &Variant) -> bool {
-    variant.halves.iter().any(|&(_, half)| half == HalfForm::NativeF16)
+    variant.halves.iter().any(|&(_, half)| half == HalfForm::NativeF16) || has_f16_operands(variant)
+}
+
+fn has_f16_operands(variant: &Variant) -> bool {
+    matches!(variant.family, Family::Cooperative { operand: MatrixOperand::F16, .. })
 }
 
 /// Whether the kernel packs IEEE floats of 16 bits into words.

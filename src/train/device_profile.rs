@@ -207,7 +207,7 @@ fn has_such_family(family: Family) -> bool {
     match family {
         Family::Workgroup => true,
         Family::Subgroup { size } => size.is_power_of_two() && size <= 128,
-        Family::Cooperative { size } => matches!(size, 8 | 16),
+        Family::Cooperative { size, .. } => matches!(size, 8 | 16),
     }
 }
 
@@ -295,6 +295,7 @@ mod tests {
             max_binding_bytes: 1 << 27,
             f16: false,
             cooperative_size: 0,
+            cooperative_f16_size: 0,
             unified_memory: false,
             missing: Vec::new(),
         }

@@ -6,7 +6,7 @@ use super::advice::warnings;
 use super::groups::{FirstSteps, Rules};
 use super::machine::Machine;
 use super::objective::{Added, Objective};
-use super::precision::Precisions;
+use super::precision::{Precision, Precisions};
 use super::settings::Config;
 use crate::autodiff::{self, Clip, Training, Update};
 use crate::error::{GraphError, PlanError, TrainError};
@@ -15,7 +15,7 @@ use crate::nn::{Built, Mode, Model, Parameter, Statistics};
 use crate::ops::SavedActivations;
 use crate::ops::shape::copy::Copy;
 use crate::plan::{self, DeviceClass, Levers, Limits, Planned, Request, Source};
-use crate::tensor::{DType, ValueId, format_number};
+use crate::tensor::{DType, Half, ValueId, format_number};
 
 /// Name of what the last layer makes, among predictions.
 pub(crate) const OUTPUT: &str = "output";
@@ -222,7 +222,42 @@ pub fn plan_for(model: impl Into<Model>, config: &Config, machine: &Machine) -> 
     let model = model.into();
     // Also where there is no plan: that may be why.
     warnings(&model, config)?.iter().for_each(|warning| log::warn!("{warning}"));
-    plan_with(Purpose::Training, &model, config, &FirstSteps::new(), machine)
+    plan_or_advise(Purpose::Training, &model, config, &FirstSteps::new(), machine)
+}
+
+/// As [`plan_with`]. Where the budget is too small, the error names a step that the user may allow and that would make it fit.
+pub(super) fn plan_or_advise(
+    purpose: Purpose,
+    model: &Model,
+    config: &Config,
+    first_steps: &FirstSteps,
+    machine: &Machine,
+) -> Result<Planned, TrainError> {
+    let fits = |config: &Config| plan_with(purpose, model, config, first_steps, machine).is_ok();
+    let mut result = plan_with(purpose, model, config, first_steps, machine);
+    if let Err(TrainError::Plan(PlanError::Infeasible { message, .. })) = &mut result
+        && purpose == Purpose::Training
+        && let Some((step, changes)) =
+            allowable(config).into_iter().find(|(_, config)| fits(config)).map(|(words, _)| words)
+    {
+        *message += &format!("; it fits with {step}, which {changes}");
+    }
+    result
+}
+
+/// Steps that results change by, and that were not taken: what to write, what that does, and the settings.
+fn allowable(config: &Config) -> Vec<((&'static str, &'static str), Config)> {
+    let is_f32 = config.precision == Precision::F32 && config.layer_precision.is_empty();
+    if !is_f32 || config.save_activations.is_some() || config.levers.half_activations.is_some() {
+        return Vec::new();
+    }
+    let levers = Levers { half_activations: Some(Half::Bf16), ..config.levers };
+    let copies = Config { levers, ..config.clone() };
+    let all = Config { precision: Precision::Bf16, ..config.clone() };
+    vec![
+        (("`--allow bf16-activations`", "rounds the activations that backward reads"), copies),
+        (("`--precision bf16`", "rounds activations and their gradients"), all),
+    ]
 }
 
 pub(super) fn plan_with(

@@ -12,7 +12,7 @@ use naga::{Module, ShaderStage};
 use tightfit::error::OpError;
 use tightfit::graph::{Graph, Node};
 use tightfit::ops::{Backward, Builder as _, Dispatch, SavedActivations};
-use tightfit::shader::{Family, HalfForm, Kernel, StorageType, Target, Tiles, Variant};
+use tightfit::shader::{Family, HalfForm, Kernel, MatrixOperand, StorageType, Target, Tiles, Variant};
 use tightfit::tensor::{DType, TensorDesc, ValueId};
 use tightfit::testing::{self, Case, Checked, Reflection};
 
@@ -60,7 +60,9 @@ fn targets() -> Vec<Target> {
         Target::new(Family::Subgroup { size: 8 }),
         Target { short_code: true, ..Target::new(Family::Subgroup { size: 4 }) },
     ];
-    targets.extend([8, 16].map(|size| Target::new(Family::Cooperative { size })));
+    let operands = [MatrixOperand::F32, MatrixOperand::F16];
+    let units = operands.into_iter().flat_map(|operand| [8, 16].map(|size| Family::Cooperative { size, operand }));
+    targets.extend(units.map(Target::new));
     // Those between differ from them in numbers only.
     let tiles = family.tiles();
     let ends = [tiles[0], tiles[tiles.len() - 1]];

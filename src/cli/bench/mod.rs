@@ -15,7 +15,7 @@ use self::workload::Workload;
 use super::bytes::Budget;
 use super::failure::Failure;
 use super::output::Output;
-use super::settings::{DeviceArgs, LeverName};
+use super::settings::{DeviceArgs, LeverName, PrecisionArgs};
 use super::values::count;
 
 #[derive(Args, Debug)]
@@ -64,6 +64,9 @@ struct StepArgs {
     /// What the planner must do without, separated by commas
     #[arg(long, value_name = "LEVERS", value_delimiter = ',', ignore_case = true)]
     without: Vec<LeverName>,
+
+    #[command(flatten)]
+    precision: PrecisionArgs,
 
     /// Says where the time goes, by op and shape, from up to five more steps
     #[arg(long)]

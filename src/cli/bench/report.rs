@@ -76,6 +76,8 @@ fn object(measured: &Measured) -> Value {
         "workload": measured.workload.name(),
         "peer": "tightfit",
         "version": env!("CARGO_PKG_VERSION"),
+        "precision": measured.precision,
+        "save_activations": measured.save_activations,
         "device": measured.device,
         "backend": adapter(|adapter| &adapter.backend),
         "driver": adapter(|adapter| &adapter.driver),

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use tightfit::command::resident_bytes;
 use tightfit::device::{AdapterInfo, AvailableMemory, Compiled};
-use tightfit::train::{Config, Processor, Trainer, plan_for};
+use tightfit::tensor::Half;
+use tightfit::train::{Config, Precision, Processor, Trainer, plan_for};
 
 use super::super::bytes::Budget;
 use super::super::failure::Failure;
@@ -24,6 +25,8 @@ const LEAST_STEPS: usize = 5;
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) workload: Workload,
+    pub(super) precision: Precision,
+    pub(super) save_activations: Option<Half>,
     pub(super) device: String,
     /// Where it is not the reference.
     pub(super) adapter: Option<AdapterInfo>,
@@ -71,7 +74,8 @@ impl Measured {
 pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failure> {
     let batch = args.batch.unwrap_or(workload.batch());
     let mut config =
-        Config { loss: workload.loss(), batch, levers: levers_of(&args.without, &[]), ..Config::default() };
+        Config { loss: workload.loss(), batch, levers: levers_of(&args.without, None), ..Config::default() };
+    args.precision.configure(&mut config);
     Budget::put(args.budget, &mut config);
     let processor = Processor::open(&args.device.device.as_deref().into(), args.device.threads.map(usize::from))?;
     let base = resident_bytes();
@@ -79,7 +83,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     let data = workload.data(&workload.model(), batch, args.data.as_deref())?;
     let data_bytes = base.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
     process::forget_peak();
-    let (mut trainer, available) = trainer(workload, config, processor)?;
+    let (mut trainer, available) = trainer(workload, config.clone(), processor)?;
     let indices: Vec<usize> = (0..data.len()).collect();
     let mut batches = indices.chunks(batch).cycle();
     let mut step = |trainer: &mut Trainer| {
@@ -114,6 +118,8 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     let profile = args.profile.then(|| kernels::profile(&mut trainer, &data, &indices[..batch], count)).transpose()?;
     Ok(Measured {
         workload,
+        precision: config.precision,
+        save_activations: config.save_activations,
         device: trainer.device_name().to_owned(),
         adapter,
         threads: trainer.plan().threads,

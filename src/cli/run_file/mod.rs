@@ -171,7 +171,7 @@ pub(crate) struct BudgetTable {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) without: Vec<LeverName>,
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) allow: Vec<AllowedName>,
+    pub(crate) allow: Option<AllowedName>,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) device: Option<String>,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "read::threads")]

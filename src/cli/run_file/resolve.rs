@@ -172,7 +172,7 @@ impl RunFile {
         config.metrics.clone_from(&self.metrics.evaluate);
         Budget::put(self.budget.bytes, &mut config);
         config.micro_batches = self.budget.micro_batches.map(NonZeroUsize::get);
-        config.levers = levers_of(&self.budget.without, &self.budget.allow);
+        config.levers = levers_of(&self.budget.without, self.budget.allow);
         Ok((file, config))
     }
 

@@ -72,6 +72,7 @@ impl Cpu {
             max_binding_bytes: most,
             f16: false,
             cooperative_size: 0,
+            cooperative_f16_size: 0,
             unified_memory: true,
             missing: Vec::new(),
         }

@@ -6,7 +6,7 @@ use crate::ops::conv::conv2d::{
     expect_operands, expect_short_sums, grad_input_twin,
 };
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Real, Resources, Slot, expect_count, expect_shape,
+    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Parts, Real, Resources, Slot, expect_count, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -171,6 +171,10 @@ impl Op for ConvTranspose2d {
 impl Native for ConvTranspose2d {
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
         self.geometry(inputs, outputs).native_backward_workspaces(threads)
+    }
+
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(if self.bias { Parts::samples([true, false, false], 1) } else { Parts::samples([true, false], 1) })
     }
 
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {

@@ -89,6 +89,10 @@ impl Op for BiasAdd {
 }
 
 impl Native for BiasAdd {
+    fn takes_half(&self, operand: Slot) -> bool {
+        operand != Slot::Input(1)
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let bias = Repeated { numbers: call.input(1), inner: inner(&call.input_descs[0].shape) };
         native::elementwise(&Add, vec![Source::of(&call.inputs[0]), Source::Made(&bias)], call, with);

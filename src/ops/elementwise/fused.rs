@@ -13,6 +13,7 @@ use crate::ops::elementwise::leaky_relu::LeakyRelu;
 use crate::ops::elementwise::mask::GradInputMask;
 use crate::ops::elementwise::mul::Mul;
 use crate::ops::elementwise::relu::Relu;
+use crate::ops::elementwise::round::Round;
 use crate::ops::elementwise::scale::Scale;
 use crate::ops::elementwise::silu::Silu;
 use crate::ops::elementwise::tanh::Tanh;
@@ -21,8 +22,10 @@ use crate::ops::norm::batch_norm::BatchNorm;
 use crate::ops::norm::batch_norm_eval::BatchNormEval;
 use crate::ops::norm::layer_norm::LayerNorm;
 use crate::ops::norm::normalization::all_gradients;
+use crate::ops::stored::any_half;
 use crate::ops::{
-    Affine, Call, Case, Cost, Dispatch, Epilogue, Fill, Flags, Input, Native, Op, Real, Resources, Slot, Source, native,
+    Affine, Call, Case, Cost, Dispatch, Epilogue, Fill, Flags, Input, Native, Op, Parts, Real, Resources, Slot, Source,
+    native,
 };
 use crate::shader::{Family, Target};
 use crate::tensor::TensorDesc;
@@ -219,6 +222,16 @@ impl Native for Fused {
     fn takes_half(&self, operand: Slot) -> bool {
         // The epilogue reads block by block.
         matches!(operand, Slot::Input(i) if i >= self.head_inputs) || native::takes_half(&*self.head, operand)
+    }
+
+    fn parts(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Option<Parts> {
+        self.head.native()?.parts(&inputs[..self.head_inputs], outputs)
+    }
+
+    fn is_stored_half(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> bool {
+        // Then what it writes would be rounded before anything else.
+        let is_rounded = self.epilogue.first().is_some_and(|first| first.op.name() == Round::NAME);
+        is_rounded || any_half(&inputs[..self.head_inputs])
     }
 
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {

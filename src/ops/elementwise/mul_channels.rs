@@ -8,7 +8,7 @@ use crate::ops::native::Repeated;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::sum;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Real, Resources, Slot, Source, expect_count,
+    Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Parts, Real, Resources, Slot, Source, expect_count,
     expect_dtype, expect_shape, native,
 };
 use crate::shader::Target;
@@ -98,6 +98,10 @@ impl Op for MulChannels {
 }
 
 impl Native for MulChannels {
+    fn takes_half(&self, operand: Slot) -> bool {
+        operand != Slot::Input(1)
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let scale = Repeated { numbers: call.input(1), inner: inner(&call.input_descs[0].shape) };
         native::elementwise(&Mul, vec![Source::of(&call.inputs[0]), Source::Made(&scale)], call, with);
@@ -170,6 +174,10 @@ impl Op for MulChannelsGradScale {
 impl Native for MulChannelsGradScale {
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
         over_channels(&inputs[0].shape).fold_workspaces()
+    }
+
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true, true], 1))
     }
 
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {

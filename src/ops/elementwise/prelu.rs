@@ -107,6 +107,10 @@ impl Op for Prelu {
 }
 
 impl Native for Prelu {
+    fn takes_half(&self, operand: Slot) -> bool {
+        operand != Slot::Input(1)
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let weight = of_channels(call);
         native::elementwise(&Rectified, vec![Source::of(&call.inputs[0]), Source::Made(&weight)], call, with);
@@ -187,6 +191,10 @@ impl Op for PreluGradInput {
 }
 
 impl Native for PreluGradInput {
+    fn takes_half(&self, operand: Slot) -> bool {
+        operand != Slot::Input(1)
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let weight = of_channels(call);
         let [input, grad_output] = [0, 2].map(|i| Source::of(&call.inputs[i]));

@@ -26,6 +26,9 @@ pub struct Round {
 }
 
 impl Round {
+    /// The name of the op.
+    pub(in crate::ops) const NAME: &'static str = "round";
+
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let input = call.input(0);
         for (y, &x) in call.output(0).iter_mut().zip(input) {
@@ -36,12 +39,12 @@ impl Round {
 
 impl Op for Round {
     fn name(&self) -> &'static str {
-        "round"
+        Self::NAME
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        expect_count("round", inputs, 1)?;
-        expect_dtype("round", "input", &inputs[0], DType::F32)?;
+        expect_count(Self::NAME, inputs, 1)?;
+        expect_dtype(Self::NAME, "input", &inputs[0], DType::F32)?;
         Ok(vec![inputs[0].clone()])
     }
 

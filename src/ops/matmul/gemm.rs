@@ -65,7 +65,7 @@ impl Tiling {
     pub(in crate::ops) fn new(target: &Target, product: Product) -> Self {
         let Product { kind, m, n, depth, flops } = product;
         let size = ProductSize::of(m, n, depth);
-        if let Family::Cooperative { size } = target.family {
+        if let Family::Cooperative { size, .. } = target.family {
             let Tile { rows, columns } = Tile::USUAL;
             let blocks = (PART / size) as usize;
             return Tiling {
@@ -138,7 +138,7 @@ impl Tiling {
                 .constant("STEP_LANES", second as u32)
                 .constant("ROW_LANES", size / second as u32)
                 .flags([("SPREAD", second > 1)]),
-            Family::Cooperative { size } => dispatch
+            Family::Cooperative { size, .. } => dispatch
                 .constant("COOPERATIVE", size)
                 .constant("BLOCKS", first as u32)
                 .constant("K_BLOCKS", BLOCK_TERMS / size),

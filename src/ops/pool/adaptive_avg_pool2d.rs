@@ -7,7 +7,7 @@ use crate::ops::pool::native::average;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::{Sums, sum};
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot,
+    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Parts, Real, Resources, Slot,
     expect_count, expect_dtype, expect_rank,
 };
 use crate::shader::Target;
@@ -154,6 +154,10 @@ impl Op for AdaptiveAvgPool2d {
 }
 
 impl Native for AdaptiveAvgPool2d {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let (input, shape) = (call.input(0), call.shape(0));
         let (output, cores) = (self.output, with.cores);
@@ -198,6 +202,10 @@ impl Op for AdaptiveAvgPool2dGradInput {
 }
 
 impl Native for AdaptiveAvgPool2dGradInput {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let (grad_output, output) = (call.input(0), call.shape(0));
         let extent = [self.shape[2], self.shape[3]];

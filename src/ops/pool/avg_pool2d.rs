@@ -5,7 +5,7 @@ use crate::ops::pool::native::average;
 use crate::ops::pool::windows::{self, Windows};
 use crate::ops::sums::{Sums, sum};
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Native, Op, Real, Resources, Slot, expect_count,
+    Backward, Builder, Call, Case, Cost, Dispatch, Fill, Native, Op, Parts, Real, Resources, Slot, expect_count,
 };
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
@@ -84,6 +84,10 @@ impl Op for AvgPool2d {
 }
 
 impl Native for AvgPool2d {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let shapes = [&call.input_descs[0].shape, &call.output_descs[0].shape];
         average::forward(self.windows(), with.cores, shapes, call.input(0), call.output(0));
@@ -121,8 +125,12 @@ impl Op for AvgPool2dGradInput {
 }
 
 impl Native for AvgPool2dGradInput {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
-        let shapes = [&self.shape, &call.input_descs[0].shape];
+        let shapes = [&call.output_descs[0].shape, &call.input_descs[0].shape];
         average::backward(self.windows, with.cores, shapes, call.input(0), call.output(0));
     }
 }

@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ops::pool::native::upsample::{self, Neighbours};
 use crate::ops::sums::sum;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot,
+    Backward, Builder, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Parts, Real, Resources, Slot,
     expect_count, expect_dtype, expect_rank,
 };
 use crate::shader::Target;
@@ -205,6 +205,10 @@ impl Native for UpsampleBilinear2d {
         lines(inputs[0].shape[3], threads)
     }
 
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let [rows, columns] = self.axes(&call.input_descs[0].shape).map(|axis| axis.all_neighbours());
         let extent = [call.shape(0)[2], call.shape(0)[3]];
@@ -259,6 +263,10 @@ impl Op for UpsampleBilinear2dGradInput {
 impl Native for UpsampleBilinear2dGradInput {
     fn workspaces(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
         lines(outputs[0].shape[3], threads)
+    }
+
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 1))
     }
 
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {

@@ -4,8 +4,8 @@ use crate::error::OpError;
 use crate::ops::pool::native::upsample;
 use crate::ops::sums::Sums;
 use crate::ops::{
-    Backward, Builder, Call, Case, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot, expect_count,
-    expect_dtype, expect_rank,
+    Backward, Builder, Call, Case, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Parts, Real, Resources, Slot,
+    expect_count, expect_dtype, expect_rank,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -108,6 +108,10 @@ impl Op for UpsampleNearest2d {
 }
 
 impl Native for UpsampleNearest2d {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         upsample::nearest(with.cores, self.scale, call.shape(0)[3], call.input(0), call.output(0));
     }
@@ -140,6 +144,10 @@ impl Op for UpsampleNearest2dGradInput {
 }
 
 impl Native for UpsampleNearest2dGradInput {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let width = call.output_shape(0)[3];
         upsample::nearest_backward(with.cores, self.0.scale, width, call.input(0), call.output(0));

@@ -4,7 +4,7 @@ use crate::error::OpError;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::reduce::softmax_rows::{self, Rows};
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Probabilities, Real, Resources, Slot,
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Parts, Probabilities, Real, Resources, Slot,
     expect_count,
 };
 use crate::shader::Target;
@@ -93,6 +93,10 @@ impl Op for Softmax {
 }
 
 impl Native for Softmax {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        (self.axis != 0).then(|| Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         self.rows(&call.input_descs[0].shape).forward_native(call, with, false);
     }
@@ -145,6 +149,10 @@ impl Op for SoftmaxGradInput {
 }
 
 impl Native for SoftmaxGradInput {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        (self.axis != 0).then(|| Parts::samples([true, true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         Rows::new(&call.input_descs[0].shape, self.axis).grad_input_native(call, with, false);
     }

@@ -3,8 +3,8 @@
 use crate::error::OpError;
 use crate::ops::shape::slice::{self, Slice, run};
 use crate::ops::{
-    Backward, Builder, Call, Case, Dispatch, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
-    expect_shape,
+    Backward, Builder, Call, Case, Dispatch, Flags, Native, Op, Parts, Real, Resources, Slot, expect_count,
+    expect_dtype, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -96,6 +96,10 @@ impl Op for Concat {
 }
 
 impl Native for Concat {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        (self.axis != 0).then(|| Parts::samples([true, true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let (a, b) = (call.input(0), call.input(1));
         let [first, second] = [0, 1].map(|i| run(&call.input_descs[i], self.axis));

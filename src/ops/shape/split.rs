@@ -6,7 +6,8 @@ use crate::ops::shape::fill::Fill;
 use crate::ops::shape::slice;
 use crate::ops::shape::slice::Slice;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Parts, Real, Resources, Slot, expect_count,
+    expect_dtype,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -126,6 +127,10 @@ impl Op for Split {
 }
 
 impl Native for Split {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        (self.axis != 0).then(|| Parts::samples([true], self.lengths.len()))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let (input, whole) = (call.input(0), &call.input_descs[0]);
         for (i, part) in self.parts().enumerate() {

@@ -236,7 +236,15 @@ impl Adviser<'_> {
             Err(TrainError::Plan(PlanError::Infeasible { .. })) => 1,
             Err(error) => return Err(error),
         };
-        self.alone(&Change::batch(batch), plain).map(Some)
+        let mut change = Change::batch(batch);
+        let remedy = self.alone(&change, plain)?;
+        if remedy.fits {
+            return Ok(Some(remedy));
+        }
+        // The largest that the planner makes fit without recompute and offload.
+        change.add_budget(self.budget_bytes);
+        let config = Config { batch, ..config };
+        Ok(Some(self.remedy(&change, batch, &self.find(self.model, &config)?)))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::train::groups::FirstSteps;
 use crate::train::loss_scale::LossScale;
 use crate::train::machine::Machine;
 use crate::train::settings::Config;
-use crate::train::source::{ModelSource, Purpose, plan_with};
+use crate::train::source::{ModelSource, Purpose, plan_or_advise};
 
 /// Makes the plans of one trainer.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Planning {
                 let source = self.source(model, config)?;
                 Ok(restore(plan.clone(), &source, config.batch, &machine.limits)?)
             }
-            _ => plan_with(self.purpose, model, config, &self.first_steps, machine),
+            _ => plan_or_advise(self.purpose, model, config, &self.first_steps, machine),
         }
     }
 

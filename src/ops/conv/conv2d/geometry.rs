@@ -6,7 +6,7 @@ use super::direct::Direct;
 use super::winograd::Winograd;
 use crate::ops::matmul::gemm::{Product, Split, Tiling, reduce};
 use crate::ops::{Dispatch, Slot};
-use crate::shader::{ProductKind, Target};
+use crate::shader::{Family, MatrixOperand, ProductKind, Target};
 
 /// Most channels of a group for which no matrix products are made.
 const MAX_DIRECT_CHANNELS: usize = 8;
@@ -219,9 +219,11 @@ impl Geometry {
         workspaces
     }
 
-    /// Winograd products, if they are made on this target: their unrolled transforms are long code.
+    /// Winograd products, if they are made on this target: their unrolled transforms are long code, and what they multiply is too
+    /// little precise in 16 bits.
     fn winograd(&self, gather: Gather, target: &Target) -> Option<Winograd> {
-        Winograd::new(self, gather).filter(|_| !target.short_code)
+        let has_f16_operands = matches!(target.family, Family::Cooperative { operand: MatrixOperand::F16, .. });
+        Winograd::new(self, gather).filter(|_| !target.short_code && !has_f16_operands)
     }
 
     fn pack(&self, gather: Gather, weight: Slot) -> Dispatch {

@@ -4,7 +4,7 @@ use super::geometry::{Gather, Geometry, Operands};
 use super::{Conv2d, NativeOperands, native, twin};
 use crate::error::OpError;
 use crate::ops::matmul::gemm::{Tiling, reduce_rows};
-use crate::ops::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources, Slot};
+use crate::ops::{Call, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Parts, Real, Resources, Slot};
 use crate::shader::Target;
 use crate::tensor::TensorDesc;
 
@@ -77,6 +77,10 @@ impl Native for Conv2dGradInput {
         self.geometry(inputs, outputs).native_backward_workspaces(threads)
     }
 
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([false, true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let geometry = self.geometry(call.input_descs, call.output_descs);
         let operands = NativeOperands { source: call.input(1), weights: call.input(0), bias: None, relu: false };
@@ -138,6 +142,10 @@ impl Op for Conv2dGradWeight {
 impl Native for Conv2dGradWeight {
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
         self.geometry(inputs, outputs).native_grad_weight_workspaces(threads)
+    }
+
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::sum([true, true]))
     }
 
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
@@ -261,6 +269,10 @@ impl Op for Conv2dGradBias {
 }
 
 impl Native for Conv2dGradBias {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::sum([true]))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let (shape, grad_output) = (call.shape(0), call.input(0));
         native::grad_bias(with.cores, shape[1], shape[2] * shape[3], grad_output, call.output(0));

@@ -19,8 +19,8 @@ use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::relu::Relu;
 use crate::ops::{
-    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Real, Resources,
-    Slot, expect_count, expect_dtype, expect_rank, expect_shape,
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, MAX_LOOP_ITERATIONS, Native, Op, Parts, Real,
+    Resources, Slot, expect_count, expect_dtype, expect_rank, expect_shape,
 };
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -236,6 +236,10 @@ impl Op for Conv2d {
 impl Native for Conv2d {
     fn workspaces(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], threads: usize) -> Vec<u64> {
         self.geometry(inputs, outputs).native_forward_workspaces(threads)
+    }
+
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(if self.bias { Parts::samples([true, false, false], 1) } else { Parts::samples([true, false], 1) })
     }
 
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::launch::{self, Launches};
 use super::{Normalization, Places, cost, native, twin};
 use crate::error::OpError;
-use crate::ops::{self, Builder, Call, Cost, Dispatch, Flags, Native, Op, Real, Resources, Slot};
+use crate::ops::{self, Builder, Call, Cost, Dispatch, Flags, Native, Op, Parts, Real, Resources, Slot};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
@@ -148,6 +148,10 @@ impl Op for NormBackward {
 }
 
 impl Native for NormBackward {
+    fn parts(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        native::backward_parts(&self.norm, inputs, &self.places(), self.wanted)
+    }
+
     fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
         native::backward_workspaces(&self.norm, inputs)
     }

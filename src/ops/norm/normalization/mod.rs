@@ -287,6 +287,10 @@ macro_rules! normalization_op {
         }
 
         impl $crate::ops::Native for $op {
+            fn parts(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<$crate::ops::Parts> {
+                self.normalization().parts(inputs)
+            }
+
             fn workspaces(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _threads: usize) -> Vec<u64> {
                 self.normalization().native_workspaces(inputs)
             }

@@ -10,8 +10,8 @@ use crate::ops::pool::native::max::{self, Places};
 use crate::ops::pool::windows::{self, Windows};
 use crate::ops::sums::Sums;
 use crate::ops::{
-    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Fill, Native, Op, Output, Real, Resources, Slot,
-    expect_count,
+    Backward, Builder, BuiltInActivation, Call, Case, Cost, Dispatch, Fill, Native, Op, Output, Parts, Real, Resources,
+    Slot, expect_count,
 };
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
@@ -122,6 +122,10 @@ impl Op for MaxPool2d {
 }
 
 impl Native for MaxPool2d {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        Some(Parts::samples([true], 2))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         forward(self.windows(), Places::Plane, call, with);
     }
@@ -173,9 +177,14 @@ impl Op for MaxPool2dGradInput {
 }
 
 impl Native for MaxPool2dGradInput {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        // Packed, the index of a sample may begin within a word.
+        self.packing.is_none().then(|| Parts::samples([true, true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let places = self.packing.map_or(Places::Plane, Packing::places);
-        let shapes = [&self.shape, &call.input_descs[1].shape];
+        let shapes = [&call.output_descs[0].shape, &call.input_descs[1].shape];
         max::backward(self.windows, places, with.cores, shapes, call.ints(0), call.input(1), call.output(0));
     }
 }
