@@ -105,7 +105,7 @@ pub struct Training<'a> {
     /// In which form forward values are kept for backward.
     pub saved: SavedActivations,
     /// Whether values are stored in 16 bits. What is computed again from such is not what it was, so that ops which would do so
-    /// in their compressed form have that one in any case: all forms have the same bits.
+    /// in their compressed form do not have it: all forms have the same bits.
     pub rounded: bool,
     /// What buffers become at the end of the step.
     pub buffer_updates: &'a [BufferUpdate],
@@ -139,10 +139,8 @@ pub fn joint(
 
     let mut kept = BTreeSet::new();
     if training.saved.is_compressed() {
-        compressed(&mut graph)?;
+        substitute(&mut graph, |op| op.compressed().filter(|_| !(training.rounded && op.recomputes_compressed())))?;
         kept = kept_anyway(&graph, loss, training)?;
-    } else if training.rounded {
-        substitute(&mut graph, |op| op.compressed().filter(|_| op.recomputes_compressed()))?;
     }
     let values = buffer_values(&mut graph, training)?;
     let gradients = backward(&mut graph, loss, training, &kept)?;

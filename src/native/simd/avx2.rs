@@ -1,16 +1,16 @@
-//! Vectors of eight f32: AVX2 with FMA.
+//! Vectors of eight f32: AVX2 with FMA and F16C.
 
 use std::arch::x86_64::*;
 
 use super::{Kernel, Simd};
 
-/// AVX2 and FMA.
+/// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
 /// # Safety
 /// The processor has them.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
@@ -30,6 +30,17 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
     const ROWS: usize = 6;
     const VECTORS: usize = 2;
+    const HAS_F16: bool = true;
+
+    #[inline(always)]
+    unsafe fn load_f16_at(self, from: *const u16) -> __m256 {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16_at(self, to: *mut u16, v: __m256) {
+        unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {

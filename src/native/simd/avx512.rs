@@ -25,6 +25,18 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const ROWS: usize = 5;
     const VECTORS: usize = 4;
+    const HAS_F16: bool = true;
+
+    #[inline(always)]
+    unsafe fn load_f16_at(self, from: *const u16) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16_at(self, to: *mut u16, v: __m512) {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<NEAREST>(v)) }
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {

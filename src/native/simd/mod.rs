@@ -31,6 +31,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// See [`ROWS`](Self::ROWS).
     const VECTORS: usize;
 
+    /// Whether the processor converts IEEE floats of 16 bits.
+    const HAS_F16: bool = false;
+
     /// All lanes alike.
     fn splat(self, x: f32) -> Self::V;
     /// a + b
@@ -56,6 +59,39 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `count` elements lie at `to`, less than `LANES`, and nothing else uses them.
     unsafe fn store_part_at(self, to: *mut f32, count: usize, v: Self::V);
+
+    /// The values of `LANES` floats of 16 bits.
+    ///
+    /// # Safety
+    /// As many lie at `from`, and the processor converts them.
+    unsafe fn load_f16_at(self, from: *const u16) -> Self::V {
+        let _ = from;
+        unreachable!("bug: the processor does not convert f16")
+    }
+    /// Rounds to nearest, of two as near to the even one.
+    ///
+    /// # Safety
+    /// `LANES` floats of 16 bits lie at `to`, nothing else uses them, and the processor converts them.
+    unsafe fn store_f16_at(self, to: *mut u16, v: Self::V) {
+        let _ = (to, v);
+        unreachable!("bug: the processor does not convert f16")
+    }
+
+    /// As [`load_f16_at`](Self::load_f16_at), of the first `LANES` elements.
+    #[inline(always)]
+    fn load_f16(self, from: &[u16]) -> Self::V {
+        assert!(Self::HAS_F16 && from.len() >= Self::LANES);
+        // Sound: both were checked.
+        unsafe { self.load_f16_at(from.as_ptr()) }
+    }
+
+    /// As [`store_f16_at`](Self::store_f16_at), to the first `LANES` elements.
+    #[inline(always)]
+    fn store_f16(self, to: &mut [u16], v: Self::V) {
+        assert!(Self::HAS_F16 && to.len() >= Self::LANES);
+        // Sound: both were checked.
+        unsafe { self.store_f16_at(to.as_mut_ptr(), v) }
+    }
 
     /// The first `LANES` elements.
     #[inline(always)]
@@ -147,7 +183,8 @@ impl Level {
 
     #[cfg(target_arch = "x86_64")]
     fn wider() -> Vec<Level> {
-        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let has_avx2 =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         let has_avx512 = has_avx2
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")

@@ -148,7 +148,8 @@ impl Layout {
         let inner = whole.outputs[0].inner;
         let unit = WORD_BITS / WORD_BITS.min(1 << inner.trailing_zeros().min(5));
         let size = whole.total.div_ceil(count.max(1)).next_multiple_of(unit);
-        Layout::of(op, [inputs, outputs], Some(&parts), size)
+        let parts = Some(&parts).filter(|_| size < whole.total);
+        Layout::of(op, [inputs, outputs], parts, size)
     }
 
     fn of(op: &dyn Op, [inputs, outputs]: [&[TensorDesc]; 2], parts: Option<&Parts>, size: usize) -> Self {
@@ -166,18 +167,17 @@ impl Layout {
         let mut read: Vec<_> = inputs.iter().enumerate().map(read).collect();
         let cut = read.iter().chain(&made).find(|operand| operand.axis.is_some());
         let total = cut.map_or(1, |operand| operand.extent);
-        let size = size.min(total);
         let is_cut = size < total;
         let sums: Vec<_> =
             (0..outputs.len()).map(|i| parts.is_some_and(|parts| parts.outputs[i] == OutputPart::Sum)).collect();
         let needs_room = |operand: &Operand, desc: &TensorDesc, slot: Slot| {
-            let lies_apart = is_cut && operand.axis.is_some() && operand.piece(&(0..size)).is_none();
+            let lies_apart = is_cut && operand.piece(&(0..size)).is_none();
             lies_apart || (desc.dtype.half().is_some() && !native::takes_half(op, slot))
         };
-        let part = 0..if is_cut { size } else { total };
+        let part = 0..size.min(total);
         let mut rooms = Vec::new();
         for (i, (operand, desc)) in made.iter_mut().zip(outputs).enumerate() {
-            if needs_room(operand, desc, Slot::Output(i)) || (is_cut && sums[i]) {
+            if needs_room(operand, desc, Slot::Output(i)) || sums[i] {
                 operand.room = Some(rooms.len());
                 rooms.push(operand.part(&part).numel());
             }
@@ -199,7 +199,7 @@ impl Layout {
                 rooms.push(operand.part(&part).words());
             }
         }
-        Layout { total, size, inputs: read, outputs: made, sums, shared, rooms }
+        Layout { total, size: size.min(total), inputs: read, outputs: made, sums, shared, rooms }
     }
 
     /// Bytes of the workspaces.
