@@ -340,6 +340,11 @@ for shape in ((1,), (7,), (257,)):
 for shape in ((1,), (7,), (257,)):
     add("scale", dims(shape), {"input": shape}, {"factor": -0.75})
 
+# round: the nearest of these types; the gradient passes unrounded, which PyTorch's does not.
+for half in ("f16", "bf16"):
+    for shape in ((1,), (7,), (2, 3, 5), (257,)):
+        add("round", f"{half}_{dims(shape)}", {"input": shape}, {"half": half}, grad_outputs=())
+
 # to_float, one_hot: integers have no gradient.
 for name, shape, below in (("1", (1,), 10), ("7", (7,), 10), ("2x3x5", (2, 3, 5), 1 << 24)):
     add("to_float", name, {"input": shape}, fill={"input": ("labels", below)}, grad_outputs=())

@@ -46,6 +46,10 @@ def bias_add(input, bias):
     return input + bias.reshape([1, -1] + [1] * (input.dim() - 2))
 
 
+def round(input, half):
+    return input.to({"f16": torch.float16, "bf16": torch.bfloat16}[half]).double()
+
+
 def conv2d(input, weight, bias=None, relu=False, **settings):
     output = F.conv2d(input, weight, bias, **settings)
     return torch.relu(output) if relu else output
@@ -347,6 +351,7 @@ OPS = {
     "scale": scale,
     "normalize": normalize,
     "to_float": torch.Tensor.double,
+    "round": round,
     "one_hot": one_hot,
     "expand": expand,
     "reshape": torch.reshape,
