@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::native::{Cores, half};
-use crate::ops::{Call, Input, Op, Output, Resources, Slot, native};
+use crate::ops::{Call, Epilogue, Input, Op, Output, Resources, Slot, native};
 use crate::tensor::{DType, TensorDesc};
 
 /// Bytes of converted operands that a part has at most, where it is not a single sample or channel. Neither this nor anything else that
@@ -224,8 +224,9 @@ impl Layout {
 
     /// Runs the op with workspaces of its own, followed by those for its operands.
     pub(super) fn run(&self, op: &dyn Op, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
+        debug_assert!(with.epilogue.is_empty(), "bug: an epilogue from outside");
         let own = with.workspaces.len() - self.rooms.len();
-        let mut rooms = with.workspaces.split_off(own);
+        let (own, rooms) = with.workspaces.split_at_mut(own);
         let cores = with.cores;
         for part in self.parts() {
             let [input_descs, output_descs] = self.shapes_of(&part);
@@ -269,7 +270,9 @@ impl Layout {
             let inputs = inputs.collect();
             let mutated = call.mutated.iter_mut().map(Output::again).collect();
             let (input_descs, output_descs) = (&input_descs[..], &output_descs[..]);
-            native::run_native(op, &mut Call { input_descs, output_descs, inputs, outputs: made, mutated }, with);
+            let mut call = Call { input_descs, output_descs, inputs, outputs: made, mutated };
+            let workspaces = own.iter_mut().map(|workspace| &mut **workspace).collect();
+            native::run_native(op, &mut call, &mut Resources { cores, workspaces, epilogue: Epilogue::default() });
             for (i, (output, operand)) in call.outputs.iter_mut().zip(&self.outputs).enumerate() {
                 let Some(room) = operand.room else { continue };
                 let values = &rooms[room][..output_descs[i].numel()];
