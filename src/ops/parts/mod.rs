@@ -270,9 +270,9 @@ impl Layout {
             let inputs = inputs.collect();
             let mutated = call.mutated.iter_mut().map(Output::again).collect();
             let (input_descs, output_descs) = (&input_descs[..], &output_descs[..]);
-            let mut call = Call { input_descs, output_descs, inputs, outputs: made, mutated };
-            let workspaces = own.iter_mut().map(|workspace| &mut **workspace).collect();
-            native::run_native(op, &mut call, &mut Resources { cores, workspaces, epilogue: Epilogue::default() });
+            let mut with = Resources { cores, workspaces: Vec::new(), epilogue: Epilogue::default() };
+            with.workspaces.extend(own.iter_mut().map(|workspace| &mut **workspace));
+            native::run_native(op, &mut Call { input_descs, output_descs, inputs, outputs: made, mutated }, &mut with);
             for (i, (output, operand)) in call.outputs.iter_mut().zip(&self.outputs).enumerate() {
                 let Some(room) = operand.room else { continue };
                 let values = &rooms[room][..output_descs[i].numel()];
