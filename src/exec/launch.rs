@@ -39,7 +39,10 @@ pub(super) struct Storage<'a> {
 
 impl<'a> Storage<'a> {
     pub(super) fn new(device: &Device, inputs: &'a [TensorDesc], outputs: &'a [TensorDesc]) -> Self {
-        Storage { inputs, outputs, floats: device.float_storage(), has_f16: device.info().f16 }
+        let floats = device.float_storage();
+        // Where vectors are words, four floats of 16 bits are one of them: less to load than four of the type f16.
+        let has_f16 = device.info().f16 && floats == StorageType::F32;
+        Storage { inputs, outputs, floats, has_f16 }
     }
 
     /// How a kernel is compiled.

@@ -13,7 +13,7 @@ const MAX_INVOCATIONS: u32 = 256;
 const MAX_WORKGROUP_BYTES: u32 = 16 << 10;
 
 /// How tensors lie in memory: f32, what is of 16 bits, and how inputs are bound.
-const FORMS: [(StorageType, Option<HalfForm>, Access); 7] = [
+const FORMS: [(StorageType, Option<HalfForm>, Access); 8] = [
     (StorageType::F32, None, Access::Read),
     (StorageType::F32, None, Access::ReadWrite),
     (StorageType::F32Words, None, Access::Read),
@@ -21,6 +21,7 @@ const FORMS: [(StorageType, Option<HalfForm>, Access); 7] = [
     (StorageType::F32, Some(HalfForm::NativeF16), Access::Read),
     (StorageType::F32, Some(HalfForm::F16), Access::Read),
     (StorageType::F32, Some(HalfForm::Bf16), Access::ReadWrite),
+    (StorageType::F32Words, Some(HalfForm::Bf16), Access::Read),
 ];
 
 /// Compiles with naga all kernels that an op launches on inputs of these shapes, in every variant that devices may ask for, and

@@ -7,6 +7,16 @@ use std::fmt::Write as _;
 
 use super::{HalfForm, StorageType, Variant};
 
+/// Functions for vectors of four floats of 16 bits as words of 64 bits.
+const HALF_WORDS: &str = "\
+fn split_word(word: u64) -> vec2<u32> {
+    return vec2<u32>(u32(word), u32(word >> 32u));
+}
+fn join_word(halves: vec2<u32>) -> u64 {
+    return u64(halves.x) | (u64(halves.y) << 32u);
+}
+";
+
 /// Functions for vectors as words of 64 bits.
 const WORDS: &str = "\
 fn unpack_words(words: vec2<u64>) -> vec4<f32> {
@@ -52,6 +62,8 @@ struct Binding<'t> {
     form: Form,
     /// Elements of one of its vectors.
     lanes: usize,
+    /// Whether vectors of 64 bits are words.
+    in_words: bool,
     /// Whether single elements of it are written, two of which share a word.
     shares_words: bool,
 }
@@ -67,6 +79,7 @@ impl Binding<'_> {
             (Form::Half(HalfForm::NativeF16), _) => "vec4<f16>",
             (Form::Half(_), 1) if self.shares_words => "atomic<u32>",
             (Form::Half(_), 1 | 2) => "u32",
+            (Form::Half(_), 4) if self.in_words => "u64",
             (Form::Half(_), _) => "vec2<u32>",
         }
     }
@@ -80,6 +93,7 @@ impl Binding<'_> {
             (Form::Half(HalfForm::NativeF16), 1) => format!("f32({name}[{index}])"),
             (Form::Half(HalfForm::NativeF16), lanes) => format!("vec{lanes}<f32>({name}[{index}])"),
             (Form::Half(_), 1) => format!("half_of_{name}(u32({index}))"),
+            (Form::Half(half), 4) if self.in_words => format!("unpack_{}x4(split_word({name}[{index}]))", half.word()),
             (Form::Half(half), lanes) => format!("unpack_{}x{lanes}({name}[{index}])", half.word()),
         }
     }
@@ -93,6 +107,9 @@ impl Binding<'_> {
             (Form::Half(HalfForm::NativeF16), 1) => format!("{name}[{index}] = f16({value});"),
             (Form::Half(HalfForm::NativeF16), lanes) => format!("{name}[{index}] = vec{lanes}<f16>({value});"),
             (Form::Half(_), 1) => format!("set_half_of_{name}(u32({index}), {value});"),
+            (Form::Half(half), 4) if self.in_words => {
+                format!("{name}[{index}] = join_word(pack_{}x4({value}));", half.word())
+            }
             (Form::Half(half), lanes) => format!("{name}[{index}] = pack_{}x{lanes}({value});", half.word()),
         }
     }
@@ -131,7 +148,8 @@ pub(super) fn rewrite(text: &str, variant: &Variant) -> String {
             && let Some((form, lanes)) = form(variant, number, element, &aliases)
         {
             let shares_words = lanes == 1 && is_written(text, name);
-            bindings.push(Binding { name, form, lanes, shares_words });
+            let in_words = variant.storage == StorageType::F32Words;
+            bindings.push(Binding { name, form, lanes, in_words, shares_words });
         }
     }
     if bindings.is_empty() {
@@ -139,6 +157,9 @@ pub(super) fn rewrite(text: &str, variant: &Variant) -> String {
     }
     let has_words = bindings.iter().any(|binding| binding.form == Form::Words);
     let mut output = if has_words { WORDS.to_owned() } else { String::new() };
+    if bindings.iter().any(|binding| binding.memory() == "u64" && binding.form != Form::Words) {
+        output.push_str(HALF_WORDS);
+    }
     let mut body = String::with_capacity(text.len());
     for line in text.lines() {
         let declared = declaration(line).and_then(|(name, ..)| bindings.iter().find(|binding| binding.name == name));
@@ -332,6 +353,20 @@ c[(i)] = pack_bf16x4(unpack_bf16x4(c[(i)]) + vec4<f32>(a[i])); let x = data[vec4
 ";
         let halves = variant(StorageType::F32, vec![(0, HalfForm::NativeF16), (2, HalfForm::Bf16)]);
         assert_eq!(rewrite(TEXT, &halves), expected);
+    }
+
+    #[test]
+    fn vectors_of_halves_are_words() {
+        let text = "\
+@group(0) @binding(0) var<storage, read_write> a: array<Storage4>;
+a[i] = a[j];
+";
+        let expected = "\
+@group(0) @binding(0) var<storage, read_write> a: array<u64>;
+a[i] = join_word(pack_f16x4(unpack_f16x4(split_word(a[j]))));
+";
+        let halves = variant(StorageType::F32Words, vec![(0, HalfForm::F16)]);
+        assert_eq!(rewrite(text, &halves), HALF_WORDS.to_owned() + expected);
     }
 
     #[test]
