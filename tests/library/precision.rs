@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use tightfit::data::{TensorDataset, mnist};
+use serde::Deserialize;
+use tightfit::data::{Targets, TensorDataset, Values, mnist};
 use tightfit::graph::{Graph, Phase, Role};
 use tightfit::models;
 use tightfit::nn::Model;
 use tightfit::plan::{Levers, Limits, Planned, SavedActivations};
 use tightfit::tensor::{DType, Half};
-use tightfit::train::{Config, DeviceSelector, Precision, Processor, Trainer, plan_for};
+use tightfit::train::{Config, DeviceSelector, Optimizer, Precision, Processor, Trainer, plan_for};
+
+use crate::common::{golden, recipe};
 
 fn builtin(name: &str) -> Model {
     models::builtin(name).expect("no such model")
@@ -213,4 +216,93 @@ fn copies_in_halves_are_made_where_they_are_allowed_and_needed() {
         without.predicted_step_ns, with.predicted_step_ns, with.saved
     );
     assert!(with.predicted_step_ns <= without.predicted_step_ns);
+}
+
+/// How far gradients of parameters are from those of f32, all together: the norm of the difference over the norm.
+#[test]
+fn gradients_are_near_those_of_f32() {
+    for name in ["mnist-cnn", "mnist-unet", "mnist-lstm"] {
+        let model = builtin(name);
+        let (train, indices): (_, Vec<usize>) = (data(&model), (0..16).collect());
+        let run = |way: Config| {
+            let config = way.batch(16).micro_batches(1).seed(5);
+            let mut trainer = Trainer::for_gradients(model.clone(), config, "cpu").expect("a trainer");
+            trainer.gradients(&train, &indices).expect("gradients")
+        };
+        let exact = run(Config::default());
+        let away = |way: Config| {
+            let found = run(way);
+            let pairs =
+                exact.parameters.iter().flat_map(|(name, (_, exact))| exact.iter().zip(&found.parameters[name].1));
+            let [apart, norm] = pairs.fold([0.0, 0.0], |[apart, norm], (&x, &y)| {
+                [apart + f64::from(x - y).powi(2), norm + f64::from(x).powi(2)]
+            });
+            (found.loss, (apart / norm).sqrt())
+        };
+        for (half, most) in [(Half::Bf16, 2e-2), (Half::F16, 3e-3)] {
+            let (loss, saved) = away(Config::default().save_activations(half));
+            assert_eq!(loss, exact.loss, "{name}: forward is that of f32");
+            let (_, all) = away(Config::default().precision(half.into()));
+            println!(
+                "{name}: gradients with saved activations in {half} {saved:.1e} away, with all in {half} {all:.1e}"
+            );
+            assert!(saved > 0.0 && saved < most, "{name}, saved in {half}: {saved}");
+            assert!(all < 4.0 * most, "{name} in {half}: {all}");
+        }
+    }
+}
+
+/// Losses under PyTorch, in f32 and under autocast in bf16 (tests/golden/autocast.py).
+#[derive(Deserialize)]
+struct Autocast {
+    batch: usize,
+    batches: usize,
+    settings: Sgd,
+    f32: Vec<f32>,
+    bf16: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Sgd {
+    lr: f64,
+    momentum: f64,
+}
+
+#[test]
+fn resnet18_learns_as_under_pytorchs_autocast() {
+    let golden: Autocast = golden::load("autocast").expect("autocast.json");
+    let model = models::builtin("resnet18_cifar").expect("there is one");
+    let (samples, count) = (golden.batch * golden.batches, golden.batch * 3 * 32 * 32);
+    let names = |what: &str| (0..golden.batches).map(|i| format!("{what}.{i}")).collect::<Vec<_>>();
+    let pixels =
+        names("input").iter().flat_map(|name| recipe::symmetric(name).take(count).collect::<Vec<_>>()).collect();
+    let labels = names("target").iter().flat_map(|name| recipe::below(name, 10).take(golden.batch).collect::<Vec<_>>());
+    let targets = Targets::labels(labels.collect(), 10);
+    let data = TensorDataset::new(Values::F32(pixels), [3, 32, 32], targets).expect("a dataset");
+    assert_eq!(tightfit::data::Dataset::len(&data), samples);
+    for (precision, theirs, most) in
+        [(Precision::F32, &golden.f32, 0.02), (Precision::Bf16, &golden.bf16, 0.1), (Precision::F16, &golden.f32, 0.05)]
+    {
+        let optimizer = Optimizer::Sgd {
+            lr: golden.settings.lr,
+            momentum: golden.settings.momentum,
+            nesterov: false,
+            weight_decay: 0.0,
+        };
+        let config = Config::default().optimizer(optimizer).batch(golden.batch).precision(precision);
+        let mut trainer = Trainer::new(model.clone(), config, "cpu").expect("a trainer");
+        for (parameter, (desc, _)) in trainer.parameters().expect("parameters") {
+            trainer.set_parameter(&parameter, &recipe::parameter(&parameter, &desc.shape)).expect("a parameter");
+        }
+        let ours: Vec<f32> = (0..theirs.len())
+            .map(|step| {
+                let first = step % golden.batches * golden.batch;
+                let indices: Vec<usize> = (first..first + golden.batch).collect();
+                trainer.step(&data, &indices).expect("a step").loss
+            })
+            .collect();
+        let mean = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).sum::<f32>() / ours.len() as f32;
+        println!("{precision}: losses are {mean:.4} from PyTorch's on average: {ours:?}");
+        assert!(mean < most * theirs[0], "{precision}: {mean} on average: {ours:?}, PyTorch has {theirs:?}");
+    }
 }
