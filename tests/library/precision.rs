@@ -276,7 +276,8 @@ fn resnet18_learns_as_under_pytorchs_autocast() {
     let names = |what: &str| (0..golden.batches).map(|i| format!("{what}.{i}")).collect::<Vec<_>>();
     let pixels =
         names("input").iter().flat_map(|name| recipe::symmetric(name).take(count).collect::<Vec<_>>()).collect();
-    let labels = names("target").iter().flat_map(|name| recipe::below(name, 10).take(golden.batch).collect::<Vec<_>>());
+    let labels =
+        names("target").into_iter().flat_map(|name| recipe::below(&name, 10).take(golden.batch).collect::<Vec<_>>());
     let targets = Targets::labels(labels.collect(), 10);
     let data = TensorDataset::new(Values::F32(pixels), [3, 32, 32], targets).expect("a dataset");
     assert_eq!(tightfit::data::Dataset::len(&data), samples);
