@@ -1,11 +1,11 @@
 //! Signs in place of numbers: one bit for each element that an activation's backward needs to know the sign of.
 
 use crate::error::OpError;
-use crate::native::{Level, pack_signs};
+use crate::native::{Level, half, pack_signs};
 use crate::ops::elementwise::activation::{self, GradInput};
 use crate::ops::elementwise::formula;
 use crate::ops::{
-    Activation, Call, Cost, Dispatch, Elements, Elementwise, Native, Op, Real, Resources, Slot, expect_count,
+    Activation, Call, Cost, Dispatch, Elements, Elementwise, Input, Native, Op, Real, Resources, Slot, expect_count,
     expect_dtype,
 };
 use crate::shader::Target;
@@ -15,6 +15,8 @@ use crate::tensor::{DType, TensorDesc};
 const BITS: usize = 32;
 /// Words of a mask that are worth a task.
 const LEAST_WORDS: usize = 256;
+/// Words that are made at a time of what is stored in 16 bits.
+const BLOCK_WORDS: usize = 16;
 
 /// `bit i mod 32 of mask[⌊i / 32⌋] = 1 where saved[i] > 0, else 0`; bits past the end are 0.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +67,24 @@ impl Mask {
 }
 
 impl Native for Mask {
+    fn takes_half(&self, operand: Slot) -> bool {
+        operand == Slot::Input(0)
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
-        let (saved, level) = (call.input(0), with.cores.level());
+        let level = with.cores.level();
+        if let Input::Half(saved, format) = call.inputs[0] {
+            return with.cores.pieces_of(call.output_ints(0), 1, LEAST_WORDS, |start, words| {
+                let saved = &saved[start * BITS..saved.len().min((start + words.len()) * BITS)];
+                let mut values = [0.0; BLOCK_WORDS * BITS];
+                for (saved, words) in saved.chunks(BLOCK_WORDS * BITS).zip(words.chunks_mut(BLOCK_WORDS)) {
+                    let values = &mut values[..saved.len()];
+                    half::decode(level, format, saved, values);
+                    pack_signs(level, values, words);
+                }
+            });
+        }
+        let saved = call.input(0);
         with.cores.pieces_of(call.output_ints(0), 1, LEAST_WORDS, |start, words| {
             let end = saved.len().min((start + words.len()) * BITS);
             pack_signs(level, &saved[start * BITS..end], words);

@@ -3,7 +3,7 @@
 use crate::error::OpError;
 use crate::native::Cores;
 use crate::ops::{
-    Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Native, Op, Real, Resources, Slot,
+    Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Native, Op, Parts, Real, Resources, Slot,
     expect_count, expect_dtype, expect_shape,
 };
 use crate::shader::Target;
@@ -137,6 +137,10 @@ impl Op for Slice {
 }
 
 impl Native for Slice {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        (self.axis != 0).then(|| Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let places = places(&call.input_descs[0], &call.output_descs[0], self);
         copy_on(with.cores, call.input(0), call.output(0), places);
@@ -199,6 +203,10 @@ impl Op for SliceGradInput {
 }
 
 impl Native for SliceGradInput {
+    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        (self.slice.axis != 0).then(|| Parts::samples([true], 1))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         let [whole, part, before] = places(&call.output_descs[0], &call.input_descs[0], &self.slice);
         let grad_output = call.input(0);
