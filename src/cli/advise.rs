@@ -114,9 +114,14 @@ fn conclusion(advice: &Advice) -> String {
         Some(remedy) => lines.push(format!("same results but for rounding: {} ({})", said(remedy), remedy.name)),
         None => lines.push(format!("nothing that leaves results as they are fits {budget}")),
     }
+    if let Some(remedy) = &advice.rounded
+        && advice.unchanged.as_ref() != Some(remedy)
+    {
+        lines.push(format!("the same training in 16 bits: {} ({})", said(remedy), remedy.name));
+    }
     match &advice.cheapest {
-        Some(remedy) if advice.unchanged.as_ref() != Some(remedy) => {
-            lines.push(format!("least time a sample:       {} ({})", said(remedy), remedy.name));
+        Some(remedy) if advice.rounded.as_ref() != Some(remedy) => {
+            lines.push(format!("least time a sample: {} ({})", said(remedy), remedy.name));
         }
         Some(_) => {}
         None => lines.push(format!(

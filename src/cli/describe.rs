@@ -2,9 +2,27 @@
 
 use serde_json::{Map, Value, json};
 use tightfit::plan::{ArenaRole, Command, Lever, Plan};
+use tightfit::train::{Config, Precision};
 
 fn milliseconds(ns: f64) -> f64 {
     ns / 1e6
+}
+
+/// In which formats activations are stored, as a line; nothing where all are f32.
+pub(crate) fn precision_line(config: &Config) -> String {
+    let mut words = vec![config.precision.to_string()];
+    words.extend(config.layer_precision.iter().map(|of| format!("{} {}", of.layer, of.precision)));
+    words.extend(config.save_activations.map(|half| format!("copies for backward {half}")));
+    let is_usual = words.len() == 1 && config.precision == Precision::F32;
+    if is_usual { String::new() } else { format!("{:<20} {}\n", "precision", words.join(", ")) }
+}
+
+/// Adds these formats.
+pub(crate) fn add_precision(object: &mut Map<String, Value>, config: &Config) {
+    let layers = config.layer_precision.iter().map(|of| (of.layer.clone(), json!(of.precision)));
+    object.insert("precision".to_owned(), json!(config.precision));
+    object.insert("layer_precision".to_owned(), Value::Object(layers.collect()));
+    object.insert("save_activations".to_owned(), json!(config.save_activations));
 }
 
 /// All figures of a plan. Of a device that is not known, nothing is said of its memory.

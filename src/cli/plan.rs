@@ -12,7 +12,7 @@ use tightfit::plan::{Planned, StepTimes, format_bytes};
 use tightfit::train::{self, Config, CostSource, Machine, PlanFile, Trainer};
 
 use super::data::DataArgs;
-use super::describe::describe;
+use super::describe::{add_precision, describe, precision_line};
 use super::explore;
 use super::failure::{Failure, keep};
 use super::output::{Output, shown_if_any};
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
     let planned = planning(output, || train::plan_for(&model, &config, &target.machine))?;
     output.text(train::summary(&model, &config)?.at_most(MOST_LAYERS).width(output.width()));
     output.text(planned.plan.table().unified_memory(target.unified_memory()));
-    output.text(target.lines());
+    output.text(format_args!("{}{}", precision_line(&config), target.lines()));
     if let Some(host) = &host {
         output.text(format_args!("{:<20} {}", "host memory", host_words(host)));
     }
@@ -97,6 +97,7 @@ pub(crate) fn run(args: &PlanArgs, output: &Output) -> Result<u8, Failure> {
         output.text(format_args!("written to {}", path.display()));
     }
     let mut object = describe(&planned.plan, Some(target.unified_memory()));
+    add_precision(&mut object, &config);
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("parameters".to_owned(), json!(model.parameter_count()?));
     object.insert("device".to_owned(), json!(target.device));
@@ -167,9 +168,10 @@ pub(crate) fn announce(
     };
     say_budget(trainer.budget_source(), output);
     output.text(trainer.summary()?.at_most(MOST_LAYERS).width(output.width()));
-    output.text(format_args!("{table}\n{device_lines}\n{:<20} {data}", "data"));
+    output.text(format_args!("{table}\n{}{device_lines}\n{:<20} {data}", precision_line(trainer.config()), "data"));
     output.text(format_args!("{:<20} {}\n", "host memory", host_words(host)));
     let mut object = describe(trainer.plan(), Some(trainer.unified_memory()));
+    add_precision(&mut object, trainer.config());
     object.insert("event".to_owned(), json!("plan"));
     object.insert("model".to_owned(), json!(model.name()));
     object.insert("device".to_owned(), json!(device));

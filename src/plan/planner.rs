@@ -8,7 +8,7 @@ use super::infeasible::infeasible;
 use super::layout::Layout;
 use super::schedule::step_bound;
 use super::search::{Ends, Frontier, Unconstrained};
-use super::{Bound, Planned, Request, Source, check, emit, reasons};
+use super::{Bound, Levers, Planned, Request, Source, check, emit, reasons};
 use crate::error::PlanError;
 
 /// Plans a step under a budget.
@@ -22,7 +22,20 @@ use crate::error::PlanError;
 /// [`PlanError::Request`] where the request makes no sense; and where a graph cannot be built or a tensor is larger
 /// than the device can bind.
 pub fn plan(source: &dyn Source, request: &Request) -> Result<Planned, PlanError> {
-    Planner::new(source, request)?.plan(request.budget_bytes)
+    let planned = Planner::new(source, request)?.plan(request.budget_bytes);
+    if request.levers.half_activations.is_none() {
+        return planned;
+    }
+    // What rounds must be worth it.
+    let exact = Request { levers: Levers { half_activations: None, ..request.levers }, ..request.clone() };
+    match (Planner::new(source, &exact)?.plan(request.budget_bytes), planned) {
+        (Ok(exact), Ok(planned)) if planned.plan.predicted_step_ns < exact.plan.predicted_step_ns => {
+            let needs_none = exact.plan.predicted_step_ns <= exact.plan.unconstrained_step_ns;
+            Ok(if needs_none { exact } else { planned })
+        }
+        (Ok(exact), _) => Ok(exact),
+        (Err(_), planned) => planned,
+    }
 }
 
 /// The plans of one request at any budget.

@@ -140,11 +140,25 @@ impl Precisions {
         self.of_layer(layer).half()
     }
 
-    /// Refuses names that no layer of a graph begins with.
+    /// Refuses names that no layer of a graph begins with, and what contradicts itself.
     pub(super) fn check(&self, graph: &Graph) -> Result<(), TrainError> {
         let names: BTreeSet<_> = graph.nodes().iter().map(|node| node.name.as_str()).collect();
         let names = || names.iter().copied();
-        for LayerPrecision { layer, precision } in &self.layers {
+        if let (Some(saved), Some(half)) = (self.saved, self.usual.half()) {
+            return Err(TrainError::Setting(format!(
+                "save_activations = {saved} is for precision = f32: with {half} activations have 16 bits already"
+            )));
+        }
+        for (i, LayerPrecision { layer, precision }) in self.layers.iter().enumerate() {
+            if layer.is_empty() {
+                let text = format!(
+                    "layer_precision = {precision}: a name is empty: say which layers, or set precision for all"
+                );
+                return Err(TrainError::Setting(text));
+            }
+            if self.layers[..i].iter().any(|other| other.layer == *layer) {
+                return Err(TrainError::Setting(format!("layer_precision: `{layer}` is there twice")));
+            }
             if !names().any(|name| name.starts_with(layer.as_str())) {
                 return Err(TrainError::Setting(format!(
                     "layer_precision = {precision}: {}",

@@ -22,7 +22,7 @@ fn the_advice_that_is_taken_trains_inside_the_budget() {
     let budget = (need - 1).to_string();
     let found = advice(&[&args[..], &[&budget]].concat(), 0);
     assert_eq!(found["as_it_is"]["fits"], false);
-    for advice in ["unchanged", "cheapest"] {
+    for advice in ["unchanged", "rounded", "cheapest"] {
         let remedy = &found[advice];
         let flags: Vec<&str> = remedy["flags"].as_str().expect("flags").split(' ').collect();
         let data = fixture.dir.path().to_str().expect("UTF-8");

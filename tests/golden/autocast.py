@@ -14,8 +14,8 @@ import recipe
 from common import check_version
 from models import compact, digits, prepared
 
-STEPS, BATCHES, BATCH = 50, 5, 8
-SETTINGS = {"lr": 0.02, "momentum": 0.9}
+STEPS, BATCHES, BATCH = 50, 5, 4
+SETTINGS = {"lr": 0.002, "momentum": 0.9}
 
 
 def losses(dtype):

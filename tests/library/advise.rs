@@ -49,8 +49,12 @@ fn remedies_are_what_their_plans_say() {
     let best = advice.unchanged.as_ref().expect("the planner meets it");
     let planned = plan_for(model, &config, &machine()).expect("a plan").plan;
     assert!(best.effect < Effect::Training && best.step_ns <= Some(planned.predicted_step_ns));
+    let rounded = advice.rounded.as_ref().expect("halves meet it");
+    assert!(rounded.effect <= Effect::Precision && rounded.sample_ns() <= best.sample_ns());
     let cheapest = advice.cheapest.as_ref().expect("there is one");
-    assert!(cheapest.fits && cheapest.sample_ns() <= best.sample_ns());
+    assert!(cheapest.fits && cheapest.sample_ns() <= rounded.sample_ns());
+    let copies = named(&advice, "all that, copies for backward in bf16 included");
+    assert!(copies.fits && copies.flags.ends_with("--allow bf16-activations"), "{copies:?}");
 }
 
 #[test]

@@ -11,11 +11,13 @@ use self::remedies::{Change, changes};
 use super::explore::max_batch;
 use super::groups::FirstSteps;
 use super::machine::Machine;
+use super::precision::Precision;
 use super::settings::Config;
 use super::source::{ModelSource, Purpose, plan_with};
 use crate::error::{PlanError, TrainError};
 use crate::nn::{Model, Statistics};
 use crate::plan::{Levers, Plan, mixing};
+use crate::tensor::Half;
 
 /// What a remedy does to the results of a training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -70,6 +72,8 @@ pub struct Advice {
     pub remedies: Vec<Remedy>,
     /// What takes least time for a sample among what fits and changes no more than the last bits, if anything does.
     pub unchanged: Option<Remedy>,
+    /// The same among what learns alike, in 16 bits if need be.
+    pub rounded: Option<Remedy>,
     /// What takes least time for a sample among all that fits, remedies together with what the planner does included.
     pub cheapest: Option<Remedy>,
     /// What the memory is.
@@ -125,14 +129,15 @@ pub fn advise(model: &Model, config: &Config, machine: &Machine) -> Result<Advic
             }
         }
     }
-    fitting.extend(Some(as_it_is.clone()).filter(|remedy| remedy.fits));
+    let nothing_needed = as_it_is.fits.then_some(&as_it_is);
     let quickest = |most: Effect| {
         let time = |remedy: &&Remedy| remedy.sample_ns().unwrap_or(f64::INFINITY);
         let allowed = fitting.iter().filter(|remedy| remedy.effect <= most);
-        allowed.min_by(|a, b| time(a).total_cmp(&time(b)).then(a.effect.cmp(&b.effect))).cloned()
+        let quickest = || allowed.min_by(|a, b| time(a).total_cmp(&time(b)).then(a.effect.cmp(&b.effect)));
+        nothing_needed.or_else(quickest).cloned()
     };
-    let (unchanged, cheapest) = (quickest(Effect::Rounding), quickest(Effect::Training));
-    Ok(Advice { budget_bytes, as_it_is, remedies, unchanged, cheapest, memory })
+    let [unchanged, rounded, cheapest] = [Effect::Rounding, Effect::Precision, Effect::Training].map(quickest);
+    Ok(Advice { budget_bytes, as_it_is, remedies, unchanged, rounded, cheapest, memory })
 }
 
 /// What plans are made of and for.
@@ -218,6 +223,10 @@ impl Adviser<'_> {
         }
         let change = Change::lever("all that the planner may do", self.budget_bytes, "");
         tried.push((change, self.config.clone()));
+        if self.config.precision == Precision::F32 && self.config.save_activations.is_none() {
+            let levers = Levers { half_activations: Some(Half::Bf16), ..self.config.levers };
+            tried.push((Change::copies(self.budget_bytes), Config { levers, ..self.config.clone() }));
+        }
         tried
             .iter()
             .map(|(change, config)| Ok(self.remedy(change, config.batch, &self.find(self.model, config)?)))
@@ -243,6 +252,9 @@ impl Adviser<'_> {
         }
         // The largest that the planner makes fit without recompute and offload.
         change.add_budget(self.budget_bytes);
+        change.forbid("recompute,offload");
+        change.flags += " --micro-batches 1";
+        change.code += ".micro_batches(1)";
         let config = Config { batch, ..config };
         Ok(Some(self.remedy(&change, batch, &self.find(self.model, &config)?)))
     }

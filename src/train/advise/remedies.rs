@@ -44,11 +44,25 @@ impl Change {
         let mut change = Change { name: name.to_owned(), ..Change::none() };
         change.add_budget(budget_bytes);
         if !without.is_empty() {
-            change.flags += &format!(" --without {without}");
-            let levers: Vec<_> = without.split(',').map(|lever| format!("{lever}: false")).collect();
-            change.code += &format!(".levers(Levers {{ {}, ..Levers::default() }})", levers.join(", "));
+            change.forbid(without);
         }
         change
+    }
+
+    /// What the planner does within a budget with copies of activations in bf16 allowed.
+    pub(super) fn copies(budget_bytes: u64) -> Self {
+        let mut change = Change { effect: Effect::Precision, ..Change::lever("", budget_bytes, "") };
+        change.name = "all that, copies for backward in bf16 included".to_owned();
+        change.flags += " --allow bf16-activations";
+        change.code += ".levers(Levers { half_activations: Some(Half::Bf16), ..Levers::default() })";
+        change
+    }
+
+    /// Has the planner do without some of what it may do.
+    pub(super) fn forbid(&mut self, without: &str) {
+        self.flags += &format!(" --without {without}");
+        let levers: Vec<_> = without.split(',').map(|lever| format!("{lever}: false")).collect();
+        self.code += &format!(".levers(Levers {{ {}, ..Levers::default() }})", levers.join(", "));
     }
 
     pub(super) fn batch(batch: usize) -> Self {
@@ -195,7 +209,7 @@ fn frozen_backbone(model: &Model, config: &Config) -> Result<Option<Change>, Gra
     }
     let prefix = format!("{last}.");
     Ok(Some(Change::new(
-        format!("all but the last layer, {last}, frozen"),
+        format!("all but the last layer, {last}, frozen: to fine-tune"),
         format!("--train-only {prefix}"),
         format!(".train_only(\"{prefix}\")"),
         move |_, config| config.train_only = vec![prefix.clone()],

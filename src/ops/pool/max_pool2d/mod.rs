@@ -177,9 +177,8 @@ impl Op for MaxPool2dGradInput {
 }
 
 impl Native for MaxPool2dGradInput {
-    fn parts(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
-        // Packed, the index of a sample may begin within a word.
-        self.packing.is_none().then(|| Parts::samples([true, true], 1))
+    fn parts(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Option<Parts> {
+        packed::has_own_words(&inputs[0]).then(|| Parts::samples([true, true], 1))
     }
 
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {

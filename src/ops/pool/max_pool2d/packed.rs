@@ -4,7 +4,7 @@ use super::{MaxPool2dGradInput, forward, largest};
 use crate::error::OpError;
 use crate::ops::pool::native::max::Places;
 use crate::ops::pool::windows::Windows;
-use crate::ops::{Backward, Builder, Call, Cost, Dispatch, Native, Op, Output, Real, Resources, Slot};
+use crate::ops::{Backward, Builder, Call, Cost, Dispatch, Native, Op, Output, Parts, Real, Resources, Slot};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
@@ -57,7 +57,13 @@ impl Packing {
     }
 }
 
-/// As [`MaxPool2d`](super::MaxPool2d), with the index packed: u32 `[N · C · OH · OW / per word, rounded up]`.
+/// Whether each sample has words of its own.
+pub(super) fn has_own_words(index: &TensorDesc) -> bool {
+    index.shape.len() > 1
+}
+
+/// As [`MaxPool2d`](super::MaxPool2d), with the index packed: u32 `[N, C · OH · OW / per word]`, or `[N · C · OH · OW / per word, rounded up]`
+/// where samples share words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MaxPool2dPacked(pub(super) Packing);
 
@@ -68,8 +74,13 @@ impl Op for MaxPool2dPacked {
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
         let shape = self.0.windows.output("max_pool2d", inputs)?;
-        let words = shape.numel().div_ceil(self.0.per_word());
-        Ok(vec![TensorDesc::f32(shape), TensorDesc::u32([words])])
+        let (samples, per_word) = (shape[0], self.0.per_word());
+        let index = match shape[1..].iter().product::<usize>() {
+            // A sample has words of its own.
+            windows if windows.is_multiple_of(per_word) => TensorDesc::u32([samples, windows / per_word]),
+            _ => TensorDesc::u32([shape.numel().div_ceil(per_word)]),
+        };
+        Ok(vec![TensorDesc::f32(shape), index])
     }
 
     fn backward(&self, graph: &mut dyn Builder, forward: &Backward<'_>) -> Result<Vec<Option<ValueId>>, OpError> {
@@ -101,6 +112,10 @@ impl Op for MaxPool2dPacked {
 }
 
 impl Native for MaxPool2dPacked {
+    fn parts(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Option<Parts> {
+        has_own_words(&outputs[1]).then(|| Parts::samples([true], 2))
+    }
+
     fn run(&self, call: &mut Call<'_, f32>, with: &mut Resources<'_>) {
         forward(self.0.windows, self.0.places(), call, with);
     }
