@@ -124,7 +124,9 @@ pub fn advise(model: &Model, config: &Config, machine: &Machine) -> Result<Advic
     }
     if fitting.is_empty() {
         for (i, first) in changes.iter().enumerate() {
-            for second in &changes[i + 1..] {
+            // Two formats exclude each other.
+            let fits = |second: &&Change| [first.effect, second.effect] != [Effect::Precision; 2];
+            for second in changes[i + 1..].iter().filter(fits) {
                 fitting.extend(adviser.within(&[first, second])?);
             }
         }
