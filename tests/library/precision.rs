@@ -239,7 +239,7 @@ fn gradients_are_near_those_of_f32() {
             });
             (found.loss, (apart / norm).sqrt())
         };
-        for (half, most) in [(Half::Bf16, 2e-2), (Half::F16, 3e-3)] {
+        for (half, most, most_of_all) in [(Half::Bf16, 2e-2, 0.15), (Half::F16, 5e-3, 0.05)] {
             let (loss, saved) = away(Config::default().save_activations(half));
             assert_eq!(loss, exact.loss, "{name}: forward is that of f32");
             let (_, all) = away(Config::default().precision(half.into()));
@@ -247,7 +247,7 @@ fn gradients_are_near_those_of_f32() {
                 "{name}: gradients with saved activations in {half} {saved:.1e} away, with all in {half} {all:.1e}"
             );
             assert!(saved > 0.0 && saved < most, "{name}, saved in {half}: {saved}");
-            assert!(all < 4.0 * most, "{name} in {half}: {all}");
+            assert!(all < most_of_all, "{name} in {half}: {all}");
         }
     }
 }
@@ -282,7 +282,7 @@ fn resnet18_learns_as_under_pytorchs_autocast() {
     let data = TensorDataset::new(Values::F32(pixels), [3, 32, 32], targets).expect("a dataset");
     assert_eq!(tightfit::data::Dataset::len(&data), samples);
     for (precision, theirs, most) in
-        [(Precision::F32, &golden.f32, 0.02), (Precision::Bf16, &golden.bf16, 0.1), (Precision::F16, &golden.f32, 0.05)]
+        [(Precision::F32, &golden.f32, 0.005), (Precision::Bf16, &golden.bf16, 0.01), (Precision::F16, &golden.f32, 0.01)]
     {
         let optimizer = Optimizer::Sgd {
             lr: golden.settings.lr,
