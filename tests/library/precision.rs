@@ -281,9 +281,11 @@ fn resnet18_learns_as_under_pytorchs_autocast() {
     let targets = Targets::labels(labels.collect(), 10);
     let data = TensorDataset::new(Values::F32(pixels), [3, 32, 32], targets).expect("a dataset");
     assert_eq!(tightfit::data::Dataset::len(&data), samples);
-    for (precision, theirs, most) in
-        [(Precision::F32, &golden.f32, 0.005), (Precision::Bf16, &golden.bf16, 0.01), (Precision::F16, &golden.f32, 0.01)]
-    {
+    for (precision, theirs, most) in [
+        (Precision::F32, &golden.f32, 0.005),
+        (Precision::Bf16, &golden.bf16, 0.01),
+        (Precision::F16, &golden.f32, 0.01),
+    ] {
         let optimizer = Optimizer::Sgd {
             lr: golden.settings.lr,
             momentum: golden.settings.momentum,
