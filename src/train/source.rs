@@ -233,12 +233,11 @@ pub(super) fn plan_or_advise(
     first_steps: &FirstSteps,
     machine: &Machine,
 ) -> Result<Planned, TrainError> {
-    let fits = |config: &Config| plan_with(purpose, model, config, first_steps, machine).is_ok();
-    let mut result = plan_with(purpose, model, config, first_steps, machine);
+    let plan = |config: &Config| plan_with(purpose, model, config, first_steps, machine);
+    let mut result = plan(config);
     if let Err(TrainError::Plan(PlanError::Infeasible { message, .. })) = &mut result
         && purpose == Purpose::Training
-        && let Some((step, changes)) =
-            allowable(config).into_iter().find(|(_, config)| fits(config)).map(|(words, _)| words)
+        && let Some((step, changes, _)) = allowable(config).into_iter().find(|(.., config)| plan(config).is_ok())
     {
         *message += &format!("; it fits with {step}, which {changes}");
     }
@@ -246,7 +245,7 @@ pub(super) fn plan_or_advise(
 }
 
 /// Steps that results change by, and that were not taken: what to write, what that does, and the settings.
-fn allowable(config: &Config) -> Vec<((&'static str, &'static str), Config)> {
+fn allowable(config: &Config) -> Vec<(&'static str, &'static str, Config)> {
     let is_f32 = config.precision == Precision::F32 && config.layer_precision.is_empty();
     if !is_f32 || config.save_activations.is_some() || config.levers.half_activations.is_some() {
         return Vec::new();
@@ -255,8 +254,8 @@ fn allowable(config: &Config) -> Vec<((&'static str, &'static str), Config)> {
     let copies = Config { levers, ..config.clone() };
     let all = Config { precision: Precision::Bf16, ..config.clone() };
     vec![
-        (("`--allow bf16-activations`", "rounds the activations that backward reads"), copies),
-        (("`--precision bf16`", "rounds activations and their gradients"), all),
+        ("`--allow bf16-activations`", "rounds the activations that backward reads", copies),
+        ("`--precision bf16`", "rounds activations and their gradients", all),
     ]
 }
 

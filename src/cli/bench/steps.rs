@@ -83,7 +83,7 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     let data = workload.data(&workload.model(), batch, args.data.as_deref())?;
     let data_bytes = base.zip(resident_bytes()).map(|(before, after)| after.saturating_sub(before));
     process::forget_peak();
-    let (mut trainer, available) = trainer(workload, config.clone(), processor)?;
+    let (mut trainer, available) = trainer(workload, config, processor)?;
     let indices: Vec<usize> = (0..data.len()).collect();
     let mut batches = indices.chunks(batch).cycle();
     let mut step = |trainer: &mut Trainer| {
@@ -118,8 +118,8 @@ pub(super) fn run(workload: Workload, args: &StepArgs) -> Result<Measured, Failu
     let profile = args.profile.then(|| kernels::profile(&mut trainer, &data, &indices[..batch], count)).transpose()?;
     Ok(Measured {
         workload,
-        precision: config.precision,
-        save_activations: config.save_activations,
+        precision: trainer.config().precision,
+        save_activations: trainer.config().save_activations,
         device: trainer.device_name().to_owned(),
         adapter,
         threads: trainer.plan().threads,
