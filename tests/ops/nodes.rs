@@ -73,12 +73,25 @@ impl Work<'_> {
         };
         report.require(found.len() == self.expected.len(), format!("{label}: {} results", found.len()));
         for (i, ((found, expected), desc)) in found.iter().zip(&self.expected).zip(&self.descs).enumerate() {
-            let (found, expected) = (decode(desc, found), stored(desc.dtype, &expected.elements(desc)));
+            let (mut found, expected) = (decode(desc, found), stored(desc.dtype, &expected.elements(desc)));
+            if desc.dtype == DType::F16 {
+                overflows_as_infinity(&mut found, &expected);
+            }
             let result = match desc.dtype {
                 DType::U8 => same_codes(&found, &expected),
                 _ => close(&found, &expected, self.tolerance(desc)),
             };
             report.check(format!("{label} result {i}"), result);
+        }
+    }
+}
+
+/// WGSL leaves open what `pack2x16float` makes of numbers that f16 does not hold; SwiftShader makes NaN of infinity. Loss scaling
+/// takes either for an overflow.
+fn overflows_as_infinity(found: &mut [f64], expected: &[f64]) {
+    for (found, expected) in found.iter_mut().zip(expected) {
+        if found.is_nan() && expected.is_infinite() {
+            *found = *expected;
         }
     }
 }
