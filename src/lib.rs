@@ -47,6 +47,8 @@ pub mod guide {
         devices: "../docs/devices.md",
         data: "../docs/data.md",
         out_of_memory: "../docs/out-of-memory.md",
+        advise: "../docs/advise.md",
+        precision: "../docs/precision.md",
         benchmarks: "../docs/benchmarks.md",
         features: "../docs/features.md",
         rejected: "../docs/rejected.md",
