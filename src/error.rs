@@ -316,6 +316,37 @@ impl DataError {
     }
 }
 
+/// A file of another framework could not be read or written.
+#[derive(Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// See [`DataError`].
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The file has something that is not there here.
+    #[error("{}: {place}: {reason}", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The layer or node: its name, its class or operator, and the version of that.
+        place: String,
+        /// What is not there, and what to do.
+        reason: String,
+    },
+    /// Weights do not fit a model.
+    #[error("the weights do not fit the model: {reason}")]
+    Weights {
+        /// Which of them, and why not.
+        reason: String,
+    },
+    /// See [`GraphError`].
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// See [`TrainError`].
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
 /// Training cannot go on.
 #[derive(Error)]
 #[non_exhaustive]
@@ -404,6 +435,7 @@ debug_as_sentence! {
     PlanError: Infeasible { budget_bytes, minimum_budget_bytes, blocking, message }, Request(inner), Graph(inner), Binding { value, size_bytes, limit_bytes, advice }, Unusable(inner), Invalid(inner);
     DeviceError: NoAdapter, Unknown { selector, available }, UnknownMemory, Unsupported { adapter, missing }, Open { adapter, reason }, OutOfMemory { label, size_bytes }, Lost { reason }, Timeout { seconds }, Validation { label, reason }, Shader(inner), HostMemory(inner);
     DataError: Io { path, source }, Missing { path, hint }, Corrupt { path, reason }, Download { url, reason }, Mismatch(inner), HostMemory(inner);
+    ImportError: Data(inner), Unsupported { path, place, reason }, Weights { reason }, Graph(inner), Train(inner);
     TrainError: NonFinite { step, loss, place, kept, advice }, NonFiniteGradients { step, skipped, loss_scale, place }, Setting(inner), Graph(inner), Plan(inner), Device(inner), Data(inner);
 }
 

@@ -14,6 +14,8 @@ pub mod error;
 pub mod exec;
 mod files;
 pub mod graph;
+#[cfg(feature = "interop")]
+pub mod interop;
 pub mod models;
 pub mod native;
 pub mod nn;
@@ -43,6 +45,9 @@ pub mod guide {
         model_files: "../docs/model-files.md",
         training: "../docs/training.md",
         models: "../docs/models.md",
+        other_frameworks: "../docs/other-frameworks.md",
+        keras: "../docs/keras.md",
+        onnx: "../docs/onnx.md",
         budgets: "../docs/budgets.md",
         devices: "../docs/devices.md",
         data: "../docs/data.md",

@@ -1,5 +1,6 @@
 // output[n, c, y, x] = sum of input in the window at (y, x) / (KH * KW); padding counts as zeros.
 // grad_input[n, c, h, w] = sum of grad_output over the windows that cover (h, w) / (KH * KW).
+// With COUNTS each window has as many elements as lie between counted_begin and counted_end, in place of KH * KW.
 //
 // bindings   forward: input [N, C, H, W], output [N, C, OH, OW]; grad_input: grad_output, grad_input
 // in place   no
@@ -49,6 +50,34 @@ fn elements4(v: u32) -> Accum4 {
     return Accum4(input4[v]);
 }
 
+#ifdef COUNTS
+// How many elements windows at these rows and columns have.
+fn elements_at(y: vec4<u32>, x: vec4<u32>) -> Accum4 {
+    let row = y * params.stride_height;
+    let column = x * params.stride_width;
+    let rows = min(row + params.kernel_height, vec4<u32>(params.counted_end_height))
+        - max(row, vec4<u32>(params.counted_begin_height));
+    let columns = min(column + params.kernel_width, vec4<u32>(params.counted_end_width))
+        - max(column, vec4<u32>(params.counted_begin_width));
+    return Accum4(rows * columns);
+}
+
+// Of output elements.
+fn elements_of(o: vec4<u32>) -> Accum4 {
+    let row = divide4(o, params.output_width);
+    let y = row - divide4(row, params.output_height) * params.output_height;
+    return elements_at(y, o - row * params.output_width);
+}
+
+// A window gives each of its elements a share.
+fn grad(o: u32) -> Accum {
+    return Accum(grad_output[o]) / elements_of(vec4<u32>(o)).x;
+}
+
+fn grad4(v: u32) -> Accum4 {
+    return Accum4(grad_output4[v]) / elements_of(4u * v + LANE);
+}
+#else
 fn grad(o: u32) -> Accum {
     return Accum(grad_output[o]);
 }
@@ -56,6 +85,7 @@ fn grad(o: u32) -> Accum {
 fn grad4(v: u32) -> Accum4 {
     return Accum4(grad_output4[v]);
 }
+#endif
 
 // Nothing is kept of the windows: all elements share alike.
 fn saved(o: u32) -> u32 {
@@ -70,8 +100,13 @@ fn share(grad: Accum4, saved: vec4<u32>, at: vec4<u32>) -> Accum4 {
     return grad;
 }
 
+// What is left to divide sums by.
 fn window_elements() -> Accum {
+#ifdef COUNTS
+    return Accum(1.0);
+#else
     return Accum(params.kernel_height * params.kernel_width);
+#endif
 }
 
 @compute @workgroup_size(64)
@@ -84,7 +119,12 @@ fn forward(
     if 4u * i >= params.elements {
         return;
     }
+#ifdef COUNTS
+    let windows = quad(i);
+    output[i] = Storage4(pool(i).rows / elements_at(windows.y, windows.x));
+#else
     output[i] = Storage4(pool(i).rows / window_elements());
+#endif
 }
 
 @compute @workgroup_size(64)

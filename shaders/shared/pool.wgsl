@@ -28,6 +28,11 @@ struct Params {
     stride_width: u32,
     padding_height: u32,
     padding_width: u32,
+    // First and one past the last of the padded elements that means are of.
+    counted_begin_height: u32,
+    counted_begin_width: u32,
+    counted_end_height: u32,
+    counted_end_width: u32,
 }
 var<immediate> params: Params;
 

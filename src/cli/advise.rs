@@ -3,12 +3,13 @@
 use std::ffi::OsStr;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use tightfit::plan::{format_bytes, format_ns};
 use tightfit::train::{self, Advice, Effect, MemoryUse, Remedy};
 
 use super::data::DataArgs;
 use super::failure::{Failure, INFEASIBLE};
+use super::layers;
 use super::output::{Output, columns, shown_if_any};
 use super::progress::planning;
 use super::settings::TrainingArgs;
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &AdviseArgs, output: &Output) -> Result<u8, Failure> {
         ("profile", shown_if_any(target.profile())),
         ("available_memory", json!(available)),
         ("warnings", json!(warnings)),
-        ("layers", layers(&advice.memory)),
+        ("layers", layers::rows(&advice.memory.layers)),
     ] {
         object[key] = value;
     }
@@ -148,15 +149,4 @@ fn memory(memory: &MemoryUse, width: usize) -> String {
     };
     let tensors: Vec<_> = std::iter::once(heading).chain(largest.iter().map(row)).collect();
     format!("{}\n\n{layers}\n{}\n", sums.join("\n"), columns(&tensors, 3, width).join("\n"))
-}
-
-/// The layers as JSON.
-fn layers(memory: &MemoryUse) -> Value {
-    let row = |row: &train::SummaryRow| {
-        json!({
-            "name": row.name, "output": row.output, "parameters": row.parameters, "parameter_bytes": row.parameter_bytes,
-            "state_bytes": row.state_bytes, "saved_bytes": row.saved_bytes,
-        })
-    };
-    memory.layers.rows().iter().map(row).collect()
 }

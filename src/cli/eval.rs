@@ -17,6 +17,7 @@ use super::run_file::set;
 use super::settings::{DeviceArgs, ModelArgs};
 use super::target::say_budget;
 use super::train::{metric, metrics_help};
+use super::weights;
 
 #[derive(Args, Debug)]
 pub(crate) struct EvalArgs {
@@ -31,9 +32,9 @@ pub(crate) struct EvalArgs {
     #[arg(long, value_name = "METRICS", value_delimiter = ',', value_parser = metric, help = metrics_help())]
     metrics: Vec<MetricKind>,
 
-    /// Parameters that `train --save` wrote
+    /// Parameters: a file that `train --save` wrote, or one of PyTorch, Keras or ONNX [default: those in the model's file]
     #[arg(long, value_name = "FILE")]
-    weights: PathBuf,
+    weights: Option<PathBuf>,
 }
 
 impl EvalArgs {
@@ -51,11 +52,13 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
         file.metrics.evaluate.clone_from(&args.metrics);
     }
     let (model, config) = file.resolve_for_evaluation()?;
-    let Tested { model, config, data: test, .. } = data::open_test(&mut file, model, config, &args.weights, output)?;
+    set(&mut file.model.weights, args.weights.as_ref());
+    let weights = weights::required(&file)?;
+    let Tested { model, config, data: test, .. } = data::open_test(&mut file, model, config, &weights, output)?;
     first_use::for_device(file.device(), args.device.no_calibrate, output);
     let mut trainer = Trainer::for_evaluation(model, config, file.device())?;
     say_budget(trainer.budget_source(), output);
-    trainer.load(&args.weights)?;
+    weights::load(&mut trainer, &weights, &file)?;
     let stop = stop_when_asked()?;
     let evaluation = evaluate(&mut trainer, &test, &stop, output)?;
     let sha256 = trainer.parameters_sha256()?;
@@ -66,7 +69,7 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> Result<u8, Failure> {
         "device": trainer.device_name(),
         "profile": shown_if_any(trainer.profile()),
         "warnings": trainer.warnings()?,
-        "weights": shown(&args.weights),
+        "weights": shown(&weights),
         "test_loss": evaluation.as_ref().map(|evaluation| evaluation.loss),
         "test_accuracy": evaluation.as_ref().and_then(|evaluation| evaluation.accuracy),
         "test_samples": evaluation.as_ref().map(|evaluation| evaluation.samples),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use tightfit::command::files;
-use tightfit::error::{DataError, DeviceError, GraphError, PlanError, TrainError};
+use tightfit::error::{DataError, DeviceError, GraphError, ImportError, PlanError, TrainError};
 
 use super::output::shown;
 
@@ -107,6 +107,17 @@ pub(crate) fn keep(path: &Path, mut write: impl FnMut(&Path) -> Result<(), Train
         Ok(place) => failure.and(format_args!("saved to {} instead", place.display())).with("saved", shown(&place)),
         Err(error) => failure.and(format_args!("and nowhere else either: {error}")),
     })
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Data(error) => error.into(),
+            ImportError::Graph(error) => error.into(),
+            ImportError::Train(error) => error.into(),
+            error => Failure::bad_input(error.to_string()),
+        }
+    }
 }
 
 impl From<TrainError> for Failure {

@@ -1,10 +1,11 @@
-//! `tightfit devices | calibrate | plan | advise | train | resume | runs | eval | data | bench`.
+//! `tightfit devices | calibrate | plan | advise | summary | train | resume | runs | eval | predict | convert | data | bench`.
 
 mod advise;
 mod bar;
 mod bench;
 mod bytes;
 mod calibrate;
+mod convert;
 mod data;
 mod describe;
 mod devices;
@@ -14,6 +15,7 @@ mod failure;
 mod find_lr;
 mod first_use;
 mod interrupt;
+mod layers;
 mod memory;
 mod model_file;
 mod model_words;
@@ -40,6 +42,7 @@ mod tui;
 #[path = "no_tui.rs"]
 mod tui;
 mod values;
+mod weights;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _, Write as _};
@@ -78,6 +81,8 @@ enum Command {
     Plan(Box<plan::PlanArgs>),
     /// Says why a model needs the memory that it does, and what each remedy would save
     Advise(Box<advise::AdviseArgs>),
+    /// Lists the layers of a model, with shapes, parameters and the bytes that training takes for each
+    Summary(Box<layers::SummaryArgs>),
     /// Trains a model and tests it
     Train(Box<train::TrainArgs>),
     /// Goes on with the training of a run folder that was interrupted
@@ -88,6 +93,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Says what a trained model makes of new images, rows, series or text, as CSV or JSON
     Predict(predict::PredictArgs),
+    /// Writes a model or its weights in another format: safetensors, ONNX, Keras
+    Convert(convert::ConvertArgs),
     /// Fetches datasets
     #[command(subcommand, arg_required_else_help = false)]
     Data(data::DataCommand),
@@ -101,6 +108,7 @@ impl Command {
         match self {
             Command::Plan(args) => Some(args.model()),
             Command::Advise(args) => Some(args.model()),
+            Command::Summary(args) => Some(args.model()),
             Command::Train(args) => Some(args.model()),
             Command::Eval(args) => Some(args.model()),
             Command::Predict(args) => Some(args.model()),
@@ -134,11 +142,13 @@ pub(crate) fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::run(args, &output),
         Command::Plan(args) => plan::run(args, &output),
         Command::Advise(args) => advise::run(args, &output),
+        Command::Summary(args) => layers::run(args, &output),
         Command::Train(args) => train::run(args, &output),
         Command::Resume(args) => resume::run(args, &output),
         Command::Runs(args) => runs::run(args, &output),
         Command::Eval(args) => eval::run(args, &output),
         Command::Predict(args) => predict::run(args, &output),
+        Command::Convert(args) => convert::run(args, &output),
         Command::Data(command) => data::run(command, &output),
         Command::Bench(args) => bench::run(args, &output),
     };

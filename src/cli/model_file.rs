@@ -7,6 +7,7 @@ use serde::Deserialize;
 use tightfit::command::files;
 use tightfit::command::{nearest, unknown};
 use tightfit::error::{DataError, GraphError};
+use tightfit::interop::{self, ImportedModel};
 use tightfit::models;
 use tightfit::nn::{Input, Layer, Model, Sequential};
 use tightfit::train::{Group, Loss, Optimizer};
@@ -59,11 +60,16 @@ struct Contents {
     layers: Parts,
 }
 
-/// A built-in model by its name, any other from a file.
+/// A built-in model by its name, any other from a file: of TOML, Keras or ONNX.
 pub(crate) fn open(name: &OsStr) -> Result<ModelFile, Failure> {
     let builtin = name.to_str().and_then(|name| Some((models::builtin(name)?, loss_of(name))));
     if let Some((model, loss)) = builtin {
         return Ok(ModelFile { model, loss, optimizer: None, groups: None, lines: Vec::new() });
+    }
+    let path = Path::new(name);
+    if interop::is_foreign(path) {
+        let ImportedModel { model, loss, optimizer, .. } = interop::read_model(path)?;
+        return Ok(ModelFile { model, loss, optimizer, groups: None, lines: Vec::new() });
     }
     let text = text(name)?;
     Ok(parse(&text).map_err(|reason| DataError::Corrupt { path: name.into(), reason })?)

@@ -193,7 +193,7 @@ mod tests {
         for (what, name, known, words) in [
             ("kind", "Dense", &["linear", "conv2d"][..], "here it is `linear`"),
             ("kind", "MaxPooling2D", &["max_pool2d", "avg_pool2d"], "here it is `max_pool2d`"),
-            ("kind", "rnn", &["lstm", "gru", "linear"], "here it is `gru` or `lstm`"),
+            ("kind", "SimpleRNN", &["lstm", "rnn", "linear"], "here it is `rnn`"),
             ("kind", "conv2D", &["conv1d", "conv2d"], "did you mean `conv2d`"),
             ("key", "units", &LINEAR, "here it is `out_features`"),
             ("key", "units", &LSTM, "here it is `hidden`"),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tightfit::models;
 
 use super::failure::Failure;
+use super::weights::Format;
 
 /// A file that a command names, with the option that names it.
 pub(crate) type Named<'a> = (&'static str, Option<&'a Path>);
@@ -15,7 +16,7 @@ pub(crate) type Named<'a> = (&'static str, Option<&'a Path>);
 /// What a command writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Weights,
+    Weights(Format),
     Plan,
     Profile,
     Picture,
@@ -26,13 +27,15 @@ pub(crate) enum Kind {
 const BEGINNING: u64 = 1024;
 
 /// Endings that programs know files by, with what these then are.
-const ENDINGS: [(&[&str], &str); 9] = [
+const ENDINGS: [(&[&str], &str); 11] = [
     (&["safetensors"], "safetensors"),
     (&["svg"], "SVG"),
     (&["json"], "JSON"),
     (&["pt", "pth", "ckpt", "pkl", "pickle"], "PyTorch"),
-    (&["h5", "hdf5", "keras"], "Keras"),
-    (&["onnx", "pb", "tflite", "gguf"], "another framework"),
+    (&["keras"], "Keras"),
+    (&["h5", "hdf5"], "HDF5"),
+    (&["onnx"], "ONNX"),
+    (&["pb", "tflite", "gguf"], "another framework"),
     (&["npy", "npz"], "NumPy"),
     (&["png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "pdf", "ps", "eps"], "pictures of another format"),
     (&["toml"], "model files"),
@@ -42,7 +45,10 @@ impl Kind {
     /// The kind in words, the format of its files, and their ending.
     fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Kind::Weights => ("weights", "safetensors", "safetensors"),
+            Kind::Weights(Format::Safetensors) => ("weights", "safetensors", "safetensors"),
+            Kind::Weights(Format::Keras) => ("weights", "Keras", "keras"),
+            Kind::Weights(Format::Hdf5) => ("weights", "HDF5", "h5"),
+            Kind::Weights(Format::Onnx) => ("weights", "ONNX", "onnx"),
             Kind::Plan => ("a plan", "JSON", "json"),
             Kind::Profile => ("a device profile", "JSON", "json"),
             Kind::Picture => ("a picture", "SVG", "svg"),
@@ -54,7 +60,11 @@ impl Kind {
     fn begins(self, bytes: &[u8]) -> bool {
         let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
         match self {
-            Kind::Weights => bytes.get(size_of::<u64>()) == Some(&b'{'),
+            Kind::Weights(Format::Safetensors) => bytes.get(size_of::<u64>()) == Some(&b'{'),
+            Kind::Weights(Format::Keras) => bytes.starts_with(b"PK\x03\x04") && has(".json"),
+            Kind::Weights(Format::Hdf5) => bytes.starts_with(b"\x89HDF\r\n"),
+            // The version, as a number of protobuf's first field.
+            Kind::Weights(Format::Onnx) => bytes.starts_with(&[8]),
             Kind::Plan => bytes.starts_with(b"{") && has("\"tightfit-plan\""),
             Kind::Profile => bytes.starts_with(b"{") && has("\"format\"") && has("\"adapter\""),
             Kind::Picture => has("<svg"),
@@ -70,7 +80,7 @@ impl Kind {
         let named = ENDINGS.iter().find(|(endings, other)| endings.contains(&&*ending) && *other != format);
         if let Some((_, other)) = named {
             let better = path.with_extension(own);
-            let are = if self == Kind::Weights { "are" } else { "is" };
+            let are = if matches!(self, Kind::Weights(_)) { "are" } else { "is" };
             return Err(Failure::bad_input(format!(
                 "{option} {}: {what} {are} written as {format}, but .{ending} is an ending of {other}: name it {}",
                 path.display(),
@@ -173,7 +183,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         let all = [
-            (Kind::Weights, &b"\x02\0\0\0\0\0\0\0{}"[..]),
+            (Kind::Weights(Format::Safetensors), &b"\x02\0\0\0\0\0\0\0{}"[..]),
             (Kind::Plan, b"{\"format\":\"tightfit-plan\",\"version\":9"),
             (Kind::Profile, b"{\n  \"format\": 1,\n  \"adapter\": \"a\""),
             (Kind::Picture, b"<?xml version=\"1.0\"?>\n<svg "),
@@ -205,7 +215,7 @@ mod tests {
     fn names_say_what_files_are() {
         let check = |kind: Kind, name: &str| kind.check("--save", Path::new(name)).map_err(|failure| failure.message);
         for name in ["w.pt", "w.PTH", "w.h5", "w.keras", "w.onnx", "w.npz", "w.svg", "w.json", "w.toml"] {
-            let message = check(Kind::Weights, name).expect_err(name);
+            let message = check(Kind::Weights(Format::Safetensors), name).expect_err(name);
             assert!(
                 message.contains("written as safetensors") && message.ends_with("name it w.safetensors"),
                 "{message}"
@@ -219,7 +229,7 @@ mod tests {
         );
         assert!(check(Kind::Plan, "p.safetensors").is_err() && check(Kind::Profile, "p.svg").is_err());
         for (kind, names) in [
-            (Kind::Weights, &["w", "w.st", "w.safetensors", "w.SafeTensors", "w.v2"][..]),
+            (Kind::Weights(Format::Safetensors), &["w", "w.st", "w.safetensors", "w.SafeTensors", "w.v2"][..]),
             (Kind::Plan, &["p", "p.json", "p.plan", "p.txt"]),
             (Kind::Picture, &["p", "p.svg"]),
         ] {

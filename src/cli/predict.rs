@@ -21,6 +21,7 @@ use super::overwrite;
 use super::run_file::set;
 use super::settings::{DeviceArgs, ModelArgs};
 use super::values::count;
+use super::weights;
 
 #[derive(Args, Debug)]
 pub(crate) struct PredictArgs {
@@ -36,9 +37,9 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     data: DataArgs,
 
-    /// Parameters that `train --save` wrote
+    /// Parameters: a file that `train --save` wrote, or one of PyTorch, Keras or ONNX [default: those in the model's file]
     #[arg(long, value_name = "FILE")]
-    weights: PathBuf,
+    weights: Option<PathBuf>,
 
     /// How many classes are named, the most probable first
     #[arg(long, value_name = "N", default_value = "1", value_parser = count::<usize>)]
@@ -80,13 +81,15 @@ pub(crate) fn run(args: &PredictArgs, output: &Output) -> Result<u8, Failure> {
     set(&mut file.budget.threads, args.device.threads.as_ref());
     args.data.put_over(&mut file.data, &mut file.augment);
     let (model, config) = file.resolve_for_evaluation()?;
-    let inputs: Vec<_> = std::iter::once(("--weights", Some(&*args.weights)))
+    set(&mut file.model.weights, args.weights.as_ref());
+    let weights = weights::required(&file)?;
+    let inputs: Vec<_> = std::iter::once(("--weights", Some(&*weights)))
         .chain(args.paths.iter().map(|path| ("PATH", Some(&**path))))
         .collect();
     overwrite::refuse(&[("--output", args.output.as_deref())], &inputs, None)?;
-    let trained = Preprocessing::of_weights(&args.weights)?.unwrap_or_default();
+    let trained = weights::preprocessing(&weights)?.unwrap_or_default();
     if let Some(prompt) = &args.prompt {
-        return text::go_on(args, &file, (model, config), &trained, prompt, output);
+        return text::go_on(args, &file, (model, config), (&weights, &trained), prompt, output);
     }
     let paths = match (&args.paths[..], &file.data.path) {
         ([], None) => return Err(Failure::bad_input("of what? Give files or folders, or --data PATH")),
@@ -102,7 +105,7 @@ pub(crate) fn run(args: &PredictArgs, output: &Output) -> Result<u8, Failure> {
     }
     first_use::for_device(file.device(), args.device.no_calibrate, output);
     let mut trainer = Trainer::for_evaluation(model, config, file.device())?;
-    trainer.load(&args.weights)?;
+    weights::load(&mut trainer, &weights, &file)?;
     let _stop = stop_when_asked()?;
     let mut prediction = trainer.predict(&loader)?;
     // Those that could not be read are left out.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tightfit::command::files;
+use tightfit::interop;
 use tightfit::models;
 use tightfit::train::{Callback, Checkpoint, Checkpoints, FitReport, Logger, PlanFile, Replan, Trainer};
 
@@ -22,9 +23,17 @@ const LOCK_TRIES: u32 = 3;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
 const CONFIG: &str = "config.toml";
-const MODEL: &str = "model.toml";
+/// Copies of models' files, by their formats.
+const MODELS: [&str; 4] = ["model.toml", "model.keras", "model.h5", "model.onnx"];
 const LOCK: &str = "lock";
 const SUMMARY: &str = "summary.json";
+
+/// What a copy of a model's file is named: after its format.
+fn copy_of(path: &Path) -> String {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let name = format!("model.{ending}");
+    if MODELS.contains(&&*name) { name } else { MODELS[0].to_owned() }
+}
 
 /// Where a training is, as its folder tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +167,9 @@ impl RunFolder {
             }));
         }
         // What a training left that was killed before it began goes again.
-        let is_left = |name: &OsString| name == LOCK || name == MODEL || name.as_encoded_bytes().starts_with(b".");
+        let is_left = |name: &OsString| {
+            name == LOCK || MODELS.iter().any(|model| name == model) || name.as_encoded_bytes().starts_with(b".")
+        };
         if let Some(other) = entries.iter().find(|name| !is_left(name)) {
             return Err(Failure::bad_input(format!(
                 "--run {shown}: it holds other files, such as {}: give a folder that is new or empty",
@@ -216,7 +227,7 @@ impl RunFolder {
         if !self.is_new || self.path.has_checkpoint() {
             return;
         }
-        for name in [CONFIG, MODEL, "plan.json", "memory.svg"] {
+        for name in MODELS.into_iter().chain([CONFIG, "plan.json", "memory.svg"]) {
             let _ = fs::remove_file(self.path.at(name));
         }
         let _ = fs::remove_dir_all(self.path.at("log"));
@@ -234,14 +245,16 @@ impl RunFolder {
         let mut file = file.clone();
         let is_built_in = file.model().to_str().is_some_and(|name| models::builtin(name).is_some());
         if !is_built_in {
-            let own = self.path.at(MODEL);
+            let name = copy_of(&file.model.name);
+            let own = self.path.at(&name);
             let is_copied =
                 own.canonicalize().is_ok_and(|own| file.model.name.canonicalize().is_ok_and(|name| name == own));
             if !is_copied {
-                let text = files::read(&file.model.name, MAX_CONFIG_BYTES, "")?;
-                files::write_whole(&own, &text)?;
+                let path = &file.model.name;
+                let most = if interop::is_model_file(path) { u64::MAX } else { MAX_CONFIG_BYTES };
+                files::write_whole(&own, &files::read(path, most, "")?)?;
             }
-            file.model.name = MODEL.into();
+            file.model.name = name.into();
         }
         files::write_whole(&self.path.at(CONFIG), file.to_toml()?.as_bytes())?;
         self.is_run = true;

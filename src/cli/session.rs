@@ -8,6 +8,7 @@ use serde_json::json;
 use tightfit::command::{plural, resident_bytes};
 use tightfit::data::{DataLoader, LoaderMemory};
 use tightfit::error::{PlanError, TrainError};
+use tightfit::interop;
 use tightfit::nn::Model;
 use tightfit::plan::{ArenaRole, Plan, format_bytes, format_ns};
 use tightfit::train::{
@@ -21,13 +22,13 @@ use super::find_lr::{self, Search};
 use super::first_use;
 use super::interrupt::{evaluate, stop_when_asked};
 use super::output::{Output, shown};
-use super::overwrite::Kind;
 use super::plan::{Kept, announce, source_of};
 use super::progress::{Progress, ProgressArgs, planning};
 use super::run_file::RunFile;
 use super::run_folder::RunFolder;
 use super::summary::{Besides, summarize};
 use super::trace;
+use super::weights;
 
 /// A training, and where its results go.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let (model, config) = file.resolve(plan_file.as_ref())?;
     if let Some(path) = save.as_deref() {
         Trainer::check_save(&model, path).map_err(|error| Failure::bad_input(format!("--save {error}")))?;
-        Kind::Weights.check("--save", path)?;
+        weights::check_save("--save", path, file)?;
     }
     let before = resident_bytes();
     let Opened { model, config, train, val, test, preprocessing, text: data, notes, memory } =
@@ -153,7 +154,7 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     let own = run.as_ref().map(RunFolder::weights);
     let (mut saved, mut unsaved) = (None, None);
     for path in save.as_deref().into_iter().chain(own.as_deref()).filter(|_| has_learned) {
-        match keep(path, |path| trainer.with_averages(|trainer| trainer.save(path))) {
+        match keep(path, |path| trainer.with_averages(|trainer| weights::save(trainer, path, file))) {
             Ok(()) => saved = saved.or(Some(path)),
             Err(failure) => unsaved = unsaved.or(Some(failure)),
         }
@@ -302,8 +303,16 @@ fn go_on(trainer: &Trainer, checkpoint: &Checkpoint, output: &Output) {
 
 /// Takes the parameters to start from out of a file.
 fn load(file: &RunFile, trainer: &mut Trainer, output: &Output) -> Result<(), Failure> {
-    let Some(path) = &file.model.weights else { return Ok(()) };
-    let loaded = if file.model.skip_mismatched {
+    let Some(path) = &weights::of(file)? else { return Ok(()) };
+    let loaded = if interop::is_foreign(path) {
+        if file.model.skip_mismatched {
+            return Err(Failure::bad_input(format!(
+                "--skip-mismatched takes a safetensors file: `tightfit convert {} FILE.safetensors` makes one",
+                path.display()
+            )));
+        }
+        return weights::load(trainer, path, file);
+    } else if file.model.skip_mismatched {
         trainer.load_matching(path)?
     } else {
         let Err(error) = trainer.load(path) else { return Ok(()) };

@@ -164,6 +164,59 @@ impl Batch {
         Ok(())
     }
 
+    /// Reads samples that have these features into the batch, in place of what is there: `read` is called for each entry, with its name and
+    /// no numbers yet, and appends those of all samples. What [`Dataset::read`](super::Dataset::read) calls where samples are at hand
+    /// in one piece: nothing is allocated once the batch has held as many.
+    ///
+    /// ```
+    /// use tightfit::data::{Batch, Features, Values};
+    /// use tightfit::tensor::DType;
+    ///
+    /// let rows = [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]];
+    /// let mut batch = Batch::default();
+    /// batch.read(&[2, 0], &Features::new(DType::F32, [2]), |_, values| {
+    ///     if let Values::F32(values) = values {
+    ///         values.extend([2, 0].into_iter().flat_map(|row: usize| rows[row]));
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(batch.values("input"), [2.0, 2.5, 0.0, 0.5]);
+    /// # Ok::<(), tightfit::error::DataError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `read` returns, and [`DataError::Mismatch`] where there are then not as many numbers as samples have, or of another type. The batch
+    /// is then empty.
+    pub fn read(
+        &mut self,
+        indices: &[usize],
+        features: &Features,
+        mut read: impl FnMut(&str, &mut Values) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        self.begin(features.entries().map(|(name, desc)| (name, desc.clone())));
+        for entry in &mut self.entries {
+            let dtype = entry.values.dtype();
+            let result = read(&entry.name, &mut entry.values);
+            let expected = indices.len().checked_mul(entry.shape.numel());
+            let result = result.and_then(|()| match (expected == Some(entry.values.len()), entry.values.dtype()) {
+                (true, found) if found == dtype => Ok(()),
+                (_, found) => Err(DataError::Mismatch(format!(
+                    "{} numbers ({found}) as `{}` of {} samples are not of the shape {} each ({dtype})",
+                    entry.values.len(),
+                    entry.name,
+                    indices.len(),
+                    entry.shape
+                ))),
+            });
+            if let Err(error) = result {
+                *self = Batch::default();
+                return Err(error);
+            }
+        }
+        self.indices.extend_from_slice(indices);
+        Ok(())
+    }
+
     /// Changes an entry: `change` is given the numbers of all samples and the shape of one sample's, and returns what there is then, of the
     /// same type or another. Nothing happens where there is no entry of this name.
     ///

@@ -4,6 +4,7 @@ mod access;
 #[cfg(any(test, feature = "cli"))]
 mod elsewhere;
 mod folder;
+mod format;
 mod positioned;
 mod read;
 mod write;
@@ -11,6 +12,7 @@ mod write;
 #[cfg(feature = "cli")]
 pub use elsewhere::elsewhere;
 pub(crate) use folder::write_folder;
+pub(crate) use format::Format;
 pub(crate) use positioned::{Positioned, Reader};
 pub use read::read;
 pub(crate) use read::{open, open_regular};

@@ -34,6 +34,8 @@
 
 mod advice;
 mod formula;
+#[cfg(test)]
+mod image_tests;
 mod init;
 mod layers;
 mod model;
@@ -53,3 +55,5 @@ pub use normalization::Normalization;
 pub use scope::{RUN, Scope};
 pub use sequential::Sequential;
 pub use tensor::{Operand, Tensor, scaled_dot_product_attention};
+#[cfg(feature = "interop")]
+pub(crate) use tensor::{expand, together};

@@ -38,6 +38,8 @@ pub(super) struct Building {
     mode: Mode,
     /// Whether dropout drops in training.
     drops: bool,
+    /// Whether the layer that is being added takes the parameters that are there under its name.
+    pub(super) shares: bool,
     /// Samples of a step.
     batch: usize,
     /// Names of what the next layer is within.
@@ -60,6 +62,7 @@ impl Building {
             streams: BTreeMap::new(),
             mode,
             drops,
+            shares: false,
             batch,
             path: Vec::new(),
         }
@@ -162,9 +165,47 @@ impl Scope<'_> {
     /// # Errors
     /// Where it is too large or the name is taken.
     pub fn parameter(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, GraphError> {
-        let parameter = self.lasting(name, shape.into(), init, Role::Parameter)?;
+        let shape = shape.into();
+        if self.building.shares {
+            return self.parameter_again(name, &shape);
+        }
+        let parameter = self.lasting(name, shape, init, Role::Parameter)?;
         let value = parameter.value;
         self.building.parameters.push(parameter);
+        Ok(value)
+    }
+
+    /// Creates a parameter whose whole name is given, as files of other frameworks have it.
+    ///
+    /// # Errors
+    /// As [`Scope::parameter`].
+    #[cfg(feature = "interop")]
+    pub(crate) fn parameter_named(
+        &mut self,
+        name: &str,
+        shape: impl Into<Shape>,
+        init: Init,
+    ) -> Result<ValueId, GraphError> {
+        let parameter = self.lasting_named(name.to_owned(), shape.into(), init, Role::Parameter)?;
+        let value = parameter.value;
+        self.building.parameters.push(parameter);
+        Ok(value)
+    }
+
+    /// As [`Scope::parameter_named`], of a buffer.
+    ///
+    /// # Errors
+    /// As [`Scope::buffer`].
+    #[cfg(feature = "interop")]
+    pub(crate) fn buffer_named(
+        &mut self,
+        name: &str,
+        shape: impl Into<Shape>,
+        init: Init,
+    ) -> Result<ValueId, GraphError> {
+        let buffer = self.lasting_named(name.to_owned(), shape.into(), init, Role::Buffer)?;
+        let value = buffer.value;
+        self.building.buffers.push(buffer);
         Ok(value)
     }
 
@@ -174,6 +215,11 @@ impl Scope<'_> {
     /// # Errors
     /// Where it is too large or the name is taken.
     pub fn buffer(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, GraphError> {
+        if self.building.shares {
+            return Err(self.error(format!(
+                "keeps `{name}`, which would be of two places at once: only layers without statistics and states can be applied again"
+            )));
+        }
         let buffer = self.lasting(name, shape.into(), init, Role::Buffer)?;
         let value = buffer.value;
         self.building.buffers.push(buffer);
@@ -186,6 +232,9 @@ impl Scope<'_> {
     /// # Errors
     /// As [`Scope::buffer`].
     pub fn state(&mut self, name: &str, shape: impl Into<Shape>) -> Result<ValueId, GraphError> {
+        if self.building.shares {
+            return Err(self.error(format!("keeps `{name}` from batch to batch, so it cannot be applied again")));
+        }
         let state = self.lasting(name, shape.into(), Init::ZEROS, Role::Buffer)?;
         let value = state.value;
         self.building.states.push(state);
@@ -296,6 +345,12 @@ impl Scope<'_> {
         self.building.graph.value(value).role == Role::Input
     }
 
+    /// Whether the value is a buffer, which steps may change.
+    #[cfg(feature = "interop")]
+    pub(crate) fn is_buffer(&self, value: ValueId) -> bool {
+        self.building.graph.value(value).role == Role::Buffer
+    }
+
     /// Shape and element type.
     pub fn desc(&self, value: ValueId) -> &TensorDesc {
         &self.building.graph.value(value).desc
@@ -362,8 +417,23 @@ impl Scope<'_> {
         })
     }
 
-    fn lasting(&mut self, name: &str, shape: Shape, init: Init, role: Role) -> Result<Parameter, GraphError> {
+    /// The parameter `<layer>.<name>` of the same layer where it was applied first.
+    fn parameter_again(&self, name: &str, shape: &Shape) -> Result<ValueId, GraphError> {
         let name = format!("{}.{name}", self.layer);
+        let found = self.building.parameters.iter().find(|parameter| parameter.name == name);
+        let found = found.ok_or_else(|| self.error(format!("there is no `{name}` yet: apply the layer first")))?;
+        let own = &self.building.graph.value(found.value).desc.shape;
+        if own == shape {
+            return Ok(found.value);
+        }
+        Err(self.error(format!("`{name}` is {own}, and here it would be {shape}: the two places must be alike")))
+    }
+
+    fn lasting(&mut self, name: &str, shape: Shape, init: Init, role: Role) -> Result<Parameter, GraphError> {
+        self.lasting_named(format!("{}.{name}", self.layer), shape, init, role)
+    }
+
+    fn lasting_named(&mut self, name: String, shape: Shape, init: Init, role: Role) -> Result<Parameter, GraphError> {
         self.check_elements(&name, &shape)?;
         if !self.building.names.insert(name.clone()) {
             return Err(self.error(format!("the name `{name}` is taken: give layers different names")));

@@ -29,6 +29,7 @@ mod check;
 mod dispatch;
 mod launches;
 mod native;
+pub mod onnx;
 mod parts;
 mod place;
 mod real;
@@ -322,6 +323,13 @@ pub trait Op: fmt::Debug + Send + Sync + 'static {
     /// True where nothing that depends on the op's outputs gives its inputs a gradient: to backward they are as if given.
     fn stops_gradients(&self) -> bool {
         false
+    }
+
+    /// The op in ONNX, in inference: adds nodes and returns the names of the outputs, at least of those that are read. `None` where it has
+    /// no such form.
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let _ = call;
+        None
     }
 
     /// The kernels to run, in order. The default is that of an elementwise op.

@@ -109,7 +109,7 @@ const RUN_NS: f64 = 200_000.0;
 const COPY_NS: f64 = 20_000.0;
 
 /// Ops that are mostly matrix products, by how their names begin.
-const PRODUCTS: [&str; 5] = ["matmul", "conv2d", "conv_transpose2d", "lstm", "gru"];
+const PRODUCTS: [&str; 7] = ["matmul", "conv2d", "conv_transpose2d", "lstm", "gru", "rnn", "rnn_relu"];
 
 impl DataSheet {
     fn costs(&self) -> CostModel {

@@ -20,8 +20,8 @@ use crate::files;
 use crate::graph::{FusionStage, Graph, Pass};
 use crate::models;
 use crate::nn::{
-    AdaptiveAvgPool2d, Built, Conv2d, ConvTranspose2d, Layer, LeakyRelu, Mode, Model, Relu6, Sequential, SqueezeExcite,
-    Statistics,
+    AdaptiveAvgPool2d, Built, Conv2d, ConvTranspose2d, Layer, LeakyRelu, Mode, Model, Pad, Relu6, Sequential,
+    SqueezeExcite, Statistics,
 };
 use crate::ops::elementwise::add::Add;
 use crate::ops::elementwise::mul::Mul;
@@ -270,10 +270,13 @@ fn graphs(effort: Effort) -> Result<Vec<Graph>, GraphError> {
         let sequence = |name: &str| Sequential::new(name, [time, input]);
         graphs.push(joint(sequence("lstm").lstm(hidden).linear(10), &adam, Pass::Only, samples)?);
         graphs.push(joint(sequence("gru").gru(hidden).linear(10), &adam, Pass::Only, samples)?);
+        graphs.push(joint(sequence("rnn").rnn(hidden).linear(10), &adam, Pass::Only, samples)?);
+        graphs.push(joint(sequence("rnn_relu").rnn_relu(hidden).linear(10), &adam, Pass::Only, samples)?);
     }
     for samples in [4, 64] {
         graphs.push(joint(assorted(), &adam, Pass::Only, samples)?);
         graphs.push(joint(mobile(), &adam, Pass::Only, samples)?);
+        graphs.push(joint(volumes(), &adam, Pass::Only, samples)?);
         let sequences = Config { loss: Loss::cross_entropy_of_sequences(), ..adam.clone() };
         graphs.push(joint(models::gpt(32, models::CHARACTERS), &sequences, Pass::Only, samples.min(16))?);
         for statistics in [Statistics::Exact, Statistics::Frozen] {
@@ -326,6 +329,14 @@ fn mobile() -> Sequential {
     let model = model.push(SqueezeExcite::new(8).hard_sigmoid()).push(SqueezeExcite::new(8).silu());
     let model = model.push(ConvTranspose2d::new(16, 2).stride(2)).dropout(0.1).stochastic_depth(0.1);
     model.push(AdaptiveAvgPool2d::new(7)).global_avg_pool().linear(10)
+}
+
+/// Layers of volumes, what is put around images and cut off them, and the largest of each channel.
+fn volumes() -> Sequential {
+    let model = Sequential::new("volumes", [4, 8, 12, 12]).conv3d(16, 3).max_pool3d(2).rescaling(0.5, 0.5);
+    let model = model.reshape([48, 5, 5]).push(Pad::new([(0, 0), (2, 2), (1, 3)]).reflect());
+    let model = model.push(Pad::new([(0, 0), (3, 0), (0, 2)]).edge()).pad([(0, 0), (1, 1), (1, 1)]);
+    model.cropping([(0, 0), (1, 0), (0, 1)]).global_max_pool().linear(10)
 }
 
 /// Normalizations, after a layer that makes them need a gradient of their input.

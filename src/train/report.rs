@@ -8,7 +8,7 @@ use super::callbacks::Callback;
 use super::checkpoints::Checkpoints;
 use super::history::History;
 use super::metrics::MetricValue;
-use crate::data::DataLoader;
+use crate::data::{DataLoader, Order};
 use crate::error::{TrainError, unknown};
 use crate::tensor::plural;
 
@@ -186,6 +186,9 @@ pub struct FitOptions<'a> {
     pub epochs: u64,
     /// Stops after so many steps.
     pub max_steps: Option<u64>,
+    /// In which order samples are trained on; `None` shuffles them, in each epoch anew, as the seed says. A model that carries something
+    /// from batch to batch takes them as they are stored in any case.
+    pub order: Option<Order>,
     /// Stops at the end of the step during which it becomes true.
     pub stop: Option<Arc<AtomicBool>>,
     /// What is evaluated after each epoch.

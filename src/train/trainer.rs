@@ -102,6 +102,8 @@ pub struct Trainer {
     /// That of the last step that read its samples itself, and what of a batch the last micro-batch was given in another form.
     batch: Batch,
     staging: Staging,
+    /// How often inputs went to the device: what is there is then not what was.
+    uploads: u64,
     /// What the last prediction that goes on left.
     predicted_state: Vec<(String, Vec<u8>)>,
     /// Whether the device has no memory of its own.
@@ -263,6 +265,7 @@ impl Trainer {
             pending: None,
             batch: Batch::default(),
             staging: Staging::default(),
+            uploads: 0,
             predicted_state: Vec::new(),
             unified_memory: false,
             preprocessing: Preprocessing::default(),

@@ -54,7 +54,8 @@ fn every_output_in_the_documents_belongs_to_a_command_that_is_run() {
         for (info, content) in blocks(&text) {
             let shown = format!("{}: ```{info}\n{content}", path.display());
             assert!(
-                ["console", "console,ignore", "sh", "toml", "text"].contains(&info) || info.starts_with("rust"),
+                ["console", "console,ignore", "sh", "toml", "text", "python"].contains(&info)
+                    || info.starts_with("rust"),
                 "what is this block? {shown}"
             );
             if info != "console" {

@@ -13,6 +13,7 @@ mod commands;
 mod data;
 mod documents;
 mod find_lr;
+mod interop;
 mod loss_scale;
 mod lost_work;
 mod runs;

@@ -94,6 +94,16 @@ conv2d("patches", (1, 3, 8, 12), (5, 3, 4, 4), stride=(4, 4))
 conv2d("stride2_dilation4", (1, 3, 13, 12), (4, 3, 2, 3), stride=(2, 2), padding=(2, 3), dilation=(4, 2))
 conv2d("relu", (2, 3, 6, 7), (5, 3, 3, 3), padding=(1, 1), relu=True)
 conv2d("relu_depthwise", (2, 5, 7, 6), (5, 1, 3, 3), padding=(1, 1), groups=5, relu=True)
+conv2d("same_upper_k2", (2, 3, 5, 6), (4, 3, 2, 2), padding_end=(1, 1))
+conv2d("same_upper_stride2_k3", (2, 3, 8, 10), (4, 3, 3, 3), stride=(2, 2), padding_end=(1, 1))
+conv2d("pads1x0_to_0x2", (1, 2, 6, 7), (3, 2, 3, 4), bias=False, padding=(1, 0), padding_end=(0, 2))
+conv2d("pads0_to_2_kernel1x1", (2, 4, 3, 3), (3, 4, 1, 1), padding_end=(2, 1))
+conv2d("pads0_to_2_kernel1x1_stride2", (2, 8, 3, 3), (3, 8, 1, 1), bias=False, stride=(2, 2), padding_end=(2, 2))
+conv2d(
+    "pads_all_settings", (2, 6, 11, 13), (8, 3, 3, 2),
+    stride=(2, 3), padding=(1, 3), padding_end=(4, 0), dilation=(2, 1), groups=2,
+)
+conv2d("pads_depthwise", (2, 3, 9, 8), (6, 1, 3, 3), stride=(2, 2), padding=(0, 1), padding_end=(2, 3), groups=3)
 
 
 # conv_transpose2d: the weight is [in, out / groups, h, w].
@@ -121,6 +131,16 @@ conv_transpose2d(
     "all_settings", (2, 4, 5, 4), (4, 3, 3, 2),
     stride=(2, 3), padding=(2, 1), output_padding=(1, 2), dilation=(2, 1), groups=2,
 )
+conv_transpose2d("kernel3_stride2_pads0_to_1", (2, 3, 4, 5), (3, 4, 3, 3), stride=(2, 2), padding_end=(1, 1))
+conv_transpose2d("kernel2_pads1x0_to_0x1", (1, 4, 5, 6), (4, 3, 2, 2), bias=False, padding=(1, 0), padding_end=(0, 1))
+conv_transpose2d("kernel1x1_pads0_to_1", (2, 8, 4, 6), (8, 5, 1, 1), padding_end=(1, 2))
+conv_transpose2d(
+    "pads_depthwise", (2, 3, 5, 4), (3, 1, 3, 3), stride=(2, 2), padding=(0, 1), padding_end=(2, 0), groups=3
+)
+conv_transpose2d(
+    "pads_all_settings", (2, 4, 5, 4), (4, 3, 3, 2),
+    stride=(2, 3), padding=(3, 0), padding_end=(0, 2), output_padding=(1, 2), dilation=(2, 1), groups=2,
+)
 
 
 # max_pool2d, avg_pool2d
@@ -136,6 +156,25 @@ for op in ("max_pool2d", "avg_pool2d"):
         ("whole_plane", (2, 3, 4, 5), (4, 5), (4, 5), (0, 0)),
     ):
         add(op, name, {"input": shape}, {"kernel": kernel, "stride": stride, "padding": padding})
+    for name, shape, kernel, stride, padding, rest in (
+        ("k2_s2_ceil", (1, 3, 7, 5), (2, 2), (2, 2), (0, 0), {"ceil_mode": True}),
+        ("k3_s2_ceil", (2, 2, 6, 8), (3, 3), (2, 2), (0, 0), {"ceil_mode": True}),
+        ("k3x2_s3_pad1_ceil", (1, 2, 7, 5), (3, 2), (3, 3), (1, 1), {"ceil_mode": True}),
+        ("k3_s3_ceil_one_pixel", (1, 2, 1, 2), (3, 3), (3, 3), (0, 0), {"ceil_mode": True}),
+        ("k2_s2_pads0_to_1", (2, 2, 5, 7), (2, 2), (2, 2), (0, 0), {"padding_end": (1, 1)}),
+        ("k3_s2_pads0_to_1", (1, 2, 6, 8), (3, 3), (2, 2), (0, 0), {"padding_end": (1, 1)}),
+        ("k3x4_s1x2_pads2x0_to_0x3", (1, 2, 5, 7), (3, 4), (1, 2), (2, 0), {"padding_end": (0, 3)}),
+    ):
+        add(op, name, {"input": shape}, {"kernel": kernel, "stride": stride, "padding": padding} | rest)
+for name, shape, kernel, stride, padding, rest in (
+    ("exclude_k3_pad1", (2, 2, 5, 6), (3, 3), (1, 1), (1, 1), {}),
+    ("exclude_k3_pad1_one_pixel", (2, 1, 1, 1), (3, 3), (1, 1), (1, 1), {}),
+    ("exclude_k3x2_s2x3_pad1_ceil", (1, 2, 8, 10), (3, 2), (2, 3), (1, 1), {"ceil_mode": True}),
+    ("exclude_pads0_to_1", (1, 2, 4, 5), (3, 3), (1, 1), (0, 0), {"padding_end": (1, 1)}),
+    ("exclude_k3", (1, 2, 4, 5), (3, 3), (1, 1), (0, 0), {}),
+):
+    settings = {"kernel": kernel, "stride": stride, "padding": padding, "count_include_pad": False}
+    add("avg_pool2d", name, {"input": shape}, settings | rest)
 
 # Normalizations. `affine` says what is trained after it: none, weight, full (weight and bias). Outputs after the first are
 # statistics (biased variance), which get no gradient.
@@ -510,9 +549,10 @@ for op in ("amax", "amin"):
     add(op, "ties_2x3x5", {"input": (2, 3, 5)}, settings | {"axes": (0, 2)}, fill={"input": ("whole", 3)})
 
 
-# lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H]. gru: without c_n. Where there are lengths, the sequences are packed.
+# lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H]. gru, rnn: without c_n. Where there are lengths, the sequences are packed.
 def recurrent(op, name, b, t, i, h, state, grads, lengths=False):
-    sums, states = {"lstm": (4 * h, ("h0", "c0")), "gru": (3 * h, ("h0",))}[op]
+    gates, states = {"lstm": (4, ("h0", "c0")), "gru": (3, ("h0",))}.get(op, (1, ("h0",)))
+    sums = gates * h
     inputs = {"input": (b, t, i), "weight_ih": (sums, i), "weight_hh": (sums, h), "bias_ih": (sums,), "bias_hh": (sums,)}
     if state:
         inputs |= {name: (b, h) for name in states}
@@ -524,7 +564,7 @@ def recurrent(op, name, b, t, i, h, state, grads, lengths=False):
 
 
 SEQUENCE, LAST = (0,), (1,)
-for op, ALL in (("lstm", (0, 1, 2)), ("gru", (0, 1))):
+for op, ALL in (("lstm", (0, 1, 2)), ("gru", (0, 1)), ("rnn", (0, 1)), ("rnn_relu", (0, 1))):
     recurrent(op, "sequence", 2, 5, 3, 4, False, SEQUENCE)
     recurrent(op, "last", 2, 5, 3, 4, False, LAST)
     if op == "lstm":
@@ -742,11 +782,12 @@ Written by `cases.py`. A case of the same op and name in the op's `cases()` must
 order; f32 but for labels, which are u32). `stride`, `padding` and the like are (h, w). Where every axis is reduced, the
 output has shape [1], or all ones with keepdim. An op may have further cases of its own that PyTorch does not check.
 
-* bias_add adds along dim 1. avg_pool2d counts padding (PyTorch's `count_include_pad=True`).
+* bias_add adds along dim 1. avg_pool2d counts padding unless a case says otherwise. `padding` is before and after
+  unless there is a `padding_end` for what comes after.
 * matmul: `a` is stored [k, m] with trans_a, `b` is stored [n, k] with trans_b; names are m x k x n.
 * lstm: outputs are output [B, T, H], h_n [B, H], c_n [B, H] in that order (others may follow: they get no gradient).
   The column "grads" says which of them get a gradient; the others are `None` in `Backward::grad_outputs`.
-* gru: outputs are output [B, T, H], h_n [B, H]. With lengths (u32, 1 to T), both are PyTorch's packed sequences.
+* gru, rnn (of tanh), rnn_relu: outputs are output [B, T, H], h_n [B, H]. With lengths (u32, 1 to T), both are PyTorch's packed sequences.
 * Losses have shape [1], and get a random gradient; targets of cross-entropies, dice and bce_with_logits get none. With an input
   `normalizer`, cross_entropy is the sum over positions times it, else the mean. pos_weight belongs to axis 1.
 * With sample_weights, the last input has W weights, which divide the N of axis 0: each is the weight of N / W of these, which the loss

@@ -50,21 +50,39 @@ def round(input, half):
     return input.to({"f16": torch.float16, "bf16": torch.bfloat16}[half]).double()
 
 
-def conv2d(input, weight, bias=None, relu=False, **settings):
+def padded(input, padding, padding_end, value=0.0):
+    """The input with other rows above and columns on the left than below and on the right."""
+    (top, left), (bottom, right) = padding, padding_end
+    return F.pad(input, (left, right, top, bottom), value=value)
+
+
+def conv2d(input, weight, bias=None, relu=False, padding_end=None, **settings):
+    if padding_end is not None:
+        input, settings = padded(input, settings["padding"], padding_end), settings | {"padding": (0, 0)}
     output = F.conv2d(input, weight, bias, **settings)
     return torch.relu(output) if relu else output
 
 
-def conv_transpose2d(input, weight, bias=None, **settings):
-    return F.conv_transpose2d(input, weight, bias, **settings)
+def conv_transpose2d(input, weight, bias=None, padding_end=None, **settings):
+    if padding_end is None:
+        return F.conv_transpose2d(input, weight, bias, **settings)
+    (top, left), (bottom, right) = settings["padding"], padding_end
+    output = F.conv_transpose2d(input, weight, bias, **settings | {"padding": (0, 0)})
+    height, width = output.shape[2:]
+    return output[:, :, top : height - bottom, left : width - right]
 
 
-def max_pool2d(input, kernel, stride, padding):
-    return F.max_pool2d(input, kernel, stride, padding)
+def max_pool2d(input, kernel, stride, padding, padding_end=None, ceil_mode=False):
+    if padding_end is not None:
+        input, padding = padded(input, padding, padding_end, -torch.inf), 0
+    return F.max_pool2d(input, kernel, stride, padding, ceil_mode=ceil_mode)
 
 
-def avg_pool2d(input, kernel, stride, padding):
-    return F.avg_pool2d(input, kernel, stride, padding)
+def avg_pool2d(input, kernel, stride, padding, padding_end=None, ceil_mode=False, count_include_pad=True):
+    if padding_end is None:
+        return F.avg_pool2d(input, kernel, stride, padding, ceil_mode, count_include_pad)
+    mean = lambda x: F.avg_pool2d(padded(x, padding, padding_end), kernel, stride, ceil_mode=ceil_mode)
+    return mean(input) if count_include_pad else mean(input) / mean(torch.ones_like(input))
 
 
 def single(number):
@@ -369,6 +387,8 @@ OPS = {
     "amin": reduce(torch.amin),
     "lstm": recurrent(torch.nn.LSTM),
     "gru": recurrent(torch.nn.GRU),
+    "rnn": recurrent(torch.nn.RNN),
+    "rnn_relu": recurrent(lambda *sizes, **settings: torch.nn.RNN(*sizes, nonlinearity="relu", **settings)),
     "cross_entropy": weighing_samples(cross_entropy),
     "soft_cross_entropy": weighing_samples(soft_cross_entropy),
     "dice": weighing_samples(dice),

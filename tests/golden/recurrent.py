@@ -1,4 +1,4 @@
-"""Writes recurrent.json: layers of torch.nn.LSTM and torch.nn.GRU in training, `python recurrent.py`.
+"""Writes recurrent.json: layers of torch.nn.LSTM, torch.nn.GRU and torch.nn.RNN in training, `python recurrent.py`.
 
 An entry:
 
@@ -6,7 +6,7 @@ An entry:
      "parameters": {name: [shape, values after the steps]}}
 
 Inputs and targets hold the samples of all steps, `batch` at a time. Parameters start by the recipe of losses.py, with the
-hidden size as `fan`, under the names of a layer `lstm1` or `gru1`. Each step is one of SGD with a rate of 1 on the mean squared
+hidden size as `fan`, under the names of a layer `lstm1`, `gru1` or `rnn1`. Each step is one of SGD with a rate of 1 on the mean squared
 error of the layer's output. `predicted` is what the first parameters make of all samples. Where the layer is stateful, each
 batch goes on from the states of the one before; gradients end there, and every `window` steps.
 """
@@ -19,10 +19,15 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from common import check_version, draw, generator, numbers, tensor
-from losses import recipe
+from losses import weights
 
 FOLDER = Path(__file__).parent
-KINDS = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
+KINDS = {
+    "lstm": ("lstm1", torch.nn.LSTM),
+    "gru": ("gru1", torch.nn.GRU),
+    "rnn": ("rnn1", torch.nn.RNN),
+    "rnn_relu": ("rnn1", lambda *sizes, **settings: torch.nn.RNN(*sizes, nonlinearity="relu", **settings)),
+}
 
 
 def case(name, layer, time, features, batch=4, steps=1, lengths=False):
@@ -42,6 +47,11 @@ CASES = [
     case("gru_window", {"kind": "gru", "hidden": 4, "window": 2}, 7, 3),
     case("gru_stateful", {"kind": "gru", "hidden": 3, "num_layers": 2, "stateful": True, "return_sequences": True}, 4, 3, steps=3),
     case("gru_long", {"kind": "gru", "hidden": 3, "lengths": True, "window": 40}, 90, 2, batch=3, lengths=True),
+    case("rnn_stacked", {"kind": "rnn", "hidden": 4, "num_layers": 2, "return_sequences": True}, 6, 3),
+    case("rnn_bidirectional_lengths", {"kind": "rnn", "hidden": 3, "num_layers": 2, "bidirectional": True, "lengths": True}, 6, 3, lengths=True),
+    case("rnn_stateful", {"kind": "rnn", "hidden": 3, "stateful": True, "return_sequences": True}, 4, 3, steps=3),
+    case("rnn_long", {"kind": "rnn", "hidden": 4, "lengths": True, "window": 40}, 90, 4, batch=3, lengths=True),
+    case("rnn_relu_last", {"kind": "rnn_relu", "hidden": 5, "num_layers": 2}, 7, 3),
 ]
 
 
@@ -79,12 +89,13 @@ def entry(name, layer, time, features, batch, steps, has_lengths):
     settings = dict(layer)
     kind, hidden = settings["kind"], settings["hidden"]
     bidirectional = settings.get("bidirectional", False)
-    module = KINDS[kind](
+    layer_name, make = KINDS[kind]
+    module = make(
         features, hidden, settings.get("num_layers", 1), batch_first=True, bidirectional=bidirectional, dtype=torch.float64
     )
     with torch.no_grad():
         for parameter, value in module.named_parameters():
-            value.copy_(recipe(f"{kind}1.{parameter}", value.shape, hidden).double())
+            value.copy_(weights(f"{layer_name}.{parameter}", value.shape, hidden).double())
     samples = batch * steps
     input = draw((samples, time, features), None, rng)
     lengths = draw((samples,), ("lengths", time), rng) if has_lengths else None
@@ -112,7 +123,7 @@ def entry(name, layer, time, features, batch, steps, has_lengths):
         predicted = batches(learn=False)
     batches(learn=True)
     parameters = ",".join(
-        f'"{kind}1.{parameter}":[{json.dumps(list(value.shape), separators=(",", ":"))},{numbers(value.float())}]'
+        f'"{layer_name}.{parameter}":[{json.dumps(list(value.shape), separators=(",", ":"))},{numbers(value.float())}]'
         for parameter, value in module.named_parameters()
     )
     head = {"name": json.dumps(name), "layer": json.dumps(layer, separators=(",", ":")), "batch": str(batch)}

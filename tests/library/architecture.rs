@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each module may import, besides itself, `error` and `tensor`.
-const MODULES: [(&str, &[&str]); 17] = [
+const MODULES: [(&str, &[&str]); 18] = [
     ("words", &[]),
     ("svg", &[]),
     ("error", &["words"]),
@@ -26,6 +26,7 @@ const MODULES: [(&str, &[&str]); 17] = [
         "train",
         &["autodiff", "data", "device", "exec", "files", "graph", "models", "nn", "ops", "plan", "shader", "svg"],
     ),
+    ("interop", &["files", "graph", "nn", "ops", "train"]),
 ];
 
 /// Macros of the crate's root, which belong to no module.

@@ -219,6 +219,14 @@ fn matrices_are_multiplied() {
     let many = (0..BATCH).flat_map(|n| (0..BATCH).flat_map(move |j| [(2 * n, j), (2 * n + 1, j)]));
     let many: Vec<_> = many.map(|(i, j)| dot(rows[i], &y[j * 3..][..3])).collect();
     check(&[2, 3], formula, &[BATCH, BATCH, 2], &many);
+    // Vectors: one for all, y of the first sample, behind and before matrices.
+    let first: Vec<_> = (0..BATCH * 2).map(|i| dot(rows[i], &y[..3])).collect();
+    let formula: Formula = |x| x.matmul(x.input("y", [3]).index(0, 0));
+    check(&[2, 3], formula, &[BATCH, 2], &first);
+    let formula: Formula = |x| x.input("y", [3]).index(0, 0).matmul(x.transpose(1, 2));
+    check(&[2, 3], formula, &[BATCH, 2], &first);
+    let formula: Formula = |x| x.input("y", [3]).index(0, 0).matmul(x.index(0, 0).index(0, 0));
+    check(&[2, 3], formula, &[1], &[dot(rows[0], &y[..3])]);
     let gram: Formula = |x| {
         let y = x.input("y", [3]);
         y.matmul(y.transpose(0, 1))
@@ -230,7 +238,7 @@ fn matrices_are_multiplied() {
 
 #[test]
 fn what_does_not_fit_is_refused_in_one_sentence() {
-    let cases: [(Formula, &str); 18] = [
+    let cases: [(Formula, &str); 19] = [
         (
             |x| x + x.input("y", [2, 4]),
             "layer `add`: cannot broadcast [3, 2, 3] and [3, 2, 4]: counted from the last axis, extents must be equal or 1 \
@@ -266,6 +274,10 @@ fn what_does_not_fit_is_refused_in_one_sentence() {
         (
             |x| x.matmul(x),
             "layer `matmul`: cannot multiply [3, 2, 3] by [3, 2, 3]: the last axis of the first must be as long",
+        ),
+        (
+            |x| x.matmul(x.index(0, 0).index(1, 0)),
+            "layer `matmul`: cannot multiply [3, 2, 3] by [2]: the only axis of a vector must be as long as the one",
         ),
         (|x| x.one_hot(4), "layer `one_hot`: one_hot: `indices` must be of type u32"),
     ];

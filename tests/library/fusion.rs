@@ -212,7 +212,7 @@ fn each_stage_applies_its_own_rules_and_keeps_what_it_is_told_to() {
         let x = graph.input("x", TensorDesc::f32([2, 3, 4, 4]));
         let last = if pooled {
             let relu = graph.apply(Relu, &[x]).unwrap();
-            let pool = MaxPool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
+            let pool = MaxPool2d { kernel: [2, 2], stride: [2, 2], ..MaxPool2d::default() };
             graph.apply_all(pool, &[relu]).unwrap()[0]
         } else {
             let a = graph.input("a", TensorDesc::f32([5, 3]));

@@ -26,6 +26,9 @@ mod fused;
 mod fusion;
 #[cfg(feature = "images")]
 mod images;
+#[cfg(feature = "interop")]
+mod keras;
+mod layers;
 mod loading;
 mod loss_scale;
 mod losses;
@@ -34,6 +37,8 @@ mod models;
 mod monitors;
 mod mutations;
 mod objectives;
+#[cfg(feature = "interop")]
+mod onnx;
 mod open_loop;
 mod plans;
 mod portability;
@@ -46,6 +51,8 @@ mod schedules;
 mod sequences;
 mod splits;
 mod tables;
+#[cfg(feature = "interop")]
+mod torch;
 mod trace;
 mod training;
 mod zoo;

@@ -39,10 +39,17 @@ pub(crate) fn mutations(bytes: &[u8], count: u64) -> impl Iterator<Item = Vec<u8
 
 /// The message of an error, checked to be one sentence on one line.
 pub(crate) fn message<T>(result: Result<T, DataError>) -> String {
-    let text = result.err().expect("this must fail").to_string();
-    let is_clean = !text.chars().any(char::is_control) && text.len() < 1500 && !text.contains("DataError");
+    message_of(&result.err().expect("this must fail").to_string())
+}
+
+/// A message, checked to be one sentence on one line.
+pub(crate) fn message_of(text: &str) -> String {
+    let is_clean = !text.chars().any(char::is_control)
+        && text.len() < 1500
+        && !text.contains("DataError")
+        && !text.contains("ImportError");
     assert!(is_clean, "{text:?}");
-    text
+    text.to_owned()
 }
 
 /// Opens all versions of a file and reads what can be read. Returns how many were refused, at first or later.

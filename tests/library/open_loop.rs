@@ -1,11 +1,12 @@
 //! What a loop of one's own is made of: formulas as losses, several outputs, weights of samples, short batches, gradients, what is
 //! frozen, averages, clipping.
 
-use tightfit::data::{Targets, TensorDataset, Values};
+use tightfit::data::{Order, Targets, TensorDataset, Values};
+use tightfit::error::TrainError;
 use tightfit::nn::{BatchNorm, Linear, Lstm, Model, Sequential, Tensor};
 use tightfit::train::{
-    Clip, Config, Criterion, DeviceSelector, FitOptions, Head, Length, Loss, LrRange, Optimizer, Schedule, Trainer,
-    plan,
+    Callback, Clip, Config, Criterion, DeviceSelector, FitOptions, Head, Length, Loss, LrRange, Optimizer, Schedule,
+    StepReport, Trainer, plan,
 };
 
 const SAMPLES: usize = 12;
@@ -347,4 +348,54 @@ fn a_loop_of_ones_own_has_lengths_in_steps() {
         trainer.fit(&data(values(2)), FitOptions::epochs(1)).expect("trains");
         trainer.step(&data(values(2)), &[0, 1, 2, 3]).expect("a step");
     }
+}
+
+/// Looks at the model after each step, where inputs of the next are on the device already.
+struct Looks(TensorDataset);
+
+impl Callback for Looks {
+    fn name(&self) -> &str {
+        "looks"
+    }
+
+    fn on_step_end(&mut self, trainer: &mut Trainer, _: &StepReport) -> Result<(), TrainError> {
+        trainer.evaluate(&self.0)?;
+        trainer.predict(&self.0).map(drop)
+    }
+}
+
+#[test]
+fn what_a_callback_evaluates_does_not_change_the_next_step() {
+    let config = || Config::default().batch(4).loss(Loss::Mse).seed(1);
+    let train = |callbacks: Vec<&mut dyn Callback>| {
+        let mut trainer = trainer(body(), config());
+        let options = FitOptions { callbacks, ..FitOptions::epochs(3) };
+        let report = trainer.fit(&data(values(2)), options).expect("trains");
+        (report.train_loss, parameters(&mut trainer))
+    };
+    // Other samples than those that are trained on.
+    let other = TensorDataset::new(
+        Values::F32(numbers(9, 40)),
+        [4],
+        Targets::Values { values: numbers(3, 20), shape: [2].into() },
+    );
+    let mut looks = Looks(other.expect("fits"));
+    assert_eq!(train(vec![&mut looks]), train(Vec::new()));
+}
+
+#[test]
+fn samples_are_trained_on_in_the_order_that_is_asked_for() {
+    let config = || Config::default().batch(4).loss(Loss::Mse).seed(1);
+    let fit = |order| {
+        let mut trainer = trainer(body(), config());
+        trainer.fit(&data(values(2)), FitOptions { order, ..FitOptions::epochs(2) }).expect("trains");
+        parameters(&mut trainer)
+    };
+    let mut by_hand = trainer(body(), config());
+    for first in [0, 4, 8, 0, 4, 8] {
+        by_hand.step(&data(values(2)), &[first, first + 1, first + 2, first + 3]).expect("a step");
+    }
+    assert_eq!(fit(Some(Order::Sequential)), parameters(&mut by_hand));
+    assert_eq!(fit(Some(Order::Shuffled { seed: 1 })), fit(None));
+    assert_ne!(fit(Some(Order::Shuffled { seed: 2 })), fit(None));
 }

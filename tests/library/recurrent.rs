@@ -1,4 +1,4 @@
-//! LSTM and GRU layers: against PyTorch, cut into chunks and windows, stateful, in micro-batches, and on long sequences.
+//! LSTM, GRU and simple recurrent layers: against PyTorch, cut into chunks and windows, stateful, in micro-batches, and on long sequences.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -102,7 +102,8 @@ fn training_is_that_of_pytorch_on_the_gpu() {
     let Some(device) = crate::common::gpu() else { return };
     for entry in golden() {
         let stateful = entry.name.ends_with("stateful");
-        if stateful || ["lstm_window", "gru_bidirectional_lengths"].contains(&&*entry.name) {
+        if stateful || ["lstm_window", "gru_bidirectional_lengths", "rnn_long", "rnn_relu_last"].contains(&&*entry.name)
+        {
             check(&entry, &device, if stateful { 2 } else { 1 });
         }
     }

@@ -38,8 +38,10 @@ impl Work<'_> {
             DType::BF16 => (2.0_f64.powi(-7), 0.0),
             _ => return terms,
         };
-        let is_recurrent = ["lstm", "gru"].iter().any(|op| self.node.op.name().starts_with(op));
-        let steps = if is_recurrent { 8.0 * place } else { 0.0 };
+        // Gates damp what rounding leaves in a state, simple cells multiply it by their weights.
+        let places = [("lstm", 8.0), ("gru", 8.0), ("rnn", 24.0)];
+        let of_steps = places.iter().find(|(op, _)| self.node.op.name().starts_with(op));
+        let steps = of_steps.map_or(0.0, |(_, places)| places * place);
         Tolerance {
             scale: 2.0 * terms.scale + steps,
             relative: terms.relative + place,

@@ -109,7 +109,8 @@ pub(super) fn normalization(
             fitted?
         }
         None => {
-            let of_weights = file.model.weights.as_ref().map(Preprocessing::of_weights).transpose()?.flatten();
+            let of_weights =
+                file.model.weights.as_deref().map(super::super::weights::preprocessing).transpose()?.flatten();
             of_weights.and_then(|preprocessing| preprocessing.normalization).unwrap_or_else(Normalization::unit)
         }
     };

@@ -161,7 +161,7 @@ pub(crate) fn open_test(
     weights: &Path,
     output: &Output,
 ) -> Result<Tested, Failure> {
-    let trained = Preprocessing::of_weights(weights)?.unwrap_or_default();
+    let trained = super::weights::preprocessing(weights)?.unwrap_or_default();
     file.model.weights = Some(weights.to_owned());
     let (path, kind) = path_and_kind(&file.data)?;
     if trained == Preprocessing::default() {
@@ -222,6 +222,11 @@ pub(crate) fn open_to_predict(
 pub(crate) fn of_vocabulary(file: &RunFile, model: Model, vocabulary: &tightfit::data::text::Vocabulary) -> Model {
     let features = tightfit::data::Features::new(tightfit::tensor::DType::U32, model.input_shape().clone());
     adapt::model_for(file, model, &features, Some(vocabulary.len() as usize))
+}
+
+/// A model as it was trained: of images of the same size, and of bytes where it was trained on such.
+pub(crate) fn as_trained(file: &RunFile, model: Model, trained: &Preprocessing) -> Result<Model, Failure> {
+    Ok(adapt::normalized_as(adapt::as_trained(file, model, trained)?, trained))
 }
 
 /// The samples in the shape that a model takes: images of digits may be rows of pixels, or sequences of rows.

@@ -1,5 +1,7 @@
 //! A model of text goes on with what it is given.
 
+use std::path::Path;
+
 use serde_json::json;
 use tightfit::data::text::Vocabulary;
 use tightfit::data::{TensorDataset, Values};
@@ -11,6 +13,7 @@ use super::super::failure::Failure;
 use super::super::first_use;
 use super::super::output::Output;
 use super::super::run_file::RunFile;
+use super::super::weights;
 use super::PredictArgs;
 
 /// Writes on, each time with the most probable character.
@@ -18,7 +21,7 @@ pub(super) fn go_on(
     args: &PredictArgs,
     file: &RunFile,
     (model, config): (Model, Config),
-    trained: &Preprocessing,
+    (path, trained): (&Path, &Preprocessing),
     prompt: &str,
     output: &Output,
 ) -> Result<u8, Failure> {
@@ -40,7 +43,7 @@ pub(super) fn go_on(
     }
     first_use::for_device(file.device(), args.device.no_calibrate, output);
     let mut trainer = Trainer::for_evaluation(model, Config { batch: 1, ..config }, file.device())?;
-    trainer.load(&args.weights)?;
+    weights::load(&mut trainer, path, file)?;
     let given = tokens.len();
     for _ in 0..args.length {
         let from = tokens.len().saturating_sub(length);

@@ -11,6 +11,7 @@ use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tightfit::data::augment::Augmentation;
 use tightfit::error::{DataError, TrainError};
+use tightfit::interop;
 use tightfit::models;
 use tightfit::plan::Limits;
 use tightfit::train::{EarlyStopping, Loss, LossScale, Monitor, MonitorMode, Optimizer, ReduceOnPlateau, Schedule};
@@ -108,6 +109,9 @@ impl RunFile {
     /// What is named in the place of a model: a run file is read, a model stands for itself.
     pub(crate) fn open(name: &OsStr) -> Result<Self, Failure> {
         if name.to_str().is_some_and(|name| models::builtin(name).is_some()) {
+            return Ok(RunFile::of_model(name));
+        }
+        if interop::is_foreign(Path::new(name)) {
             return Ok(RunFile::of_model(name));
         }
         let text = model_file::text(name)?;

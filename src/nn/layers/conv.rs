@@ -1,31 +1,20 @@
+//! Convolutions: what their settings share, and those of one and two dimensions.
+
+mod separable;
+mod transposed;
+mod volume;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::separable::{DepthwiseConv2d, SeparableConv2d};
 use super::linear::yes;
-use super::{Module, Pair, Scheme, Scope};
+use super::padding::{Padding, Window, Word, check, for_op};
+use super::sizes::{Extents, Sides1, Sides2, Sides3};
+use super::{Module, Pair, Scheme, Scope, Triple};
 use crate::error::GraphError;
-use crate::ops::conv::{conv_transpose2d, conv2d};
+use crate::ops::conv::conv2d;
 use crate::ops::shape::reshape::Reshape;
 use crate::tensor::{ValueId, plural};
-
-/// Zeros on each side of what is convolved.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected a size, like 1 or [1, 2], or \"same\"")]
-enum Padding<S> {
-    Size(S),
-    Same(Word),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-enum Word {
-    #[serde(rename = "same")]
-    Same,
-}
-
-impl<S> From<S> for Padding<S> {
-    fn from(size: S) -> Self {
-        Padding::Size(size)
-    }
-}
 
 pub(super) fn one<S: From<usize>>() -> S {
     1.into()
@@ -35,16 +24,16 @@ pub(super) fn zero<S: From<usize>>() -> S {
     0.into()
 }
 
-fn no_padding<S: From<usize>>() -> Padding<S> {
+pub(super) fn no_padding<S: From<usize>, P>() -> Padding<S, P> {
     Padding::Size(zero())
 }
 
-/// The settings that convolutions share. A size along the axes is `$size`, taken as `$from`; `$padding` is the type of the
-/// padding and `$none` a path to what it is by default; `$more` are sizes that are 0 by default.
+/// The settings that convolutions share. A size along the axes is `$size`, taken as `$from`; `$sides` are numbers before and after
+/// each; `$more` are sizes that are 0 by default.
 macro_rules! convolution {
     (
         $(#[$meta:meta])*
-        $name:ident($size:ty, $from:ty, $padding:ty, $none:literal $(, $(#[$doc:meta])* $more:ident)*)
+        $name:ident($size:ty, $from:ty, $sides:ty $(, $(#[$doc:meta])* $more:ident)*)
     ) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,8 +43,8 @@ macro_rules! convolution {
             kernel: $size,
             #[serde(default = "one")]
             stride: $size,
-            #[serde(default = $none)]
-            padding: $padding,
+            #[serde(default = "no_padding")]
+            padding: Padding<$size, $sides>,
             $(
                 #[serde(default = "zero")]
                 $more: $size,
@@ -73,12 +62,11 @@ macro_rules! convolution {
         impl $name {
             /// With this many filters of this size; stride 1, no padding, no dilation, one group, with bias.
             pub fn new(out_channels: usize, kernel: $from) -> Self {
-                let nothing: $size = zero();
                 $name {
                     out_channels,
                     kernel: kernel.into(),
                     stride: one(),
-                    padding: nothing.into(),
+                    padding: no_padding(),
                     $($more: zero(),)*
                     dilation: one(),
                     groups: 1,
@@ -97,8 +85,29 @@ macro_rules! convolution {
             /// Zeros added on each side; a transposed convolution leaves out as much of its output.
             #[must_use]
             pub fn padding(mut self, padding: $from) -> Self {
-                let size: $size = padding.into();
-                self.padding = size.into();
+                self.padding = Padding::Size(padding.into());
+                self
+            }
+
+            /// Zeros added before and after each axis, the outermost first: `((top, bottom), (left, right))` in two dimensions.
+            #[must_use]
+            pub fn pads(mut self, pads: $sides) -> Self {
+                self.padding = Padding::Sides(pads);
+                self
+            }
+
+            /// As many zeros as make the output as large as the input divided by the stride, rounded up, as Keras's "same" does:
+            /// half of them on each side, and an odd one behind. A transposed convolution makes its input times the stride.
+            #[must_use]
+            pub fn same_upper_padding(mut self) -> Self {
+                self.padding = Padding::Word(Word::SameUpper);
+                self
+            }
+
+            /// As [`same_upper_padding`](Self::same_upper_padding), with an odd one before.
+            #[must_use]
+            pub fn same_lower_padding(mut self) -> Self {
+                self.padding = Padding::Word(Word::SameLower);
                 self
             }
 
@@ -147,7 +156,7 @@ convolution! {
     ///
     /// Parameters: `weight [out_channels, in_channels / groups, kernel_h, kernel_w]`, `bias [out_channels]`. How they start is
     /// said by [`Scheme`], with `fan_in = in_channels / groups · kernel_h · kernel_w`.
-    Conv2d(Pair, impl Into<Pair>, Padding<Pair>, "no_padding")
+    Conv2d(Pair, impl Into<Pair>, Sides2)
 }
 
 convolution! {
@@ -156,7 +165,18 @@ convolution! {
     ///
     /// Parameters: `weight [out_channels, in_channels / groups, kernel]`, `bias [out_channels]`. How they start is said by
     /// [`Scheme`], with `fan_in = in_channels / groups · kernel`.
-    Conv1d(usize, usize, Padding<usize>, "no_padding")
+    Conv1d(usize, usize, Sides1)
+}
+
+convolution! {
+    /// Three-dimensional convolution of samples `[channels, depth, height, width]`.
+    ///
+    /// Parameters: `weight [out_channels, in_channels / groups, kernel_d, kernel_h, kernel_w]`, `bias [out_channels]`. How they
+    /// start is said by [`Scheme`], with `fan_in = in_channels / groups · kernel_d · kernel_h · kernel_w`.
+    ///
+    /// **Memory.** It is a two-dimensional one of the planes that a window meets, put side by side as channels: a copy of the input
+    /// `kernel_d` times as large, divided by the stride along the depth.
+    Conv3d(Triple, impl Into<Triple>, Sides3)
 }
 
 convolution! {
@@ -165,8 +185,20 @@ convolution! {
     /// Parameters: `weight [in_channels, out_channels / groups, kernel_h, kernel_w]`, `bias [out_channels]`. How they start is
     /// said by [`Scheme`], with `fan_in = out_channels / groups · kernel_h · kernel_w`, as PyTorch counts here.
     ConvTranspose2d(
-        Pair, impl Into<Pair>, Pair, "zero",
+        Pair, impl Into<Pair>, Sides2,
         /// Rows and columns added at the end of the output.
+        output_padding
+    )
+}
+
+convolution! {
+    /// Transposed convolution of samples `[channels, length]`: makes sequences longer by its stride.
+    ///
+    /// Parameters: `weight [in_channels, out_channels / groups, kernel]`, `bias [out_channels]`. How they start is said by
+    /// [`Scheme`], with `fan_in = out_channels / groups · kernel`, as PyTorch counts here.
+    ConvTranspose1d(
+        usize, usize, Sides1,
+        /// Elements added at the end of the output.
         output_padding
     )
 }
@@ -174,18 +206,18 @@ convolution! {
 macro_rules! same_padding {
     ($($name:ident)*) => {$(
         impl $name {
-            /// As many zeros on each side as keep the size where the stride is 1: `dilation · (kernel − 1) / 2`. The kernel's
-            /// extents must be odd.
+            /// As many zeros as keep the size where the stride is 1, `dilation · (kernel − 1)` in all, as PyTorch's "same" does: half of
+            /// them on each side, and an odd one behind. With a larger stride they are as many.
             #[must_use]
             pub fn same_padding(mut self) -> Self {
-                self.padding = Padding::Same(Word::Same);
+                self.padding = Padding::Word(Word::Same);
                 self
             }
         }
     )*};
 }
 
-same_padding!(Conv1d Conv2d);
+same_padding!(Conv1d Conv2d Conv3d);
 
 /// Channels can be cut into groups.
 fn check_groups(scope: &Scope<'_>, groups: usize, in_channels: usize, out_channels: usize) -> Result<(), GraphError> {
@@ -211,43 +243,44 @@ fn image(scope: &Scope<'_>, input: ValueId) -> Result<[usize; 4], GraphError> {
     })
 }
 
-impl Conv2d {
-    fn pads(&self, scope: &Scope<'_>) -> Result<Pair, GraphError> {
-        let (Pair(h, w), Pair(dilation_h, dilation_w)) = (self.kernel, self.dilation);
-        match self.padding {
-            Padding::Size(size) => Ok(size),
-            Padding::Same(Word::Same) if h % 2 == 1 && w % 2 == 1 => {
-                Ok(Pair(dilation_h * (h - 1) / 2, dilation_w * (w - 1) / 2))
-            }
-            Padding::Same(Word::Same) => {
-                Err(scope.error(format!("same padding needs a kernel of odd extents, found ({h}, {w})")))
-            }
+/// Windows fit what they are moved over, of which there is so much with its padding along each axis.
+fn check_windows<const N: usize>(
+    scope: &Scope<'_>,
+    windows: [Window; N],
+    sides: [(usize, usize); N],
+    words: [&str; N],
+    what: &str,
+) -> Result<(), GraphError> {
+    for ((window, (before, after)), word) in windows.into_iter().zip(sides).zip(words) {
+        let (reach, padded) = (window.reach(), window.input + before + after);
+        if reach > padded {
+            return Err(scope.error(format!(
+                "a window {reach} {word} does not fit {what} {padded} {word} (padding counted); use a smaller kernel or dilation, or more padding"
+            )));
         }
     }
+    Ok(())
+}
 
+/// Settings of convolutions along each axis.
+fn windows<const N: usize, S: Extents<N>>(inputs: [usize; N], [kernel, stride, dilation]: [S; 3]) -> [Window; N] {
+    let [kernel, stride, dilation] = [kernel, stride, dilation].map(Extents::extents);
+    std::array::from_fn(|d| Window { input: inputs[d], kernel: kernel[d], stride: stride[d], dilation: dilation[d] })
+}
+
+impl Conv2d {
     /// Adds the convolution of a batch of images. Where they are sequences, of height 1, the weights have no axis for it.
     fn convolve(&self, scope: &mut Scope<'_>, input: ValueId, is_sequence: bool) -> Result<ValueId, GraphError> {
         scope.check_pair("kernel", self.kernel, 1)?;
         scope.check_pair("stride", self.stride, 1)?;
         scope.check_pair("dilation", self.dilation, 1)?;
-        let padding = self.pads(scope)?;
-        scope.check_pair("padding", padding, 0)?;
         let [_, in_channels, height, width] = image(scope, input)?;
+        let windows = windows([height, width], [self.kernel, self.stride, self.dilation]);
+        let sides = self.padding.sides(windows);
+        check(scope, &sides)?;
         check_groups(scope, self.groups, in_channels, self.out_channels)?;
-        let extents = [
-            (height, self.kernel.0, padding.0, self.dilation.0, "high"),
-            (width, self.kernel.1, padding.1, self.dilation.1, if is_sequence { "long" } else { "wide" }),
-        ];
-        for (size, kernel, padding, dilation, word) in extents {
-            let window = dilation * (kernel - 1) + 1;
-            let padded = size + 2 * padding;
-            if window > padded {
-                let what = if is_sequence { "a sequence" } else { "an image" };
-                return Err(scope.error(format!(
-                    "a window {window} {word} does not fit {what} {padded} {word} (padding counted); use a smaller kernel or dilation, or more padding"
-                )));
-            }
-        }
+        let (what, wide) = if is_sequence { ("a sequence", "long") } else { ("an image", "wide") };
+        check_windows(scope, windows, sides, ["high", wide], what)?;
         let per_group = in_channels / self.groups;
         let Pair(kernel_h, kernel_w) = self.kernel;
         let taps = kernel_h * kernel_w;
@@ -263,9 +296,11 @@ impl Conv2d {
         if self.bias {
             inputs.push(scope.parameter("bias", [self.out_channels], bias_init)?);
         }
+        let (padding, padding_end) = for_op(sides);
         let op = conv2d::Conv2d {
             stride: self.stride.into(),
-            padding: padding.into(),
+            padding,
+            padding_end,
             dilation: self.dilation.into(),
             groups: self.groups,
             bias: self.bias,
@@ -281,58 +316,44 @@ impl Module for Conv2d {
     }
 }
 
+/// Sequences as images of height 1.
+pub(super) fn as_rows(scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+    let shape = scope.shape(input);
+    let [samples, channels, length] = shape[..] else {
+        return Err(scope.wrong_input("a sample of shape [channels, length]", &shape, ""));
+    };
+    scope.apply(Reshape { shape: [samples, channels, 1, length].into() }, &[input])
+}
+
+/// Images of height 1 as sequences.
+pub(super) fn as_sequences(scope: &mut Scope<'_>, rows: ValueId) -> Result<ValueId, GraphError> {
+    let shape = scope.shape(rows);
+    scope.apply(Reshape { shape: [shape[0], shape[1], shape[3]].into() }, &[rows])
+}
+
+/// The same padding of sequences that are images of height 1.
+pub(super) fn padding_of_rows(padding: Padding<usize, Sides1>) -> Padding<Pair, Sides2> {
+    match padding {
+        Padding::Size(size) => Padding::Size(Pair(0, size)),
+        Padding::Sides(sides) => Padding::Sides(((0, 0), sides)),
+        Padding::Word(word) => Padding::Word(word),
+    }
+}
+
 impl Module for Conv1d {
     fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
-        let shape = scope.shape(input);
-        let [samples, channels, length] = shape[..] else {
-            return Err(scope.wrong_input("a sample of shape [channels, length]", &shape, ""));
-        };
         let row = Conv2d {
             out_channels: self.out_channels,
             kernel: Pair(1, self.kernel),
             stride: Pair(1, self.stride),
-            padding: match self.padding {
-                Padding::Size(size) => Padding::Size(Pair(0, size)),
-                Padding::Same(word) => Padding::Same(word),
-            },
+            padding: padding_of_rows(self.padding),
             dilation: Pair(1, self.dilation),
             groups: self.groups,
             bias: self.bias,
             init: self.init,
         };
-        let rows = scope.apply(Reshape { shape: [samples, channels, 1, length].into() }, &[input])?;
+        let rows = as_rows(scope, input)?;
         let output = row.convolve(scope, rows, true)?;
-        let length = scope.shape(output)[3];
-        scope.apply(Reshape { shape: [samples, self.out_channels, length].into() }, &[output])
-    }
-}
-
-impl Module for ConvTranspose2d {
-    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
-        scope.check_pair("kernel", self.kernel, 1)?;
-        scope.check_pair("stride", self.stride, 1)?;
-        scope.check_pair("padding", self.padding, 0)?;
-        scope.check_pair("output_padding", self.output_padding, 0)?;
-        scope.check_pair("dilation", self.dilation, 1)?;
-        let [_, in_channels, ..] = image(scope, input)?;
-        check_groups(scope, self.groups, in_channels, self.out_channels)?;
-        let per_group = self.out_channels / self.groups;
-        let Pair(kernel_h, kernel_w) = self.kernel;
-        let taps = kernel_h * kernel_w;
-        let (weight_init, bias_init) = self.init.init(per_group * taps, in_channels * taps);
-        let weight = scope.parameter("weight", [in_channels, per_group, kernel_h, kernel_w], weight_init)?;
-        let mut inputs = vec![input, weight];
-        if self.bias {
-            inputs.push(scope.parameter("bias", [self.out_channels], bias_init)?);
-        }
-        let op = conv_transpose2d::ConvTranspose2d {
-            stride: self.stride.into(),
-            padding: self.padding.into(),
-            output_padding: self.output_padding.into(),
-            dilation: self.dilation.into(),
-            groups: self.groups,
-            bias: self.bias,
-        };
-        scope.apply(op, &inputs)
+        as_sequences(scope, output)
     }
 }

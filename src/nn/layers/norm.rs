@@ -283,6 +283,34 @@ impl BatchNorm {
         }
         Ok(output)
     }
+
+    /// Normalizes with these weight and bias, by running statistics or the batch's, as the graph's mode says.
+    pub(crate) fn normalize(
+        &self,
+        scope: &mut Scope<'_>,
+        input: ValueId,
+        affine: &[ValueId],
+        running: Option<[ValueId; 2]>,
+    ) -> Result<ValueId, GraphError> {
+        let shape = scope.shape(input);
+        let channels = shape[1];
+        let with = |first: &[ValueId]| [first, affine].concat();
+        match (scope.statistics(), running) {
+            (Some(Statistics::Exact), _) => self.by_batch(scope, &with(&[input]), running, false),
+            (Some(Statistics::Ghost), _) => self.by_batch(scope, &with(&[input]), running, true),
+            (Some(Statistics::Frozen) | None, Some([mean, var])) => {
+                let op = batch_norm_eval::BatchNormEval { eps: self.eps, affine: full(self.affine), relu: self.relu };
+                scope.apply(op, &with(&[input, mean, var]))
+            }
+            // Statistics of one sample alone are those of each of its channels, even where that is one value.
+            (None, None) if shape[0] == 1 => {
+                let op = group_norm::GroupNorm { groups: channels, eps: self.eps, affine: full(self.affine) };
+                let output = scope.apply_all(op, &with(&[input]))?[0];
+                if self.relu { scope.apply(Relu, &[output]) } else { Ok(output) }
+            }
+            (Some(Statistics::Frozen) | None, None) => self.by_batch(scope, &with(&[input]), None, false),
+        }
+    }
 }
 
 impl Module for BatchNorm {
@@ -303,22 +331,7 @@ impl Module for BatchNorm {
         } else {
             None
         };
-        let with = |first: &[ValueId]| [first, &affine].concat();
-        match (scope.statistics(), running) {
-            (Some(Statistics::Exact), _) => self.by_batch(scope, &with(&[input]), running, false),
-            (Some(Statistics::Ghost), _) => self.by_batch(scope, &with(&[input]), running, true),
-            (Some(Statistics::Frozen) | None, Some([mean, var])) => {
-                let op = batch_norm_eval::BatchNormEval { eps: self.eps, affine: full(self.affine), relu: self.relu };
-                scope.apply(op, &with(&[input, mean, var]))
-            }
-            // Statistics of one sample alone are those of each of its channels, even where that is one value.
-            (None, None) if shape[0] == 1 => {
-                let op = group_norm::GroupNorm { groups: channels, eps: self.eps, affine: full(self.affine) };
-                let output = scope.apply_all(op, &with(&[input]))?[0];
-                if self.relu { scope.apply(Relu, &[output]) } else { Ok(output) }
-            }
-            (Some(Statistics::Frozen) | None, None) => self.by_batch(scope, &with(&[input]), None, false),
-        }
+        self.normalize(scope, input, &affine, running)
     }
 }
 

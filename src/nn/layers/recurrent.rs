@@ -1,11 +1,14 @@
-//! LSTM and GRU layers: stacks of recurrent ops over segments of time.
+//! LSTM, GRU and simple recurrent layers: stacks of recurrent ops over segments of time.
 
 mod build;
 
 use serde::{Deserialize, Serialize};
 
+use super::linear::yes;
 use crate::ops::recurrent::gru::GruCell;
 use crate::ops::recurrent::lstm::LstmCell;
+use crate::ops::recurrent::rnn::RnnCell;
+use crate::ops::recurrent::rnn_relu::RnnReluCell;
 
 /// Long short-term memory over samples `[time, features]`: see [`Recurrent`].
 ///
@@ -23,15 +26,22 @@ pub type Lstm = Recurrent<LstmCell>;
 /// Gated recurrent units over samples `[time, features]`: see [`Recurrent`].
 pub type Gru = Recurrent<GruCell>;
 
-/// A recurrent layer over samples `[time, features]`, in steps of [`Lstm`](crate::ops::recurrent::lstm::Lstm) or
-/// [`Gru`](crate::ops::recurrent::gru::Gru), from states of zeros.
+/// A simple recurrent layer with tanh over samples `[time, features]`: see [`Recurrent`].
+pub type Rnn = Recurrent<RnnCell>;
+
+/// A simple recurrent layer with a ReLU over samples `[time, features]`: see [`Recurrent`].
+pub type RnnRelu = Recurrent<RnnReluCell>;
+
+/// A recurrent layer over samples `[time, features]`, in steps of [`Lstm`](crate::ops::recurrent::lstm::Lstm),
+/// [`Gru`](crate::ops::recurrent::gru::Gru), [`Rnn`](crate::ops::recurrent::rnn::Rnn) or
+/// [`RnnRelu`](crate::ops::recurrent::rnn_relu::RnnRelu), from states of zeros.
 ///
 /// The output is the last hidden state `[hidden]`, or with [`return_sequences`](Recurrent::return_sequences) all of them,
 /// `[time, hidden]`; twice as wide if [`bidirectional`](Recurrent::bidirectional).
 ///
 /// Parameters as PyTorch names them, of layer k: `weight_ih_lk [G·hidden, features]`, `weight_hh_lk [G·hidden, hidden]`,
 /// `bias_ih_lk` and `bias_hh_lk [G·hidden]`, and the same with `_reverse` for the other direction, all uniform over
-/// ±1/√hidden. An LSTM has G = 4 gates in the order i, f, g, o, a GRU G = 3 in the order r, z, n.
+/// ±1/√hidden. An LSTM has G = 4 gates in the order i, f, g, o, a GRU G = 3 in the order r, z, n, a simple layer G = 1.
 ///
 /// **Memory.** A sequence of 80 steps or more runs in segments of about √time steps, and of 40 at least, the layers of a stack
 /// taking turns, so that a tight budget needs what backward reads of a few segments only and the others run again. How a sequence
@@ -60,6 +70,10 @@ pub struct Recurrent<C> {
     unit_forget_bias: bool,
     #[serde(default)]
     orthogonal: bool,
+    #[serde(default = "yes")]
+    bias: bool,
+    #[serde(default = "yes")]
+    recurrent_bias: bool,
 }
 
 fn one() -> usize {
@@ -81,6 +95,8 @@ impl<C: Default> Recurrent<C> {
             window: None,
             unit_forget_bias: false,
             orthogonal: false,
+            bias: true,
+            recurrent_bias: true,
         }
     }
 
@@ -142,6 +158,21 @@ impl<C: Default> Recurrent<C> {
     #[must_use]
     pub fn orthogonal(mut self, orthogonal: bool) -> Self {
         self.orthogonal = orthogonal;
+        self
+    }
+
+    /// Whether there are biases (yes by default).
+    #[must_use]
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// Whether the products with the states have a bias of their own, `bias_hh` (yes by default, as in PyTorch). Keras's LSTM and
+    /// simple layer have one bias: without this one they learn as there.
+    #[must_use]
+    pub fn recurrent_bias(mut self, recurrent_bias: bool) -> Self {
+        self.recurrent_bias = recurrent_bias;
         self
     }
 }

@@ -293,32 +293,76 @@ registry! {
             sequential linear(out_features: usize) => Linear::new(out_features);
         /// a convolution of images, with stride 1 and no padding unless they are set
         Conv2d = "conv2d" as "conv" ["convolution2d", "conv"],
-            settings "`out_channels`, `kernel`, `stride` (1), `padding` (0; `\"same\"` keeps the size, or with a stride divides it by \
-                that and rounds up; as many zeros on both sides), `dilation` (1), `groups` (1), `bias` (true), `init` (`fan_in`; \
-                `he` for deep models)",
+            settings "`out_channels`, `kernel`, `stride` (1), `padding` (0; `[[top, bottom], [left, right]]`; `\"same\"` keeps the size, or \
+                with a stride divides it by that and rounds up, with as many zeros on both sides, or one more behind; \
+                `\"same_upper\"` and `\"same_lower\"` make the same size with as few zeros as that takes, an odd one behind or before: \
+                Keras's `same` is `same_upper`), `dilation` (1), `groups` (1), `bias` (true), `init` (`fan_in`; `he` for deep models)",
             sequential conv2d(out_channels: usize, kernel: impl Into<Pair>) => Conv2d::new(out_channels, kernel);
         /// a convolution of `[channels, length]`, with stride 1 and no padding unless they are set
-        Conv1d = "conv1d" as "conv" ["convolution1d"], settings "as `conv2d`",
+        Conv1d = "conv1d" as "conv" ["convolution1d"],
+            settings "as `conv2d`; `padding` of both sides: `[before, after]`",
             sequential conv1d(out_channels: usize, kernel: usize) => Conv1d::new(out_channels, kernel);
+        /// a convolution of `[channels, depth, height, width]`, with stride 1 and no padding unless they are set
+        Conv3d = "conv3d" as "conv" ["convolution3d"],
+            settings "as `conv2d`; `padding` of all sides: `[[front, back], [top, bottom], [left, right]]`",
+            sequential conv3d(out_channels: usize, kernel: impl Into<Triple>) => Conv3d::new(out_channels, kernel);
+        /// a convolution of each channel by itself, with stride 1 and no padding unless they are set
+        DepthwiseConv2d = "depthwise_conv2d" as "conv" ["depthwiseconvolution2d"],
+            settings "as `conv2d` but `out_channels` and `groups`, and `depth_multiplier` (1): filters of each channel",
+            sequential depthwise_conv2d(kernel: impl Into<Pair>) => DepthwiseConv2d::new(kernel);
+        /// a convolution of each channel by itself, and then one of 1 by 1, with a bias
+        SeparableConv2d = "separable_conv2d" as "conv" ["separableconvolution2d"],
+            settings "as `conv2d` but `groups`, and `depth_multiplier` (1): filters of each channel",
+            sequential separable_conv2d(out_channels: usize, kernel: impl Into<Pair>) =>
+                SeparableConv2d::new(out_channels, kernel);
         /// a transposed convolution, with stride 1 and no padding unless they are set
         ConvTranspose2d = "conv_transpose2d" as "conv_transpose" ["conv2dtranspose", "deconv", "deconv2d", "deconvolution"],
-            settings "as `conv2d` but `\"same\"`, and `output_padding` (0)",
+            settings "as `conv2d`, but `\"same\"` and the like make the size times the stride, and `output_padding` (0)",
             sequential conv_transpose2d(out_channels: usize, kernel: impl Into<Pair>) =>
                 ConvTranspose2d::new(out_channels, kernel);
+        /// a transposed convolution of `[channels, length]`, with stride 1 and no padding unless they are set
+        ConvTranspose1d = "conv_transpose1d" as "conv_transpose" ["conv1dtranspose", "deconv1d"],
+            settings "as `conv_transpose2d`; `padding` of both sides: `[before, after]`",
+            sequential conv_transpose1d(out_channels: usize, kernel: usize) => ConvTranspose1d::new(out_channels, kernel);
         /// the largest element of each window, whose stride equals its size unless it is set
         MaxPool2d = "max_pool2d" as "pool" ["maxpool", "maxpooling", "maxpooling2d"],
-            settings "`kernel`, `stride` (the kernel), `padding` (0)",
+            settings "`kernel`, `stride` (the kernel), `padding` (0; `[[top, bottom], [left, right]]`; `\"same\"`, also called \
+                `\"same_upper\"`, and `\"same_lower\"` divide the size by the stride and round up), `ceil_mode` (false): a last window \
+                for what is left over",
             method max_pool2d(kernel: impl Into<Pair>) => MaxPool2d::new(kernel);
         /// the mean of each window, whose stride equals its size unless it is set
         AvgPool2d = "avg_pool2d" as "pool" ["avgpool", "averagepooling2d", "averagepool"],
-            settings "`kernel`, `stride` (the kernel), `padding` (0)",
+            settings "as `max_pool2d`, and `count_include_pad` (true): whether padding counts, as zeros",
             method avg_pool2d(kernel: impl Into<Pair>) => AvgPool2d::new(kernel);
+        /// the largest element of each window of `[channels, length]`
+        MaxPool1d = "max_pool1d" as "pool" ["maxpooling1d"],
+            settings "as `max_pool2d`; `padding` of both sides: `[before, after]`",
+            method max_pool1d(kernel: usize) => MaxPool1d::new(kernel);
+        /// the mean of each window of `[channels, length]`
+        AvgPool1d = "avg_pool1d" as "pool" ["averagepooling1d"],
+            settings "as `avg_pool2d`; `padding` of both sides: `[before, after]`",
+            method avg_pool1d(kernel: usize) => AvgPool1d::new(kernel);
+        /// the largest element of each window of `[channels, depth, height, width]`
+        MaxPool3d = "max_pool3d" as "pool" ["maxpooling3d"],
+            settings "as `max_pool2d`; `padding` of all sides: `[[front, back], [top, bottom], [left, right]]`",
+            method max_pool3d(kernel: impl Into<Triple>) => MaxPool3d::new(kernel);
+        /// the mean of each window of `[channels, depth, height, width]`
+        AvgPool3d = "avg_pool3d" as "pool" ["averagepooling3d"],
+            settings "as `avg_pool2d`; `padding` of all sides: `[[front, back], [top, bottom], [left, right]]`",
+            method avg_pool3d(kernel: impl Into<Triple>) => AvgPool3d::new(kernel);
         /// means that make images of this size of any
         AdaptiveAvgPool2d = "adaptive_avg_pool2d" as "pool", settings "`size` of the output",
             method adaptive_avg_pool2d(size: impl Into<Pair>) => AdaptiveAvgPool2d::new(size);
+        /// means that make sequences `[channels, length]` of this length of any
+        AdaptiveAvgPool1d = "adaptive_avg_pool1d" as "pool", settings "`size` of the output",
+            method adaptive_avg_pool1d(size: usize) => AdaptiveAvgPool1d::new(size);
         /// the mean of each channel
-        GlobalAvgPool = "global_avg_pool" as "pool" ["globalaveragepooling2d", "globalaveragepooling1d", "gap"],
+        GlobalAvgPool = "global_avg_pool" as "pool"
+            ["globalaveragepooling2d", "globalaveragepooling1d", "globalaveragepooling3d", "globalaveragepool", "gap"],
             method global_avg_pool() => GlobalAvgPool;
+        /// the largest element of each channel
+        GlobalMaxPool = "global_max_pool" as "pool" ["globalmaxpooling2d", "globalmaxpooling1d", "globalmaxpooling3d"],
+            method global_max_pool() => GlobalMaxPool;
         /// channels scaled by what two small layers make of their means, with ReLU and sigmoid unless they are set
         SqueezeExcite = "squeeze_excite" as "squeeze_excite",
             settings "`squeeze_channels`, `activation` (`relu`; `silu`), `scale` (`sigmoid`; `hard_sigmoid`), `init` (`fan_in`)",
@@ -331,9 +375,18 @@ registry! {
         /// the axes of a sample in another order
         Permute = "permute" as "permute" ["transpose"], settings "`axes`",
             method permute(axes: impl Into<Vec<usize>>) => Permute::new(axes);
-        /// a value, 0 unless it is set, before and after the elements of each axis of a sample
-        Pad = "pad" as "pad" ["zeropadding2d", "zeropad2d"], settings "`pads`: before and after each axis, `value` (0)",
+        /// a value, 0 unless it is set, before and after the elements of each axis of a sample, or what the sample has there
+        Pad = "pad" as "pad"
+            ["zeropadding1d", "zeropadding2d", "zeropadding3d", "zeropad2d", "constantpad2d", "reflectionpad2d", "replicationpad2d"],
+            settings "`pads`: before and after each axis, `value` (0), `mode` (`constant`; `reflect`, `edge`, `circular`)",
             method pad(pads: impl Into<Vec<(usize, usize)>>) => Pad::new(pads);
+        /// a sample without what is before and after the middle of each axis
+        Cropping = "cropping" as "cropping" ["crop", "cropping1d", "cropping2d", "cropping3d", "centercrop"],
+            settings "`crops`: before and after each axis",
+            method cropping(crops: impl Into<Vec<(usize, usize)>>) => Cropping::new(crops);
+        /// `scale · x + offset`
+        Rescaling = "rescaling" as "rescaling" ["rescale"], settings "`scale`, `offset` (0)",
+            method rescaling(scale: f32, offset: f32) => Rescaling::new(scale, offset);
         /// elements of zeros with the probability `p`, the others scaled so that the mean stays
         Dropout = "dropout" as "dropout", settings "`p`: the share of elements",
             method dropout(p: f32) => Dropout::new(p);
@@ -357,14 +410,20 @@ registry! {
             settings "`num_heads`, `causal` (false), `dropout` (0), `bias` (true)",
             sequential multihead_attention(num_heads: usize) => MultiheadAttention::new(num_heads);
         /// gated recurrent units over the time axis; make their last hidden state unless they return sequences
-        Gru = "gru" as "gru" ["simplernn", "rnn"], settings "as `lstm` but `unit_forget_bias`",
+        Gru = "gru" as "gru", settings "as `lstm` but `unit_forget_bias`",
             sequential gru(hidden: usize) => Gru::new(hidden);
         /// long short-term memory over the time axis; makes its last hidden state unless it returns sequences
-        Lstm = "lstm" as "lstm" ["simplernn", "rnn"],
+        Lstm = "lstm" as "lstm",
             settings "`hidden`, `num_layers` (1), `bidirectional` (false), `dropout` (0) between layers, `return_sequences` (false), \
                 `lengths` (false): a second input `lengths`, `stateful` (false), `window` (none): steps that gradients go back, \
-                `orthogonal` (false), `unit_forget_bias` (false)",
+                `orthogonal` (false), `unit_forget_bias` (false), `bias` (true), `recurrent_bias` (true): a second bias, which Keras's LSTM does not have",
             sequential lstm(hidden: usize) => Lstm::new(hidden);
+        /// simple recurrent units with tanh over the time axis; make their last hidden state unless they return sequences
+        Rnn = "rnn" as "rnn" ["simplernn", "elman"], settings "as `lstm` but `unit_forget_bias`",
+            sequential rnn(hidden: usize) => Rnn::new(hidden);
+        /// simple recurrent units with `max(x, 0)` over the time axis; make their last hidden state unless they return sequences
+        RnnRelu = "rnn_relu" as "rnn", settings "as `lstm` but `unit_forget_bias`",
+            sequential rnn_relu(hidden: usize) => RnnRelu::new(hidden);
         /// normalization of each channel by its mean and variance over the batch, with weight, bias and running statistics
         BatchNorm = "batch_norm" as "bn" ["batchnormalization", "bn"],
             settings "`eps` (1e-5), `momentum` (0.1), `affine` (true), `track_running_stats` (true), `relu` (false): a `relu` after it \
@@ -387,6 +446,10 @@ registry! {
         Upsample = "upsample" as "upsample" ["upsampling2d", "interpolate", "resize"],
             settings "`scale` or `size`, `mode` (`nearest`; `bilinear`), `align_corners` (false)",
             method upsample(scale: impl Into<Pair>) => Upsample::new(scale);
+        /// sequences `[channels, length]` that are longer by a factor, or of a length, from the nearest elements or by linear interpolation
+        Upsample1d = "upsample1d" as "upsample" ["upsampling1d"],
+            settings "`scale` or `size`, `mode` (`nearest`; `linear`), `align_corners` (false)",
+            method upsample1d(scale: usize) => Upsample1d::new(scale);
         /// remembers what the layer before it made, under a name
         Skip = "skip" as "skip" ["residual", "shortcut"], settings "`name`",
             sequential skip(name: impl Into<String>) => Skip::new(name);

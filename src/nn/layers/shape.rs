@@ -1,9 +1,12 @@
+mod pad;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::pad::{Cropping, Pad};
 use super::settings::{NoSettings, no_settings};
 use super::{Module, Scope};
 use crate::error::GraphError;
-use crate::ops::shape::{pad, permute, reshape};
+use crate::ops::shape::{permute, reshape};
 use crate::tensor::{Shape, ValueId, plural};
 
 /// Lays a sample out as one vector `[features]`. Moves no data.
@@ -82,51 +85,5 @@ impl Module for Permute {
         let mut axes = vec![0];
         axes.extend(self.axes.iter().map(|axis| axis + 1));
         scope.apply(permute::Permute { axes }, &[input])
-    }
-}
-
-/// Adds a constant, 0 by default, before and after the elements of each axis of a sample. The batch axis is not counted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pad {
-    pads: Vec<(usize, usize)>,
-    #[serde(default)]
-    value: f32,
-}
-
-impl Pad {
-    /// How many zeros are added before and after, for each axis of the sample.
-    pub fn new(pads: impl Into<Vec<(usize, usize)>>) -> Self {
-        Pad { pads: pads.into(), value: 0.0 }
-    }
-
-    /// What is added instead of zeros.
-    #[must_use]
-    pub fn value(mut self, value: f32) -> Self {
-        self.value = value;
-        self
-    }
-}
-
-impl Module for Pad {
-    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
-        let shape = scope.shape(input);
-        if self.pads.len() != shape.len() - 1 {
-            let sample = Shape::from(&shape[1..]);
-            return Err(scope.error(format!(
-                "pads {:?} must name each of the {} axes of a sample of shape {sample}",
-                self.pads,
-                shape.len() - 1
-            )));
-        }
-        for &(before, after) in &self.pads {
-            scope.check_pair("pads", (before, after).into(), 0)?;
-        }
-        if self.value.is_nan() {
-            return Err(scope.error("value must be a number, found NaN"));
-        }
-        let mut pads = vec![(0, 0)];
-        pads.extend(&self.pads);
-        scope.apply(pad::Pad { pads, value: self.value }, &[input])
     }
 }

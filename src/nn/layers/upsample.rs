@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use super::conv::{as_rows, as_sequences};
 use super::{Module, Pair, Scope};
 use crate::error::GraphError;
 use crate::ops::pool::upsample_bilinear2d::UpsampleBilinear2d;
@@ -89,5 +90,90 @@ impl Module for Upsample {
                 "size {size:?} must be a multiple of the image's [{height}, {width}]; the mode bilinear makes any size"
             ))),
         }
+    }
+}
+
+/// Makes sequences `[channels, length]` longer: repeats each element, or with [`linear`](Upsample1d::linear) goes evenly from each to
+/// the next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Upsample1d {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scale: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    size: Option<usize>,
+    #[serde(default)]
+    mode: Mode1d,
+    #[serde(default)]
+    align_corners: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode1d {
+    #[default]
+    Nearest,
+    Linear,
+}
+
+impl Upsample1d {
+    /// Makes sequences this many times as long.
+    pub fn new(scale: usize) -> Self {
+        Upsample1d { scale: Some(scale), size: None, mode: Mode1d::Nearest, align_corners: false }
+    }
+
+    /// Makes sequences this long: several times as long as they are, or with [`linear`](Upsample1d::linear) of any length.
+    pub fn to_size(size: usize) -> Self {
+        Upsample1d { scale: None, size: Some(size), mode: Mode1d::Nearest, align_corners: false }
+    }
+
+    /// Interpolates between neighbours.
+    #[must_use]
+    pub fn linear(mut self) -> Self {
+        self.mode = Mode1d::Linear;
+        self
+    }
+
+    /// Whether the centers of the first and the last element stay at the ends, instead of their borders (no by default); for
+    /// [`linear`](Upsample1d::linear).
+    #[must_use]
+    pub fn align_corners(mut self, align_corners: bool) -> Self {
+        self.align_corners = align_corners;
+        self
+    }
+}
+
+impl Module for Upsample1d {
+    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+        let rows = as_rows(scope, input)?;
+        let length = scope.shape(rows)[3];
+        let size = match (self.scale, self.size) {
+            (Some(scale), None) => {
+                scope.check_setting("scale", scale, 1)?;
+                length.saturating_mul(scale)
+            }
+            (None, Some(size)) => {
+                scope.check_setting("size", size, 1)?;
+                size
+            }
+            _ => return Err(scope.error("either scale or size must be given")),
+        };
+        let longer = match self.mode {
+            Mode1d::Linear => {
+                scope.apply(UpsampleBilinear2d { size: [1, size], align_corners: self.align_corners }, &[rows])?
+            }
+            Mode1d::Nearest if self.align_corners => {
+                return Err(scope.error("align_corners is for the mode linear only"));
+            }
+            Mode1d::Nearest if size.is_multiple_of(length) => {
+                scope.apply(UpsampleNearest2d { scale: [1, size / length] }, &[rows])?
+            }
+            Mode1d::Nearest => {
+                return Err(scope.error(format!(
+                    "size {size} must be a multiple of the sequence's {length}; the mode linear makes any size"
+                )));
+            }
+        };
+        as_sequences(scope, longer)
     }
 }

@@ -111,8 +111,10 @@ impl<'a> Tensor<'a> {
         })
     }
 
-    /// The products of the matrices in the last two axes: `[…, m, k]` times `[…, k, n]` is `[…, m, n]`. Axes before these are
-    /// broadcast as the operators do. Without any, the batch is the rows of the first matrix: `[batch, k]` times `[k, n]`.
+    /// The products of the matrices in the last two axes, as NumPy's `matmul`: `[…, m, k]` times `[…, k, n]` is `[…, m, n]`. Axes before
+    /// these are broadcast as the operators do. Without any, the batch is the rows of the first matrix: `[batch, k]` times `[k, n]`.
+    /// A vector is a matrix of one row before a matrix, of one column behind one, and that axis is then left out:
+    /// `[…, m, k]` times `[k]` is `[…, m]`. Two vectors have the product `[1]`.
     #[must_use]
     pub fn matmul(self, other: Tensor<'a>) -> Tensor<'a> {
         self.with_ops("matmul", |scope, a| matmul(scope, a, other.value))
@@ -187,13 +189,28 @@ fn without(shape: &[usize], axis: usize) -> Vec<usize> {
 fn matmul(scope: &mut Scope<'_>, a: ValueId, b: ValueId) -> Result<ValueId, GraphError> {
     expect_numbers(scope, a)?;
     expect_numbers(scope, b)?;
-    let shapes = [a, b].map(|value| scope.shape(value));
+    let mut shapes = [a, b].map(|value| scope.shape(value));
+    let are_vectors = shapes.each_ref().map(|shape| shape.len() == 1);
+    if are_vectors != [false, false] {
+        let [k, rows] = [shapes[0].last(), shapes[1].get(shapes[1].len().saturating_sub(2))];
+        if k.is_some() && k == rows {
+            return matmul_of_vectors(scope, [a, b], &shapes, are_vectors);
+        }
+    }
+    // One matrix for all needs no axes but its own.
+    let mut b = b;
+    let own = shapes[1].len().saturating_sub(2);
+    let is_one = (1..shapes[0].len() - 1).contains(&own) && shapes[1][..own].iter().all(|&extent| extent == 1);
+    if is_one && !scope.depends_on_samples(b) {
+        shapes[1].drain(..own);
+        b = reshape(scope, b, shapes[1].clone())?;
+    }
     let refused = |reason: &str| {
         let [a, b] = shapes.clone().map(Shape::from);
         scope.error(format!("cannot multiply {a} by {b}: {reason}"))
     };
     let ([lead_a @ .., m, k], [lead_b @ .., rows, n]) = (&shapes[0][..], &shapes[1][..]) else {
-        return Err(refused("both need at least two axes, those of matrices"));
+        return Err(refused("the only axis of a vector must be as long as the one that it is summed with"));
     };
     if k != rows {
         return Err(refused("the last axis of the first must be as long as the last but one of the second"));
@@ -215,4 +232,32 @@ fn matmul(scope: &mut Scope<'_>, a: ValueId, b: ValueId) -> Result<ValueId, Grap
     let (a, b) = (matrices(a, &lead, [*m, *k])?, matrices(b, &lead, [*k, *n])?);
     let product = scope.apply(MatMul::default(), &[a, b])?;
     if lead.len() == 1 { Ok(product) } else { reshape(scope, product, [&lead[..], &[*m, *n]].concat()) }
+}
+
+/// Where one or both have a single axis, which is as long as what it is summed with.
+fn matmul_of_vectors(
+    scope: &mut Scope<'_>,
+    values: [ValueId; 2],
+    shapes: &[Vec<usize>; 2],
+    are_vectors: [bool; 2],
+) -> Result<ValueId, GraphError> {
+    let [mut a, mut b] = values;
+    let mut shape: Vec<usize> = Vec::new();
+    if are_vectors[0] {
+        a = unsqueeze(scope, a, 0)?;
+    } else {
+        shape.extend(&shapes[0][..shapes[0].len() - 1]);
+    }
+    if are_vectors[1] {
+        b = unsqueeze(scope, b, 1)?;
+    } else {
+        let (lead, columns) = (&shapes[1][..shapes[1].len() - 2], shapes[1][shapes[1].len() - 1]);
+        shape.extend(lead);
+        shape.push(columns);
+    }
+    if shape.is_empty() {
+        shape.push(1);
+    }
+    let product = matmul(scope, a, b)?;
+    reshape(scope, product, shape)
 }

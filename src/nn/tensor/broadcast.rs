@@ -24,7 +24,7 @@ pub(super) fn joined(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
 }
 
 /// Repeats a tensor until it has this shape, which it must fit into. Where it has it already, nothing runs.
-pub(super) fn expand(scope: &mut Scope<'_>, value: ValueId, shape: &[usize]) -> Result<ValueId, GraphError> {
+pub(crate) fn expand(scope: &mut Scope<'_>, value: ValueId, shape: &[usize]) -> Result<ValueId, GraphError> {
     let mut value = value;
     while scope.shape(value).len() < shape.len() {
         value = unsqueeze(scope, value, 0)?;
@@ -53,7 +53,7 @@ pub(super) fn reshape(scope: &mut Scope<'_>, value: ValueId, shape: Vec<usize>) 
 }
 
 /// Brings tensors of numbers to one shape.
-pub(super) fn together<const N: usize>(
+pub(crate) fn together<const N: usize>(
     scope: &mut Scope<'_>,
     values: [ValueId; N],
 ) -> Result<[ValueId; N], GraphError> {

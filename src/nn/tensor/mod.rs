@@ -9,6 +9,8 @@ mod reduce;
 use std::cell::RefCell;
 
 pub use arithmetic::Operand;
+#[cfg(feature = "interop")]
+pub(crate) use broadcast::{expand, together};
 
 use super::layers::{self, Module};
 use super::model::Input;
@@ -107,6 +109,31 @@ impl<'a> Tensor<'a> {
     #[must_use]
     pub fn layer(self, name: &str, layer: impl Module) -> Tensor<'a> {
         self.with(self.net.add(self.value, |building| building.layer(name, &layer, self.value)))
+    }
+
+    /// Applies the layer of this name a second time, with the parameters that it has from the first: both places train them.
+    ///
+    /// ```
+    /// use tightfit::nn::{Linear, Model};
+    ///
+    /// let model = Model::new("siamese", [2, 8], |x| {
+    ///     let (a, b) = (x.index(1, 0), x.index(1, 1));
+    ///     let distance = a.layer("embed", Linear::new(4)) - b.layer_again("embed", Linear::new(4));
+    ///     distance.square().sum(&[-1], true)
+    /// });
+    /// assert_eq!(model.parameter_count()?, 8 * 4 + 4);
+    /// # Ok::<(), tightfit::error::GraphError>(())
+    /// ```
+    // By value, as where it is applied first.
+    #[allow(clippy::needless_pass_by_value)]
+    #[must_use]
+    pub fn layer_again(self, name: &str, layer: impl Module) -> Tensor<'a> {
+        self.with(self.net.add(self.value, |building| {
+            building.shares = true;
+            let output = building.layer(name, &layer, self.value);
+            building.shares = false;
+            output
+        }))
     }
 
     /// Applies layers whose names all begin with `name` and a dot.

@@ -1,10 +1,13 @@
 //! Two-dimensional transposed convolution.
 
+use std::fmt::{self, Debug, Formatter};
+
 use crate::error::OpError;
 use crate::ops::conv::conv2d::{
     Conv2d, Conv2dGradBias, Conv2dGradWeight, Gather, Geometry, MAX_EXTENT, NativeOperands, Operands, cost,
     expect_operands, expect_short_sums, grad_input_twin,
 };
+use crate::ops::onnx;
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Native, Op, Parts, Real, Resources, Slot, expect_count, expect_shape,
 };
@@ -20,7 +23,7 @@ use crate::tensor::{TensorDesc, ValueId};
 /// | input | `[N, C, H, W]` |
 /// | weight | `[C, O / groups, KH, KW]` |
 /// | bias, if `bias` | `[O]` |
-/// | output | `[N, O, H', W']` with `H' = (H − 1) · stride − 2 · padding + dilation · (KH − 1) + output_padding + 1`, `W'` likewise |
+/// | output | `[N, O, H', W']` with `H' = (H − 1) · stride − padding − padding_end + dilation · (KH − 1) + output_padding + 1`, `W'` likewise |
 ///
 /// Runs the kernels of `conv2d`: forward its `grad_input`, the gradient of input its `forward`, that of weight its
 /// `grad_weight` with the two images exchanged.
@@ -35,12 +38,14 @@ use crate::tensor::{TensorDesc, ValueId};
 /// not below `stride`, an input is not f32, or a sum is longer than a kernel may loop.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.ConvTranspose2d.html>
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConvTranspose2d {
     /// Rows and columns of the output from one input pixel to the next.
     pub stride: (usize, usize),
-    /// Rows and columns cut off on each side of the output.
+    /// Rows cut off above and columns on the left of the output, and as many below and on the right but for `padding_end`.
     pub padding: (usize, usize),
+    /// Rows cut off below and columns on the right of the output, where they are not as many as above and on the left.
+    pub padding_end: Option<(usize, usize)>,
     /// Rows and columns that the output has more, below and on the right.
     pub output_padding: (usize, usize),
     /// Rows and columns from one kernel element to the next.
@@ -51,18 +56,32 @@ pub struct ConvTranspose2d {
     pub bias: bool,
 }
 
+/// `padding_end` only where there is one: plans in files know graphs by the texts of their ops.
+impl Debug for ConvTranspose2d {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ConvTranspose2d { stride, padding, padding_end, output_padding, dilation, groups, bias } = self;
+        let mut text = f.debug_struct("ConvTranspose2d");
+        text.field("stride", stride).field("padding", padding);
+        if let Some(end) = padding_end {
+            text.field("padding_end", end);
+        }
+        text.field("output_padding", output_padding).field("dilation", dilation);
+        text.field("groups", groups).field("bias", bias).finish()
+    }
+}
+
 impl Default for ConvTranspose2d {
     fn default() -> Self {
-        let Conv2d { stride, padding, dilation, groups, bias, .. } = Conv2d::default();
-        ConvTranspose2d { stride, padding, output_padding: (0, 0), dilation, groups, bias }
+        let Conv2d { stride, padding, padding_end, dilation, groups, bias, .. } = Conv2d::default();
+        ConvTranspose2d { stride, padding, padding_end, output_padding: (0, 0), dilation, groups, bias }
     }
 }
 
 impl ConvTranspose2d {
     /// The convolution from the output back to the input.
     fn conv(&self) -> Conv2d {
-        let ConvTranspose2d { stride, padding, dilation, groups, .. } = *self;
-        Conv2d { stride, padding, dilation, groups, bias: false, relu: false }
+        let ConvTranspose2d { stride, padding, padding_end, dilation, groups, .. } = *self;
+        Conv2d { stride, padding, padding_end, dilation, groups, bias: false, relu: false }
     }
 
     fn geometry(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Geometry {
@@ -84,6 +103,20 @@ impl ConvTranspose2d {
 impl Op for ConvTranspose2d {
     fn name(&self) -> &'static str {
         "conv_transpose2d"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let inputs = call.inputs();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let (before, after) = (self.padding, self.padding_end.unwrap_or(self.padding));
+        let attributes = [
+            ("strides", (&[self.stride.0, self.stride.1][..]).into()),
+            ("pads", (&[before.0, before.1, after.0, after.1][..]).into()),
+            ("output_padding", (&[self.output_padding.0, self.output_padding.1][..]).into()),
+            ("dilations", (&[self.dilation.0, self.dilation.1][..]).into()),
+            ("group", (self.groups as i64).into()),
+        ];
+        Some(vec![call.node("ConvTranspose", &inputs, attributes)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
@@ -112,10 +145,11 @@ impl Op for ConvTranspose2d {
         expect_short_sums(OP, &inputs[1], self.groups)?;
         let extent = |axis: usize, stride: usize, padding: usize, output_padding: usize, dilation: usize| {
             let whole = (input[axis] - 1) * stride + dilation * (weight[axis] - 1) + output_padding + 1;
-            whole.checked_sub(2 * padding).filter(|extent| (1..=MAX_EXTENT).contains(extent))
+            whole.checked_sub(padding).filter(|extent| (1..=MAX_EXTENT).contains(extent))
         };
-        let height = extent(2, self.stride.0, self.padding.0, self.output_padding.0, self.dilation.0);
-        let width = extent(3, self.stride.1, self.padding.1, self.output_padding.1, self.dilation.1);
+        let end = self.conv().end();
+        let height = extent(2, self.stride.0, self.padding.0 + end.0, self.output_padding.0, self.dilation.0);
+        let width = extent(3, self.stride.1, self.padding.1 + end.1, self.output_padding.1, self.dilation.1);
         let (Some(height), Some(width)) = (height, width) else {
             let reason =
                 format!("of {} and weights {} the output must keep 1..={MAX_EXTENT} pixels", inputs[0], inputs[1]);
@@ -205,11 +239,13 @@ pub(crate) fn cases() -> Vec<Case> {
     let all = ConvTranspose2d {
         stride: (2, 3),
         padding: (2, 1),
+        padding_end: None,
         output_padding: (1, 2),
         dilation: (2, 1),
         groups: 2,
         bias: true,
     };
+    let sides = |start, end, op: ConvTranspose2d| ConvTranspose2d { padding: start, padding_end: Some(end), ..op };
     let padded = ConvTranspose2d { padding: (1, 1), output_padding: (1, 1), ..double };
     vec![
         case("basic", basic, [2, 3, 5, 6], [3, 4, 3, 3]),
@@ -232,6 +268,17 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         case("groups2", ConvTranspose2d { groups: 2, ..double }, [2, 4, 3, 4], [4, 3, 2, 3]),
         case("depthwise", ConvTranspose2d { groups: 3, ..padded }, [2, 3, 5, 4], [3, 1, 3, 3]),
+        // Other rows and columns cut off in front than behind.
+        case("kernel3_stride2_pads0_to_1", sides((0, 0), (1, 1), double), [2, 3, 4, 5], [3, 4, 3, 3]),
+        case("kernel2_pads1x0_to_0x1", sides((1, 0), (0, 1), plain), [1, 4, 5, 6], [4, 3, 2, 2]),
+        case("kernel1x1_pads0_to_1", sides((0, 0), (1, 2), basic), [2, 8, 4, 6], [8, 5, 1, 1]),
+        case(
+            "pads_depthwise",
+            ConvTranspose2d { groups: 3, ..sides((0, 1), (2, 0), double) },
+            [2, 3, 5, 4],
+            [3, 1, 3, 3],
+        ),
+        case("pads_all_settings", sides((3, 0), (0, 2), all), [2, 4, 5, 4], [4, 3, 3, 2]),
         case("all_settings", all, [2, 4, 5, 4], [4, 3, 3, 2]),
         case("channels36to33_stride2", padded, [2, 36, 5, 7], [36, 33, 3, 3]),
         case("kernel1x1_vectors", basic, [3, 8, 4, 6], [8, 34, 1, 1]),

@@ -1,6 +1,7 @@
 //! Absolute value.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 use crate::tensor::TensorDesc;
 
@@ -25,6 +26,11 @@ impl Activation for Abs {
     const NAME: &'static str = "abs";
     const GRAD_INPUT: &'static str = "abs.grad_input";
     const FLOPS: u64 = 1;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("Abs", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         false

@@ -1,5 +1,6 @@
 //! What activations share: each is a function of one element, and runs in one pass over the tensor.
 
+use crate::ops::onnx;
 use std::fmt::Debug;
 
 use crate::error::OpError;
@@ -53,6 +54,12 @@ pub trait Activation: Copy + Debug + Send + Sync + 'static {
     /// What it is, if some ops have it built in.
     const BUILT_IN: Option<BuiltInActivation> = None;
 
+    /// The function in ONNX: adds nodes and returns the name of the output. `None` where it has no such form.
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let _ = call;
+        None
+    }
+
     /// Whether backward reads the output; otherwise it reads the input.
     fn saves_output(&self) -> bool;
 
@@ -93,6 +100,10 @@ fn cost<A: Activation>(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
 impl<A: Activation> Op for A {
     fn name(&self) -> &'static str {
         A::NAME
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        Some(vec![self.in_onnx(call)?])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

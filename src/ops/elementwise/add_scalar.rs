@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::formula::{Formula, by_formula};
+use crate::ops::onnx;
 use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -26,6 +27,11 @@ pub struct AddScalar {
 impl Op for AddScalar {
     fn name(&self) -> &'static str {
         "add_scalar"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let (value, number) = (call.input(0), call.number(self.value));
+        Some(vec![call.apply("Add", &[&value, &number])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

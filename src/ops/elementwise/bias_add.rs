@@ -4,6 +4,7 @@ use crate::error::OpError;
 use crate::ops::elementwise::activation;
 use crate::ops::elementwise::add::Add;
 use crate::ops::native::Repeated;
+use crate::ops::onnx;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::sum;
 use crate::ops::{
@@ -47,6 +48,12 @@ fn inner(shape: &Shape) -> usize {
 impl Op for BiasAdd {
     fn name(&self) -> &'static str {
         "bias_add"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let [value, bias] = [0, 1].map(|i| call.input(i));
+        let bias = call.over_channels(&bias, call.rank(0));
+        Some(vec![call.apply("Add", &[&value, &bias])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 use crate::tensor::{TensorDesc, format_number};
 
@@ -52,6 +53,13 @@ impl Activation for Clamp {
         }
         let reason = format!("it is below min = {}", format_number(self.min));
         Err(OpError::Setting { op: "clamp", setting: "max", value: format_number(self.max), reason })
+    }
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        let mut bound = |bound: f32| if bound.is_finite() { call.number(bound) } else { String::new() };
+        let (min, max) = (bound(self.min), bound(self.max));
+        Some(call.apply("Clip", &[&value, &min, &max]))
     }
 
     fn saves_output(&self) -> bool {

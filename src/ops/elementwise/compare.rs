@@ -4,6 +4,7 @@ use crate::error::OpError;
 use crate::native::Level;
 use crate::ops::elementwise::formula::{self, Formula};
 use crate::ops::elementwise::pairs;
+use crate::ops::onnx;
 use crate::ops::{Backward, Builder, Call, Case, Elements, Elementwise, Fill, Op, Real, expect_count, expect_dtype};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -99,6 +100,26 @@ impl Relation {
 impl Op for Compare {
     fn name(&self) -> &'static str {
         "compare"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let operator = match self.relation {
+            Relation::Greater => "Greater",
+            Relation::GreaterEqual => "GreaterOrEqual",
+            Relation::Less => "Less",
+            Relation::LessEqual => "LessOrEqual",
+            Relation::Equal | Relation::NotEqual => "Equal",
+        };
+        let a = call.input(0);
+        let b = match self.number {
+            Some(number) => call.number(number),
+            None => call.input(1),
+        };
+        let mut holds = call.apply(operator, &[&a, &b]);
+        if self.relation == Relation::NotEqual {
+            holds = call.apply("Not", &[&holds]);
+        }
+        Some(vec![call.node("Cast", &[&holds], [("to", 1.into())])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

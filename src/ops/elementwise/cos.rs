@@ -1,6 +1,7 @@
 //! Cosine.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 
 /// `output = cos(input)`, of an angle in radians
@@ -24,6 +25,11 @@ impl Activation for Cos {
     const NAME: &'static str = "cos";
     const GRAD_INPUT: &'static str = "cos.grad_input";
     const FLOPS: u64 = 20;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("Cos", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         false

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real, expect_finite};
 
 /// `output = input where input > 0, else alpha · (e^input − 1)`
@@ -40,6 +41,11 @@ impl Activation for Elu {
 
     fn check(&self) -> Result<(), OpError> {
         expect_finite("elu", "alpha", self.alpha)
+    }
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.node("Elu", &[&value], [("alpha", self.alpha.into())]))
     }
 
     fn saves_output(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Exponential function.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 
 /// `output = e^input`
@@ -24,6 +25,11 @@ impl Activation for Exp {
     const NAME: &'static str = "exp";
     const GRAD_INPUT: &'static str = "exp.grad_input";
     const FLOPS: u64 = 10;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("Exp", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         true

@@ -1,6 +1,7 @@
 //! Gaussian error linear unit.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 
 /// Which formula [`Gelu`] uses.
@@ -53,6 +54,33 @@ impl Activation for Gelu {
             GeluForm::Erf => ["forward", "grad_input"],
             GeluForm::Tanh => ["tanh_forward", "tanh_grad_input"],
         }
+    }
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        if call.opset() >= 20 {
+            let form = if self.approximate == GeluForm::Erf { "none" } else { "tanh" };
+            return Some(call.node("Gelu", &[&value], [("approximate", form.into())]));
+        }
+        let [one, half] = [1.0, 0.5].map(|number| call.number(number));
+        let share = match self.approximate {
+            GeluForm::Erf => {
+                let root = call.number(std::f32::consts::SQRT_2);
+                let scaled = call.apply("Div", &[&value, &root]);
+                call.apply("Erf", &[&scaled])
+            }
+            GeluForm::Tanh => {
+                let [three, cubic, root] = [3.0, CUBIC as f32, SQRT_2_OVER_PI as f32].map(|number| call.number(number));
+                let cube = call.apply("Pow", &[&value, &three]);
+                let cube = call.apply("Mul", &[&cube, &cubic]);
+                let sum = call.apply("Add", &[&value, &cube]);
+                let scaled = call.apply("Mul", &[&sum, &root]);
+                call.apply("Tanh", &[&scaled])
+            }
+        };
+        let share = call.apply("Add", &[&share, &one]);
+        let output = call.apply("Mul", &[&value, &share]);
+        Some(call.apply("Mul", &[&output, &half]))
     }
 
     fn saves_output(&self) -> bool {

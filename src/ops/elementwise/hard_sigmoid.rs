@@ -2,6 +2,7 @@
 
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::clamp::hold;
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 use crate::tensor::TensorDesc;
 
@@ -26,6 +27,12 @@ impl Activation for HardSigmoid {
     const NAME: &'static str = "hard_sigmoid";
     const GRAD_INPUT: &'static str = "hard_sigmoid.grad_input";
     const FLOPS: u64 = 4;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        let line = [("alpha", (1.0f32 / 6.0).into()), ("beta", 0.5f32.into())];
+        Some(call.node("HardSigmoid", &[&value], line))
+    }
 
     fn saves_output(&self) -> bool {
         false

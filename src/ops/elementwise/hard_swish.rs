@@ -1,6 +1,7 @@
 //! Hard swish: SiLU in straight lines.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 
 /// `output = input · min(max(input + 3, 0), 6) / 6`
@@ -24,6 +25,11 @@ impl Activation for HardSwish {
     const NAME: &'static str = "hard_swish";
     const GRAD_INPUT: &'static str = "hard_swish.grad_input";
     const FLOPS: u64 = 5;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("HardSwish", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         false

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real, expect_finite};
 
 /// `output = input where input > 0, else slope · input`
@@ -37,6 +38,11 @@ impl Activation for LeakyRelu {
 
     fn check(&self) -> Result<(), OpError> {
         expect_finite("leaky_relu", "slope", self.slope)
+    }
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.node("LeakyRelu", &[&value], [("alpha", self.slope.into())]))
     }
 
     fn saves_output(&self) -> bool {

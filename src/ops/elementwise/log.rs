@@ -1,6 +1,7 @@
 //! Natural logarithm.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 use crate::tensor::TensorDesc;
 
@@ -25,6 +26,11 @@ impl Activation for Log {
     const NAME: &'static str = "log";
     const GRAD_INPUT: &'static str = "log.grad_input";
     const FLOPS: u64 = 10;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("Log", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         false

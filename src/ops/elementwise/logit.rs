@@ -3,6 +3,7 @@
 use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::clamp::hold;
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 
 /// `output = ln(p / (1 − p))` with `p = min(max(input, eps), 1 − eps)`
@@ -41,6 +42,15 @@ impl Activation for Logit {
         let (value, reason) =
             (self.eps.to_string(), "it must be above 0 and below 0.5, in single precision".to_owned());
         Err(OpError::Setting { op: "logit", setting: "eps", value, reason })
+    }
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let (value, one) = (call.input(0), call.number(1.0));
+        let bounds = [self.eps, 1.0 - self.eps].map(|bound| call.number(bound));
+        let inside = call.apply("Clip", &[&value, &bounds[0], &bounds[1]]);
+        let rest = call.apply("Sub", &[&one, &inside]);
+        let odds = call.apply("Div", &[&inside, &rest]);
+        Some(call.apply("Log", &[&odds]))
     }
 
     fn saves_output(&self) -> bool {

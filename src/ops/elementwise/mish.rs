@@ -2,6 +2,7 @@
 
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 
 /// `output = input · tanh(ln(1 + exp(input)))`
@@ -39,6 +40,16 @@ impl Activation for Mish {
     const NAME: &'static str = "mish";
     const GRAD_INPUT: &'static str = "mish.grad_input";
     const FLOPS: u64 = 25;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        if call.opset() >= 18 {
+            return Some(call.apply("Mish", &[&value]));
+        }
+        let above = call.apply("Softplus", &[&value]);
+        let gate = call.apply("Tanh", &[&above]);
+        Some(call.apply("Mul", &[&value, &gate]))
+    }
 
     fn saves_output(&self) -> bool {
         false

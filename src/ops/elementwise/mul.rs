@@ -3,6 +3,7 @@
 use crate::error::OpError;
 use crate::ops::elementwise::formula::{Formula, by_formula};
 use crate::ops::elementwise::pairs;
+use crate::ops::onnx;
 use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Fill, Op, Real};
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -24,6 +25,11 @@ pub struct Mul;
 impl Op for Mul {
     fn name(&self) -> &'static str {
         "mul"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let [a, b] = [0, 1].map(|i| call.input(i));
+        Some(vec![call.apply("Mul", &[&a, &b])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -5,6 +5,7 @@ use crate::native::{Fast, Fold, Terms};
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::elementwise::mul::Mul;
 use crate::ops::native::Repeated;
+use crate::ops::onnx;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::sum;
 use crate::ops::{
@@ -50,6 +51,15 @@ fn inner(shape: &Shape) -> usize {
 impl Op for MulChannels {
     fn name(&self) -> &'static str {
         "mul_channels"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let [value, mut scale] = [0, 1].map(|i| call.input(i));
+        if call.rank(0) > 2 {
+            let axes = call.ints((2..call.rank(0) as i64).collect::<Vec<_>>());
+            scale = call.apply("Unsqueeze", &[&scale, &axes]);
+        }
+        Some(vec![call.apply("Mul", &[&value, &scale])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::native::{Kernel, Simd};
+use crate::ops::onnx;
 use crate::ops::{
     Call, Case, Dispatch, Fill, Native, Op, Real, Resources, Slot, expect_count, expect_dtype, expect_finite,
 };
@@ -48,6 +49,16 @@ params! {
 impl Op for Normalize {
     fn name(&self) -> &'static str {
         "normalize"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let value = call.input(0);
+        let mut shape = vec![self.scale.len()];
+        shape.resize(call.rank(0).saturating_sub(1).max(1), 1);
+        let (scale, offset) = (call.floats(shape.clone(), self.scale.clone()), call.floats(shape, self.offset.clone()));
+        let value = call.node("Cast", &[&value], [("to", 1.into())]);
+        let value = call.apply("Mul", &[&value, &scale]);
+        Some(vec![call.apply("Add", &[&value, &offset])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

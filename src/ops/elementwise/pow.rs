@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real, expect_finite};
 use crate::tensor::TensorDesc;
 
@@ -38,6 +39,11 @@ impl Activation for Pow {
 
     fn check(&self) -> Result<(), OpError> {
         expect_finite("pow", "exponent", self.exponent)
+    }
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let (value, exponent) = (call.input(0), call.number(self.exponent));
+        Some(call.apply("Pow", &[&value, &exponent]))
     }
 
     fn saves_output(&self) -> bool {

@@ -5,6 +5,7 @@ use crate::native::{Fast, Fold, Level, Terms};
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::elementwise::formula::{self, Formula};
 use crate::ops::native::Repeated;
+use crate::ops::onnx;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::sums::Sums;
 use crate::ops::{
@@ -64,6 +65,12 @@ fn elementwise(entry: &'static str, bindings: &[Slot], input: &TensorDesc, weigh
 impl Op for Prelu {
     fn name(&self) -> &'static str {
         "prelu"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let [value, slope] = [0, 1].map(|i| call.input(i));
+        let slope = if call.extents(1) == [Some(1)] { slope } else { call.over_channels(&slope, call.rank(0)) };
+        Some(vec![call.apply("PRelu", &[&value, &slope])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -1,6 +1,7 @@
 //! Rectified linear unit.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{BuiltInActivation, Case, Fill, Real};
 use crate::tensor::TensorDesc;
 
@@ -28,6 +29,11 @@ impl Activation for Relu {
     const FLOPS: u64 = 1;
     const BUILT_IN: Option<BuiltInActivation> = Some(BuiltInActivation::Relu);
     const MASK: Option<[&'static str; 2]> = Some(["relu.mask", "relu.grad_input_mask"]);
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("Relu", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         true

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::formula::{Formula, by_formula};
+use crate::ops::onnx;
 use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Op, Real, expect_count, expect_dtype, expect_finite};
 use crate::tensor::{DType, TensorDesc, ValueId};
 
@@ -24,6 +25,11 @@ pub struct Scale {
 impl Op for Scale {
     fn name(&self) -> &'static str {
         "scale"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let (value, factor) = (call.input(0), call.number(self.factor));
+        Some(vec![call.apply("Mul", &[&value, &factor])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -4,6 +4,7 @@ use crate::error::OpError;
 use crate::native::Level;
 use crate::ops::elementwise::activation::shape_name;
 use crate::ops::elementwise::formula::{self, Formula};
+use crate::ops::onnx;
 use crate::ops::{
     Backward, Builder, Call, Case, Elements, Elementwise, Fill, Op, Real, expect_count, expect_dtype, expect_shape,
 };
@@ -36,6 +37,24 @@ pub struct Select {
 impl Op for Select {
     fn name(&self) -> &'static str {
         "select"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let condition = call.input(0);
+        // 9 is bool.
+        let condition = call.node("Cast", &[&condition], [("to", 9.into())]);
+        let mut next = 1;
+        let mut operand = |number: Option<f32>| match number {
+            Some(number) => call.number(number),
+            None => {
+                next += 1;
+                call.input(next - 1)
+            }
+        };
+        let (a, b) = (operand(self.a), operand(self.b));
+        let output = call.apply("Where", &[&condition, &a, &b]);
+        // Of two numbers without axes, the condition gives the shape all the same.
+        Some(vec![output])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

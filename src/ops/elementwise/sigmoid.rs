@@ -1,6 +1,7 @@
 //! Logistic sigmoid.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Probabilities, Real};
 
 /// `output = 1 / (1 + exp(−input))`
@@ -32,6 +33,11 @@ impl Activation for Sigmoid {
     const GRAD_INPUT: &'static str = "sigmoid.grad_input";
     const FLOPS: u64 = 12;
     const PROBABILITIES: Option<Probabilities> = Some(Probabilities::Sigmoid);
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("Sigmoid", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         true

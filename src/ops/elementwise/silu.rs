@@ -2,6 +2,7 @@
 
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 
 /// `output = input · sigmoid(input)`
@@ -25,6 +26,12 @@ impl Activation for Silu {
     const NAME: &'static str = "silu";
     const GRAD_INPUT: &'static str = "silu.grad_input";
     const FLOPS: u64 = 15;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        let gate = call.apply("Sigmoid", &[&value]);
+        Some(call.apply("Mul", &[&value, &gate]))
+    }
 
     fn saves_output(&self) -> bool {
         false

@@ -3,6 +3,7 @@
 use crate::error::OpError;
 use crate::ops::elementwise::activation::{self, Activation};
 use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real, expect_finite};
 
 /// `output = ln(1 + e^(beta · input)) / beta`, or the input where `beta · input > threshold`
@@ -49,6 +50,19 @@ impl Activation for Softplus {
         }
         let (value, reason) = (self.beta.to_string(), "it must be finite, and so must 1 / beta".to_owned());
         Err(OpError::Setting { op: "softplus", setting: "beta", value, reason })
+    }
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        // Beyond the threshold the two differ by e^−threshold / beta.
+        if self.threshold < 15.0 {
+            return None;
+        }
+        let (mut value, beta) = (call.input(0), call.number(self.beta));
+        if self.beta != 1.0 {
+            value = call.apply("Mul", &[&value, &beta]);
+        }
+        let output = call.apply("Softplus", &[&value]);
+        Some(if self.beta == 1.0 { output } else { call.apply("Div", &[&output, &beta]) })
     }
 
     fn saves_output(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Square root.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 use crate::tensor::TensorDesc;
 
@@ -25,6 +26,11 @@ impl Activation for Sqrt {
     const NAME: &'static str = "sqrt";
     const GRAD_INPUT: &'static str = "sqrt.grad_input";
     const FLOPS: u64 = 3;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("Sqrt", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         true

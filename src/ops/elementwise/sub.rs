@@ -4,6 +4,7 @@ use crate::error::OpError;
 use crate::ops::elementwise::formula::{Formula, by_formula};
 use crate::ops::elementwise::pairs;
 use crate::ops::elementwise::scale::Scale;
+use crate::ops::onnx;
 use crate::ops::{Backward, Builder, Case, Elements, Elementwise, Fill, Op, Real};
 use crate::tensor::{TensorDesc, ValueId};
 
@@ -25,6 +26,11 @@ pub struct Sub;
 impl Op for Sub {
     fn name(&self) -> &'static str {
         "sub"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let [a, b] = [0, 1].map(|i| call.input(i));
+        Some(vec![call.apply("Sub", &[&a, &b])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

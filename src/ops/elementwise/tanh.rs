@@ -1,6 +1,7 @@
 //! Hyperbolic tangent.
 
 use crate::ops::elementwise::activation::{self, Activation};
+use crate::ops::onnx;
 use crate::ops::{Case, Fill, Real};
 
 /// `output = tanh(input)`
@@ -24,6 +25,11 @@ impl Activation for Tanh {
     const NAME: &'static str = "tanh";
     const GRAD_INPUT: &'static str = "tanh.grad_input";
     const FLOPS: u64 = 20;
+
+    fn in_onnx(&self, call: &mut onnx::Call<'_>) -> Option<String> {
+        let value = call.input(0);
+        Some(call.apply("Tanh", &[&value]))
+    }
 
     fn saves_output(&self) -> bool {
         true

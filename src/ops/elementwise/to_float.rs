@@ -1,6 +1,7 @@
 //! Integers as numbers.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::{Call, Case, Dispatch, Fill, Native, Op, Real, Resources, Slot, expect_count, expect_dtype};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc};
@@ -31,6 +32,11 @@ params! {
 impl Op for ToFloat {
     fn name(&self) -> &'static str {
         "to_float"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let value = call.input(0);
+        Some(vec![call.node("Cast", &[&value], [("to", 1.into())])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -1,6 +1,7 @@
 //! Elements by index along an axis.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::sums::Sums;
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Fill, Flags, Integers, MAX_LOOP_ITERATIONS, Native, Op, Real,
@@ -82,6 +83,11 @@ impl Gather {
 impl Op for Gather {
     fn name(&self) -> &'static str {
         "gather"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let [value, index] = [0, 1].map(|i| call.input(i));
+        Some(vec![call.node("GatherElements", &[&value, &index], [("axis", (self.axis as i64).into())])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

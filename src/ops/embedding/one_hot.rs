@@ -1,6 +1,7 @@
 //! Indices as rows with a single 1.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::{
     Call, Case, Cost, Dispatch, Fill, Integers, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
 };
@@ -37,6 +38,12 @@ params! {
 impl Op for OneHot {
     fn name(&self) -> &'static str {
         "one_hot"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let (indices, depth) = (call.input(0), call.ints([self.classes as i64]));
+        let values = call.floats([2], vec![0.0, 1.0]);
+        Some(vec![call.apply("OneHot", &[&indices, &depth, &values])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

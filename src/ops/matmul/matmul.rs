@@ -1,5 +1,6 @@
 //! Matrix product.
 
+use crate::ops::onnx;
 use std::sync::Arc;
 
 use crate::error::OpError;
@@ -89,6 +90,21 @@ impl MatMul {
 impl Op for MatMul {
     fn name(&self) -> &'static str {
         "matmul"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let inputs = call.inputs();
+        if call.rank(0) == 2 {
+            let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+            let output = call.node("Gemm", &inputs, [("transA", self.trans_a.into()), ("transB", self.trans_b.into())]);
+            return Some(vec![call.with_relu(output, self.relu)]);
+        }
+        let mut turned = |index: usize, trans: bool| {
+            if trans { call.transpose(&inputs[index], &[0, 2, 1]) } else { inputs[index].clone() }
+        };
+        let (a, b) = (turned(0, self.trans_a), turned(1, self.trans_b));
+        let output = call.apply("MatMul", &[&a, &b]);
+        Some(vec![call.with_relu(output, self.relu)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

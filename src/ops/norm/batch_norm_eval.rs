@@ -1,5 +1,6 @@
 //! Batch normalization by given statistics, as in evaluation.
 
+use crate::ops::onnx;
 use std::sync::Arc;
 
 use crate::error::OpError;
@@ -55,6 +56,22 @@ impl BatchNormEval {
 }
 
 normalization_op!(BatchNormEval, {
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let channels = call.extents(1)[0]?;
+        // Input, mean, var, weight, bias; there weight and bias come first.
+        let mut affine = [1.0, 0.0].map(|value| call.floats([channels], vec![value; channels]));
+        if self.affine.has_weight() {
+            affine[0] = call.input(3);
+        }
+        if self.affine.has_bias() {
+            affine[1] = call.input(4);
+        }
+        let [value, mean, var] = [0, 1, 2].map(|i| call.input(i));
+        let inputs = [&value[..], &affine[0], &affine[1], &mean, &var];
+        let output = call.node("BatchNormalization", &inputs, [("epsilon", self.eps.into())]);
+        Some(vec![call.with_relu(output, self.relu)])
+    }
+
     fn with_activation(&self, activation: BuiltInActivation) -> Option<Arc<dyn Op>> {
         let BuiltInActivation::Relu = activation;
         (!self.relu).then(|| Arc::new(BatchNormEval { relu: true, ..*self }) as Arc<dyn Op>)

@@ -3,6 +3,7 @@
 use crate::error::OpError;
 use crate::ops::elementwise::activation;
 use crate::ops::norm::normalization::{Grouping, Normalization, normalization_op};
+use crate::ops::onnx;
 use crate::ops::{Affine, Call, Case, Dispatch, Real};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -55,7 +56,24 @@ impl GroupNorm {
     }
 }
 
-normalization_op!(GroupNorm);
+normalization_op!(GroupNorm, {
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let (value, rank) = (call.input(0), call.rank(0));
+        let shape = call.output_shape(0)?;
+        let (ones, zeros) = (vec![1.0; self.groups], vec![0.0; self.groups]);
+        let (ones, zeros) = (call.floats([self.groups], ones), call.floats([self.groups], zeros));
+        let groups = call.reshape(&value, [0, self.groups as i64, -1]);
+        let inputs = [&groups[..], &ones, &zeros];
+        let normalized = call.node("InstanceNormalization", &inputs, [("epsilon", self.eps.into())]);
+        let mut output = call.reshape(&normalized, shape);
+        for (index, operator) in [(1, "Mul"), (2, "Add")].into_iter().take(self.affine.tensors()) {
+            let parameter = call.input(index);
+            let parameter = call.over_channels(&parameter, rank);
+            output = call.apply(operator, &[&output, &parameter]);
+        }
+        Some(vec![output])
+    }
+});
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {

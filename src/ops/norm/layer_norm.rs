@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::norm::normalization::{Grouping, Normalization, RowCases, normalization_op, row_cases};
+use crate::ops::onnx;
 use crate::ops::{Affine, Call, Case, Dispatch, Real};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -53,7 +54,21 @@ impl LayerNorm {
     }
 }
 
-normalization_op!(LayerNorm);
+normalization_op!(LayerNorm, {
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let axes = call.extents(0).split_off(call.rank(0) - self.dims).into_iter().collect::<Option<Vec<_>>>()?;
+        let weight = if self.affine.has_weight() {
+            call.input(1)
+        } else {
+            call.floats(axes.clone(), vec![1.0; axes.iter().product()])
+        };
+        let value = call.input(0);
+        let bias = if self.affine.has_bias() { vec![call.input(2)] } else { Vec::new() };
+        let inputs: Vec<&str> = [&value, &weight].into_iter().chain(&bias).map(String::as_str).collect();
+        let attributes = [("axis", (-(self.dims as i64)).into()), ("epsilon", self.eps.into())];
+        Some(vec![call.node("LayerNormalization", &inputs, attributes)])
+    }
+});
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::norm::normalization::{Grouping, Normalization, RowCases, normalization_op, row_cases};
+use crate::ops::onnx;
 use crate::ops::{Affine, Call, Case, Dispatch, Real};
 use crate::shader::Target;
 use crate::tensor::{TensorDesc, ValueId};
@@ -51,7 +52,23 @@ impl RmsNorm {
     }
 }
 
-normalization_op!(RmsNorm);
+normalization_op!(RmsNorm, {
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let rank = call.rank(0);
+        let axes: Vec<usize> = (rank - self.dims..rank).collect();
+        let (value, two, eps) = (call.input(0), call.number(2.0), call.number(self.eps));
+        let squares = call.apply("Pow", &[&value, &two]);
+        let mean = call.reduce_of(&squares, rank, "ReduceMean", &axes, true);
+        let mean = call.apply("Add", &[&mean, &eps]);
+        let root = call.apply("Sqrt", &[&mean]);
+        let mut output = call.apply("Div", &[&value, &root]);
+        if self.affine.has_weight() {
+            let weight = call.input(1);
+            output = call.apply("Mul", &[&output, &weight]);
+        }
+        Some(vec![output])
+    }
+});
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {

@@ -1,5 +1,6 @@
 //! Mean of each of a given number of bins.
 
+use crate::ops::onnx;
 use std::ops::Range;
 
 use crate::error::OpError;
@@ -87,6 +88,36 @@ impl AdaptiveAvgPool2d {
 impl Op for AdaptiveAvgPool2d {
     fn name(&self) -> &'static str {
         "adaptive_avg_pool2d"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let value = call.input(0);
+        if self.output == [1, 1] {
+            return Some(vec![call.apply("GlobalAveragePool", &[&value])]);
+        }
+        let extents = call.extents(0);
+        let (from, to) = ([extents[2]?, extents[3]?], self.output);
+        if (0..2).all(|d| from[d].is_multiple_of(to[d])) {
+            let kernel = [from[0] / to[0], from[1] / to[1]];
+            let attributes = [("kernel_shape", (&kernel[..]).into()), ("strides", (&kernel[..]).into())];
+            return Some(vec![call.node("AveragePool", &[&value], attributes)]);
+        }
+        // Bins of different sizes: products with matrices of means, of rows and of columns.
+        let mut means = |d: usize, is_left: bool| {
+            let (from, to) = (from[d], to[d]);
+            let mut matrix = vec![0.0; from * to];
+            for bin in 0..to {
+                let (begin, end) = (bin * from / to, ((bin + 1) * from).div_ceil(to));
+                for place in begin..end {
+                    let at = if is_left { bin * from + place } else { place * to + bin };
+                    matrix[at] = 1.0 / (end - begin) as f32;
+                }
+            }
+            call.floats(if is_left { [to, from] } else { [from, to] }, matrix)
+        };
+        let (rows, columns) = (means(0, true), means(1, false));
+        let wide = call.apply("MatMul", &[&value, &columns]);
+        Some(vec![call.apply("MatMul", &[&rows, &wide])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

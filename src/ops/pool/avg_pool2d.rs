@@ -1,6 +1,9 @@
 //! Mean of each window.
 
+use std::fmt::{self, Debug, Formatter};
+
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::pool::native::average;
 use crate::ops::pool::windows::{self, Windows};
 use crate::ops::sums::{Sums, sum};
@@ -10,12 +13,14 @@ use crate::ops::{
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc, ValueId};
 
-/// `output[n, c, y, x] = Σ input[n, c, h, w] / (KH · KW)` over the window at (y, x); padding counts as zeros
+/// `output[n, c, y, x] = Σ input[n, c, h, w] / elements` over the window at (y, x), which has `KH · KW` elements. Padding counts
+/// as zeros; what a last window of `ceil_mode` has beyond it does not count, and with `count_include_pad = false` no padding
+/// does.
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | input | [N, C, H, W] |
-/// | output | [N, C, OH, OW], where OH = (H + 2 padding − kernel) / stride + 1, rounded down, and OW likewise |
+/// | output | [N, C, OH, OW], where OH = (H + padding + padding_end − kernel) / stride + 1, rounded down or with `ceil_mode` up, and OW likewise |
 ///
 /// **Saved for backward:** nothing. **In place:** no.
 /// **Numerics:** sums in f32, in reading order.
@@ -23,29 +28,64 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 /// # Errors
 /// As [`MaxPool2d`](crate::ops::pool::max_pool2d::MaxPool2d).
 ///
-/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.AvgPool2d.html> (`count_include_pad=True`)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Source: <https://pytorch.org/docs/stable/generated/torch.nn.AvgPool2d.html>
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AvgPool2d {
     /// Height and width of a window.
     pub kernel: [usize; 2],
     /// Steps between windows, down and across.
     pub stride: [usize; 2],
-    /// Rows added above and below, columns added left and right.
+    /// Rows added above and columns added on the left, and as many below and on the right but for `padding_end`.
     pub padding: [usize; 2],
+    /// Rows added below and columns added on the right, where they are not as many.
+    pub padding_end: Option<[usize; 2]>,
+    /// Whether there is a last window for what would be left over, as long as it begins in the input or its left padding.
+    pub ceil_mode: bool,
+    /// Whether padding counts, as zeros.
+    pub count_include_pad: bool,
+}
+
+impl Debug for AvgPool2d {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.windows().write(f, "AvgPool2d")
+    }
+}
+
+impl Default for AvgPool2d {
+    /// Windows of one element, without padding, which counts where there is some.
+    fn default() -> Self {
+        AvgPool2d {
+            kernel: [1, 1],
+            stride: [1, 1],
+            padding: [0, 0],
+            padding_end: None,
+            ceil_mode: false,
+            count_include_pad: true,
+        }
+    }
+}
+
+/// Defined where windows do not all have the same number of elements.
+fn counts(windows: Windows, input: &Shape, output: &Shape) -> [(&'static str, bool); 1] {
+    let are_whole = windows.are_whole(0, input[2], output[2]) && windows.are_whole(1, input[3], output[3]);
+    [("COUNTS", !are_whole)]
 }
 
 impl AvgPool2d {
     fn windows(&self) -> Windows {
-        Windows { kernel: self.kernel, stride: self.stride, padding: self.padding }
+        let AvgPool2d { kernel, stride, padding, padding_end, ceil_mode, count_include_pad } = *self;
+        Windows { kernel, stride, padding, padding_end, ceil_mode, count_include_pad }
     }
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
-        let (input, width) = (call.input(0), call.shape(0)[3]);
-        let windows = self.windows().each(&call.input_descs[0].shape, &call.output_descs[0].shape);
-        let elements = T::from_f64((self.kernel[0] * self.kernel[1]) as f64);
-        for (y, (plane, rows, columns)) in call.output(0).iter_mut().zip(windows) {
+        let (input, windows) = (call.input(0), self.windows());
+        let shapes = [&call.input_descs[0].shape, &call.output_descs[0].shape];
+        let width = shapes[0][3];
+        let each = windows.each(shapes[0], shapes[1]).enumerate();
+        for (y, (i, (plane, rows, columns))) in call.output(0).iter_mut().zip(each) {
             let row = |h: usize| &input[plane + h * width..][columns.clone()];
-            *y = sum(rows.flat_map(row).copied()) / elements;
+            let elements = windows.elements(i, shapes[0], shapes[1]);
+            *y = sum(rows.flat_map(row).copied()) / T::from_f64(elements as f64);
         }
     }
 }
@@ -53,6 +93,20 @@ impl AvgPool2d {
 impl Op for AvgPool2d {
     fn name(&self) -> &'static str {
         "avg_pool2d"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let end = self.padding_end.unwrap_or(self.padding);
+        let pads = [self.padding[0], self.padding[1], end[0], end[1]];
+        let mut attributes = vec![
+            ("kernel_shape", (&self.kernel[..]).into()),
+            ("strides", (&self.stride[..]).into()),
+            ("pads", (&pads[..]).into()),
+            ("ceil_mode", self.ceil_mode.into()),
+        ];
+        attributes.push(("count_include_pad", self.count_include_pad.into()));
+        let value = call.input(0);
+        Some(vec![call.node("AveragePool", &[&value], attributes)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
@@ -73,7 +127,8 @@ impl Op for AvgPool2d {
     fn dispatches(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Output(0)];
         let (input, output) = (&inputs[0].shape, &outputs[0].shape);
-        vec![self.windows().forward("avg_pool2d", bindings, input, output)]
+        let dispatch = self.windows().forward("avg_pool2d", bindings, input, output);
+        vec![dispatch.flags(counts(self.windows(), input, output))]
     }
 
     fn native(&self) -> Option<&dyn Native> {
@@ -94,7 +149,7 @@ impl Native for AvgPool2d {
     }
 }
 
-/// `grad_input[n, c, h, w] = Σ grad_output / (KH · KW)` over the windows that cover (h, w); input `grad_output`.
+/// `grad_input[n, c, h, w] = Σ grad_output / elements` over the windows that cover (h, w); input `grad_output`.
 #[derive(Clone, Debug)]
 struct AvgPool2dGradInput {
     windows: Windows,
@@ -114,7 +169,8 @@ impl Op for AvgPool2dGradInput {
 
     fn dispatches(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc], _target: &Target) -> Vec<Dispatch> {
         let bindings = [Slot::Input(0), Slot::Output(0)];
-        vec![self.windows.grad_input("avg_pool2d", bindings, &self.shape, &inputs[0].shape)]
+        let dispatch = self.windows.grad_input("avg_pool2d", bindings, &self.shape, &inputs[0].shape);
+        vec![dispatch.flags(counts(self.windows, &self.shape, &inputs[0].shape))]
     }
 
     fn native(&self) -> Option<&dyn Native> {
@@ -138,13 +194,14 @@ impl Native for AvgPool2dGradInput {
 impl AvgPool2dGradInput {
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
         let grad_output = call.input(0);
-        let windows = self.windows.each(&self.shape, &call.input_descs[0].shape);
-        let elements = T::from_f64((self.windows.kernel[0] * self.windows.kernel[1]) as f64);
+        let output = &call.input_descs[0].shape;
+        let windows = self.windows.each(&self.shape, output).enumerate();
         let width = self.shape[3];
         let mut sums = Sums::new(call.output_descs[0].numel());
-        for ((plane, rows, columns), &g) in windows.zip(grad_output) {
+        for ((i, (plane, rows, columns)), &g) in windows.zip(grad_output) {
+            let share = g / T::from_f64(self.windows.elements(i, &self.shape, output) as f64);
             for h in rows {
-                columns.clone().for_each(|w| sums.add(plane + h * width + w, g / elements));
+                columns.clone().for_each(|w| sums.add(plane + h * width + w, share));
             }
         }
         sums.write(call.output(0));
@@ -153,5 +210,30 @@ impl AvgPool2dGradInput {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    windows::cases(Fill::Normal, |Windows { kernel, stride, padding }| AvgPool2d { kernel, stride, padding })
+    let op = |Windows { kernel, stride, padding, padding_end, ceil_mode, count_include_pad }| AvgPool2d {
+        kernel,
+        stride,
+        padding,
+        padding_end,
+        ceil_mode,
+        count_include_pad,
+    };
+    let mut cases = windows::cases(Fill::Normal, op);
+    let mut exclude = |name: &str, op: AvgPool2d, shape: [usize; 4]| {
+        let op = AvgPool2d { count_include_pad: false, ..op };
+        cases.push(Case::new(name, op, [TensorDesc::f32(shape)]).reduction(op.kernel[0] * op.kernel[1]));
+    };
+    let same = AvgPool2d { kernel: [3, 3], padding: [1, 1], ..AvgPool2d::default() };
+    let uneven = AvgPool2d { kernel: [3, 2], stride: [2, 3], padding: [1, 1], ceil_mode: true, ..AvgPool2d::default() };
+    exclude("exclude_k3_pad1", same, [2, 2, 5, 6]);
+    exclude("exclude_k3_pad1_one_pixel", same, [2, 1, 1, 1]);
+    exclude("exclude_k3x2_s2x3_pad1_ceil", uneven, [1, 2, 8, 10]);
+    exclude("exclude_pads0_to_1", AvgPool2d { padding: [0, 0], padding_end: Some([1, 1]), ..same }, [1, 2, 4, 5]);
+    // All count as whole.
+    exclude("exclude_k3", AvgPool2d { padding: [0, 0], ..same }, [1, 2, 4, 5]);
+    // Rows of pairs of columns, and more columns than are averaged together.
+    let pairs = AvgPool2d { kernel: [3, 2], stride: [1, 2], padding: [1, 0], ..AvgPool2d::default() };
+    exclude("exclude_k3x2_s1x2_pad1x0_16", pairs, [1, 2, 5, 16]);
+    exclude("exclude_k3_pad1_3x301", same, [1, 1, 3, 301]);
+    cases
 }

@@ -1,5 +1,6 @@
 //! Planes made larger or smaller by interpolation between four neighbours.
 
+use crate::ops::onnx;
 use std::ops::Range;
 
 use crate::error::OpError;
@@ -145,6 +146,24 @@ impl UpsampleBilinear2d {
 impl Op for UpsampleBilinear2d {
     fn name(&self) -> &'static str {
         "upsample_bilinear2d"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let extents = call.extents(0);
+        let mut scales = vec![1.0; 2];
+        for (from, &to) in extents[2..].iter().zip(&self.size) {
+            let from = (*from)? as f32;
+            // Extents are rounded down: of a factor that rounding made smaller, one would be missing.
+            let mut scale = to as f32 / from;
+            while (from * scale).floor() < to as f32 {
+                scale = scale.next_up();
+            }
+            scales.push(scale);
+        }
+        let (value, scales) = (call.input(0), call.floats([4], scales));
+        let places = if self.align_corners { "align_corners" } else { "half_pixel" };
+        let attributes = [("mode", "linear".into()), ("coordinate_transformation_mode", places.into())];
+        Some(vec![call.node("Resize", &[&value, "", &scales], attributes)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

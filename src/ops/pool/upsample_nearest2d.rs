@@ -1,6 +1,7 @@
 //! Planes made larger by repeating their elements.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::pool::native::upsample;
 use crate::ops::sums::Sums;
 use crate::ops::{
@@ -71,6 +72,17 @@ impl UpsampleNearest2d {
 impl Op for UpsampleNearest2d {
     fn name(&self) -> &'static str {
         "upsample_nearest2d"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let scales = call.floats([4], vec![1.0, 1.0, self.scale[0] as f32, self.scale[1] as f32]);
+        let value = call.input(0);
+        let attributes = [
+            ("mode", "nearest".into()),
+            ("coordinate_transformation_mode", "asymmetric".into()),
+            ("nearest_mode", "floor".into()),
+        ];
+        Some(vec![call.node("Resize", &[&value, "", &scales], attributes)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

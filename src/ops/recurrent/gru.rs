@@ -1,6 +1,7 @@
 //! Gated recurrent units over a time axis.
 
 use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::onnx;
 use crate::ops::recurrent::cell::{Cell, Recurrent, cases as all_cases};
 use crate::ops::{Case, Real};
 
@@ -43,6 +44,10 @@ impl Cell for GruCell {
     const FORGET_GATE: Option<usize> = None;
     const STATES: &'static [&'static str] = &["h0"];
     const APART: bool = true;
+
+    fn in_onnx() -> Option<onnx::RecurrentOperator> {
+        Some(("GRU", &[1, 0, 2], vec![("linear_before_reset", 1.into())]))
+    }
 
     #[inline(always)]
     fn gates<T: Real>([a, b, c, _]: [T; 4], [p, q, s, _]: [T; 4]) -> [T; 4] {

@@ -1,6 +1,7 @@
 //! Long short-term memory over a time axis.
 
 use crate::ops::elementwise::sigmoid::sigmoid;
+use crate::ops::onnx;
 use crate::ops::recurrent::cell::{Cell, Recurrent, case, cases as all_cases};
 use crate::ops::{Case, Real};
 
@@ -42,6 +43,10 @@ impl Cell for LstmCell {
     const FORGET_GATE: Option<usize> = Some(1);
     const STATES: &'static [&'static str] = &["h0", "c0"];
     const APART: bool = false;
+
+    fn in_onnx() -> Option<onnx::RecurrentOperator> {
+        Some(("LSTM", &[0, 3, 1, 2], Vec::new()))
+    }
 
     #[inline(always)]
     fn gates<T: Real>(input: [T; 4], hidden: [T; 4]) -> [T; 4] {

@@ -5,5 +5,7 @@ pub(in crate::ops) mod cell;
 ops! {
     gru,
     lstm,
+    rnn,
+    rnn_relu,
     state,
 }

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::native::{Fast, Fold, Terms};
+use crate::ops::onnx;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::{extremum, sum};
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Real, Resources};
@@ -34,6 +35,10 @@ pub struct Amin {
 impl Op for Amin {
     fn name(&self) -> &'static str {
         "amin"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        Some(vec![call.reduce("ReduceMin", &self.axes, self.keepdim)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

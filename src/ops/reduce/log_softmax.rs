@@ -1,6 +1,7 @@
 //! Logarithm of the softmax along an axis.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::reduce::softmax_rows::{self, Rows};
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Probabilities, Real, Resources, Slot,
@@ -32,6 +33,11 @@ pub struct LogSoftmax {
 impl Op for LogSoftmax {
     fn name(&self) -> &'static str {
         "log_softmax"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let value = call.input(0);
+        Some(vec![call.node("LogSoftmax", &[&value], [("axis", (self.axis as i64).into())])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -1,6 +1,7 @@
 //! Mean over axes.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::reduce::sum::{self, SumGradInput};
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Real, Resources, Slot};
@@ -45,6 +46,10 @@ impl Mean {
 impl Op for Mean {
     fn name(&self) -> &'static str {
         "mean"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        Some(vec![call.reduce("ReduceMean", &self.axes, self.keepdim)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

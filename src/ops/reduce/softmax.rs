@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::activation::shape_name;
+use crate::ops::onnx;
 use crate::ops::reduce::softmax_rows::{self, Rows};
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Parts, Probabilities, Real, Resources, Slot,
@@ -44,6 +45,23 @@ impl Softmax {
 impl Op for Softmax {
     fn name(&self) -> &'static str {
         "softmax"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let mut value = call.input(0);
+        if self.causal {
+            // Row i sees the columns up to i + columns − rows: less infinity for all others.
+            let extents = call.extents(0);
+            let (rows, columns) = (extents[self.axis - 1]?, extents[self.axis]?);
+            let is_seen = |row: usize, column: usize| column + rows <= row + columns;
+            let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+            let mask = places.map(|(row, column)| if is_seen(row, column) { 0.0 } else { f32::NEG_INFINITY }).collect();
+            let mut shape = vec![rows, columns];
+            shape.resize(2 + extents.len() - self.axis - 1, 1);
+            let mask = call.floats(shape, mask);
+            value = call.apply("Add", &[&value, &mask]);
+        }
+        Some(vec![call.node("Softmax", &[&value], [("axis", (self.axis as i64).into())])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

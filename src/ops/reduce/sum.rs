@@ -1,6 +1,7 @@
 //! Sum over axes.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::reduce::reduction::{self, Axes};
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Flags, Native, Op, Real, Resources, Slot, expect_count,
@@ -53,6 +54,10 @@ pub(in crate::ops) fn cost(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cos
 impl Op for Sum {
     fn name(&self) -> &'static str {
         "sum"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        Some(vec![call.reduce("ReduceSum", &self.axes, self.keepdim)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -1,6 +1,7 @@
 //! Two tensors, one after the other along an axis.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::shape::slice::{self, Slice, run};
 use crate::ops::{
     Backward, Builder, Call, Case, Dispatch, Flags, Native, Op, Parts, Real, Resources, Slot, expect_count,
@@ -45,6 +46,11 @@ impl Concat {
 impl Op for Concat {
     fn name(&self) -> &'static str {
         "concat"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let [a, b] = [0, 1].map(|i| call.input(i));
+        Some(vec![call.node("Concat", &[&a, &b], [("axis", (self.axis as i64).into())])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

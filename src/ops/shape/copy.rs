@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::function;
+use crate::ops::onnx;
 use crate::ops::{
     Backward, Builder, Call, Case, Dispatch, Native, Op, Real, Resources, Slot, expect_count, expect_dtype,
 };
@@ -25,6 +26,10 @@ pub struct Copy;
 impl Op for Copy {
     fn name(&self) -> &'static str {
         "copy"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        Some(vec![call.input(0)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

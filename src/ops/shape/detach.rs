@@ -1,6 +1,7 @@
 //! A value as if it were given: no gradient goes through it.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, expect_count, expect_dtype};
 use crate::shader::Target;
 use crate::tensor::{DType, TensorDesc, ValueId};
@@ -24,6 +25,10 @@ pub struct Detach;
 impl Op for Detach {
     fn name(&self) -> &'static str {
         "detach"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        Some(vec![call.input(0)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

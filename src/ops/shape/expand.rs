@@ -1,6 +1,7 @@
 //! Elements repeated along axes of extent 1.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::reduce::reduction::Axes;
 use crate::ops::reduce::sum::Sum;
 use crate::ops::shape::strided::MAX_RANK;
@@ -50,6 +51,17 @@ impl Expand {
 impl Op for Expand {
     fn name(&self) -> &'static str {
         "expand"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        // Where the batch is there already, 1 leaves it as it is.
+        let (from, to) = (call.extents(0), call.output_extents(0));
+        if from.iter().zip(&to).any(|(from, to)| to.is_none() && from.is_some()) {
+            return None;
+        }
+        let shape = call.ints(to.iter().map(|extent| extent.map_or(1, |extent| extent as i64)).collect::<Vec<_>>());
+        let value = call.input(0);
+        Some(vec![call.apply("Expand", &[&value, &shape])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::ops::elementwise::function;
+use crate::ops::onnx;
 use crate::ops::{Call, Case, Dispatch, Native, Op, Real, Resources, Slot, expect_count};
 use crate::shader::Target;
 use crate::tensor::{Shape, TensorDesc};
@@ -27,6 +28,13 @@ pub struct Fill {
 impl Op for Fill {
     fn name(&self) -> &'static str {
         "fill"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let shape = call.output_extents(0).into_iter().collect::<Option<Vec<_>>>()?;
+        let shape = call.ints(shape.into_iter().map(|extent| extent as i64).collect::<Vec<_>>());
+        let value = call.number(self.value);
+        Some(vec![call.apply("Expand", &[&value, &shape])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

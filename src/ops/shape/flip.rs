@@ -1,6 +1,7 @@
 //! A tensor read backwards along an axis.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::{
     Backward, Builder, Call, Case, Dispatch, Fill, Flags, Native, Op, Real, Resources, Slot, expect_count,
     expect_dtype, expect_shape,
@@ -51,6 +52,17 @@ impl Flip {
 impl Op for Flip {
     fn name(&self) -> &'static str {
         "flip"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let value = call.input(0);
+        if self.has_lengths {
+            let lengths = call.input(1);
+            let axes = [("time_axis", (self.axis as i64).into()), ("batch_axis", 0.into())];
+            return Some(vec![call.node("ReverseSequence", &[&value, &lengths], axes)]);
+        }
+        let [start, end, axis, step] = [-1, i64::MIN, self.axis as i64, -1].map(|number| call.ints([number]));
+        Some(vec![call.apply("Slice", &[&value, &start, &end, &axis, &step])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

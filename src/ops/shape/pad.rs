@@ -1,6 +1,7 @@
 //! A tensor with a border of one value.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::shape::slice::bordered;
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Native, Op, Real, Resources, Slot,
@@ -115,6 +116,13 @@ impl Pad {
 impl Op for Pad {
     fn name(&self) -> &'static str {
         "pad"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let before = self.pads.iter().map(|pads| pads.0 as i64);
+        let pads = call.ints(before.chain(self.pads.iter().map(|pads| pads.1 as i64)).collect::<Vec<_>>());
+        let (input, value) = (call.input(0), call.number(self.value));
+        Some(vec![call.apply("Pad", &[&input, &pads, &value])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

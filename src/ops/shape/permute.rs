@@ -1,6 +1,7 @@
 //! Axes in another order.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::shape::strided::{MAX_RANK, Strided};
 use crate::ops::{
     Backward, Builder, Call, Case, Dispatch, Flags, Native, Op, Parts, Real, Resources, Slot, expect_count,
@@ -49,6 +50,11 @@ impl Permute {
 impl Op for Permute {
     fn name(&self) -> &'static str {
         "permute"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let value = call.input(0);
+        Some(vec![call.transpose(&value, &self.axes)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

@@ -1,6 +1,7 @@
 //! The same elements under another shape.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::{Backward, Builder, Call, Case, Cost, Dispatch, Op, Real, expect_count, expect_dtype};
 use crate::shader::Target;
 use crate::tensor::{DType, Shape, TensorDesc, ValueId};
@@ -27,6 +28,11 @@ pub struct Reshape {
 impl Op for Reshape {
     fn name(&self) -> &'static str {
         "reshape"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let (value, shape) = (call.input(0), call.output_shape(0)?);
+        Some(vec![call.reshape(&value, shape)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

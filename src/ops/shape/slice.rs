@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::native::Cores;
+use crate::ops::onnx;
 use crate::ops::{
     Backward, Builder, Call, Case, Cost, Dispatch, Flags, KernelParams, Native, Op, Parts, Real, Resources, Slot,
     expect_count, expect_dtype, expect_shape,
@@ -85,6 +86,15 @@ impl Slice {
 impl Op for Slice {
     fn name(&self) -> &'static str {
         "slice"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        // What is all of the batch would be cut to a number of samples.
+        call.extents(0)[self.axis]?;
+        let end = (self.start + self.length) as i64;
+        let [start, end, axis] = [self.start as i64, end, self.axis as i64].map(|number| call.ints([number]));
+        let value = call.input(0);
+        Some(vec![call.apply("Slice", &[&value, &start, &end, &axis])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

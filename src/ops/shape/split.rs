@@ -1,6 +1,7 @@
 //! A tensor in parts along an axis.
 
 use crate::error::OpError;
+use crate::ops::onnx;
 use crate::ops::shape::concat::Concat;
 use crate::ops::shape::fill::Fill;
 use crate::ops::shape::slice;
@@ -60,6 +61,13 @@ impl Split {
 impl Op for Split {
     fn name(&self) -> &'static str {
         "split"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let lengths = call.ints(self.lengths.iter().map(|&length| length as i64).collect::<Vec<_>>());
+        let value = call.input(0);
+        let axis = ("axis", (self.axis as i64).into());
+        Some(call.node_of("Split", &[&value, &lengths], [axis], &vec![true; self.lengths.len()]))
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

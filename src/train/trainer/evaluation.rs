@@ -269,6 +269,7 @@ impl Trainer {
         self.staging.fill(&self.planned.graphs[program], batch, &samples).map_err(DataError::from)?;
         let run = run_words(self.config.seed, self.steps, first);
         let given = Given { batch, staging: &self.staging, samples, run: &run, uniform: &[], weights: &[] };
+        self.uploads += 1;
         self.executor.run(program, &given.inputs(&self.planned, program))?;
         let mut numbers = Vec::new();
         for output in self.executor.outputs(program)? {

@@ -59,7 +59,7 @@ struct Read {
 }
 
 impl Trainer {
-    /// Trains on `data` in shuffled order. A last batch that is not full is left out, other samples in each epoch, unless
+    /// Trains on `data`, in shuffled order unless [`FitOptions::order`] says otherwise. A last batch that is not full is left out, other samples in each epoch, unless
     /// [`Config::drop_last`](crate::train::Config::drop_last) says otherwise.
     ///
     /// A model that carries something from batch to batch, such as the states of a stateful layer, takes the samples as they
@@ -84,7 +84,8 @@ impl Trainer {
             self.fed.check_all(validation)?;
         }
         // What is carried from batch to batch goes on in the order of the data.
-        let order = if self.carries() { Order::Sequential } else { Order::Shuffled { seed: self.config.seed } };
+        let shuffled = Order::Shuffled { seed: self.config.seed };
+        let order = if self.carries() { Order::Sequential } else { options.order.unwrap_or(shuffled) };
         let steps_per_epoch = data.batches_per_epoch(self.config.batch, self.config.drop_last)? as u64;
         let last = data.len().map_or(0, |len| len % self.config.batch);
         if last > 0 && !self.config.drop_last {
@@ -256,6 +257,7 @@ impl Trainer {
             if let Ok(Some(ahead)) = &ahead {
                 given = Some(self.upload_next(&ahead.batch)?);
             }
+            let uploads = self.uploads;
             let outcome = self.finish(&batch)?;
             next = ahead?;
             batches.recycle(batch);
@@ -290,8 +292,8 @@ impl Trainer {
                 fit.options.callbacks[i].on_step_end(self, &report)?;
             }
             let is_replanned = self.tell_of_plan(fit)?;
-            // A callback may have changed what the next step is given, or this one was skipped.
-            uploaded = !is_replanned && given == Some(self.numbers());
+            // A callback may have changed what the next step is given, or this one was skipped; what it predicted is in the same memory.
+            uploaded = !is_replanned && self.uploads == uploads && given == Some(self.numbers());
             let is_due = is_replanned || fit.run.steps.is_multiple_of(self.config.recovery.snapshot_every.max(1));
             if self.is_backed_up(fit) && is_due {
                 self.snapshot_fit(fit)?;

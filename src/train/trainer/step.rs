@@ -222,6 +222,7 @@ impl Trainer {
         let run = run_words(self.config.seed, step, samples.start);
         let given = Given { batch, staging: &self.staging, samples, run: &run, uniform, weights: &weights };
         let inputs = given.inputs(&self.planned, program);
+        self.uploads += 1;
         Ok(self.executor.upload(program, &inputs)?)
     }
 

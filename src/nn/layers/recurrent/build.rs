@@ -9,6 +9,7 @@ use crate::ops::random::dropout::Dropout;
 use crate::ops::recurrent::state::ReadRows;
 use crate::ops::shape::concat::Concat;
 use crate::ops::shape::detach::Detach;
+use crate::ops::shape::fill::Fill;
 use crate::ops::shape::flip::Flip;
 use crate::ops::shape::slice::Slice;
 use crate::ops::{self, Cell};
@@ -120,17 +121,23 @@ impl<C: Cell> Recurrent<C> {
             Some(block) => Init::Block { block, blocks: C::GATES, value, bound: 1.0 / (hidden as f32).sqrt() },
             None => uniform,
         };
-        let mut parameter = |name: &str, shape: &[usize], init: Init| {
+        let parameter = |scope: &mut Scope<'_>, name: &str, shape: &[usize], init: Init| {
             scope.parameter(&format!("{name}_l{number}{suffix}"), shape, init)
         };
-        let parameters = [
-            parameter("weight_ih", &[sums, features], uniform)?,
-            parameter("weight_hh", &[sums, hidden], recurrent)?,
-            // The gate's two biases add up to 1.
-            parameter("bias_ih", &[sums], bias(1.0))?,
-            parameter("bias_hh", &[sums], bias(0.0))?,
+        let weights = [
+            parameter(scope, "weight_ih", &[sums, features], uniform)?,
+            parameter(scope, "weight_hh", &[sums, hidden], recurrent)?,
         ];
-        Ok(Layer { parameters, initial: Vec::new() })
+        let mut biases = Vec::new();
+        // The forget gate's biases add up to 1.
+        for (name, value, is_there) in [("bias_ih", 1.0, self.bias), ("bias_hh", 0.0, self.bias && self.recurrent_bias)]
+        {
+            biases.push(match is_there {
+                true => parameter(scope, name, &[sums], bias(value))?,
+                false => scope.apply(Fill { value: 0.0, shape: [sums].into() }, &[])?,
+            });
+        }
+        Ok(Layer { parameters: [weights[0], weights[1], biases[0], biases[1]], initial: Vec::new() })
     }
 
     /// All layers at once, segment by segment: a layer's segment needs only the same segment of the layer below.

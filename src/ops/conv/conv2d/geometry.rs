@@ -27,6 +27,7 @@ pub(in crate::ops) struct Geometry {
     pub(in crate::ops) output: (usize, usize),
     pub(in crate::ops) kernel: (usize, usize),
     pub(in crate::ops) stride: (usize, usize),
+    /// Zeros above and on the left. How many there are behind only matters to `output`.
     pub(in crate::ops) padding: (usize, usize),
     pub(in crate::ops) dilation: (usize, usize),
 }
@@ -149,7 +150,7 @@ impl Geometry {
 
     /// Every output pixel depends on the input pixel of the same number only.
     pub(super) fn is_pointwise(&self) -> bool {
-        self.taps() == 1 && self.stride == (1, 1) && self.padding == (0, 0)
+        self.taps() == 1 && self.stride == (1, 1) && self.padding == (0, 0) && self.input == self.output
     }
 
     /// As the kernels see it: planes of a pointwise convolution are one long row.
@@ -310,7 +311,12 @@ impl Geometry {
             dispatches.push(self.pack(gather, a));
         }
         // The single tap of four pixels side by side is four pixels side by side.
-        let is_aligned = self.taps() == 1 && self.padding == (0, 0) && phase == [source.0, source.1];
+        let is_dense = |stride: usize, extent: usize| gather == Gather::GradInput || stride == 1 || extent == 1;
+        let is_aligned = self.taps() == 1
+            && self.padding == (0, 0)
+            && phase == [source.0, source.1]
+            && is_dense(self.stride.0, source.0)
+            && is_dense(self.stride.1, source.1);
         let has_vectors = (batch_tiles.is_staged() || !has_phases) && (phase[0] * phase[1]).is_multiple_of(4);
         let flags = [
             ("FLAT", is_flat),

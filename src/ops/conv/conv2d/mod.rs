@@ -13,6 +13,8 @@ pub(in crate::ops) use grad::{Conv2dGradBias, Conv2dGradInput, Conv2dGradWeight,
 pub(in crate::ops) use native::Operands as NativeOperands;
 pub(in crate::ops) use twin::grad_input as grad_input_twin;
 
+use crate::ops::onnx;
+use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
 use crate::error::OpError;
@@ -34,7 +36,7 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// | input | `[N, C, H, W]` |
 /// | weight | `[O, C / groups, KH, KW]` |
 /// | bias, if `bias` | `[O]` |
-/// | output | `[N, O, H', W']` with `H' = (H + 2 · padding − dilation · (KH − 1) − 1) / stride + 1`, `W'` likewise |
+/// | output | `[N, O, H', W']` with `H' = (H + padding + padding_end − dilation · (KH − 1) − 1) / stride + 1`, `W'` likewise |
 ///
 /// **Saved for backward:** input where weight wants a gradient, weight where input wants one, and with `relu` the output
 /// (compressed, a bit for each of its elements unless the output is kept anyway). **In place:** no.
@@ -49,12 +51,14 @@ use crate::tensor::{DType, TensorDesc, ValueId};
 /// is not f32, or a sum is longer than a kernel may loop.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html>
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Conv2d {
     /// Rows and columns from one output pixel to the next.
     pub stride: (usize, usize),
-    /// Rows and columns of zeros on each side of the input.
+    /// Rows of zeros above the input and columns on its left, and as many below and on its right but for `padding_end`.
     pub padding: (usize, usize),
+    /// Rows of zeros below the input and columns on its right, where they are not as many as above and on its left.
+    pub padding_end: Option<(usize, usize)>,
     /// Rows and columns from one kernel element to the next.
     pub dilation: (usize, usize),
     /// Groups of channels that do not mix.
@@ -65,9 +69,30 @@ pub struct Conv2d {
     pub relu: bool,
 }
 
+/// `padding_end` only where there is one: plans in files know graphs by the texts of their ops.
+impl Debug for Conv2d {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Conv2d { stride, padding, padding_end, dilation, groups, bias, relu } = self;
+        let mut text = f.debug_struct("Conv2d");
+        text.field("stride", stride).field("padding", padding);
+        if let Some(end) = padding_end {
+            text.field("padding_end", end);
+        }
+        text.field("dilation", dilation).field("groups", groups).field("bias", bias).field("relu", relu).finish()
+    }
+}
+
 impl Default for Conv2d {
     fn default() -> Self {
-        Conv2d { stride: (1, 1), padding: (0, 0), dilation: (1, 1), groups: 1, bias: true, relu: false }
+        Conv2d {
+            stride: (1, 1),
+            padding: (0, 0),
+            padding_end: None,
+            dilation: (1, 1),
+            groups: 1,
+            bias: true,
+            relu: false,
+        }
     }
 }
 
@@ -103,7 +128,12 @@ pub(in crate::ops) fn expect_short_sums(op: &'static str, weight: &TensorDesc, g
 impl Conv2d {
     /// Refuses settings that make no sense, in the name of `op`.
     pub(in crate::ops) fn check_settings(&self, op: &'static str) -> Result<(), OpError> {
-        let pairs = [("stride", self.stride, 1), ("padding", self.padding, 0), ("dilation", self.dilation, 1)];
+        let pairs = [
+            ("stride", self.stride, 1),
+            ("padding", self.padding, 0),
+            ("padding_end", self.end(), 0),
+            ("dilation", self.dilation, 1),
+        ];
         for (setting, value, least) in pairs {
             let range = least..=MAX_EXTENT;
             if !range.contains(&value.0) || !range.contains(&value.1) {
@@ -114,10 +144,15 @@ impl Conv2d {
         Ok(())
     }
 
-    /// Output extent along one axis; `None` where the kernel does not fit.
-    fn extent(input: usize, kernel: usize, stride: usize, padding: usize, dilation: usize) -> Option<usize> {
+    /// Rows of zeros below the input and columns on its right.
+    pub(in crate::ops) fn end(&self) -> (usize, usize) {
+        self.padding_end.unwrap_or(self.padding)
+    }
+
+    /// Output extent along one axis, of so many elements with the padding; `None` where the kernel does not fit.
+    fn extent(padded: usize, kernel: usize, stride: usize, dilation: usize) -> Option<usize> {
         let reach = dilation * (kernel - 1) + 1;
-        (input + 2 * padding).checked_sub(reach).map(|rest| rest / stride + 1)
+        padded.checked_sub(reach).map(|rest| rest / stride + 1)
     }
 
     fn geometry(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Geometry {
@@ -137,6 +172,20 @@ impl Conv2d {
 impl Op for Conv2d {
     fn name(&self) -> &'static str {
         "conv2d"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let (before, after) = (self.padding, self.padding_end.unwrap_or(self.padding));
+        let inputs = call.inputs();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let attributes = [
+            ("strides", (&[self.stride.0, self.stride.1][..]).into()),
+            ("pads", (&[before.0, before.1, after.0, after.1][..]).into()),
+            ("dilations", (&[self.dilation.0, self.dilation.1][..]).into()),
+            ("group", (self.groups as i64).into()),
+        ];
+        let output = call.node("Conv", &inputs, attributes);
+        Some(vec![call.with_relu(output, self.relu)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
@@ -162,10 +211,11 @@ impl Op for Conv2d {
         }
         expect_short_sums(OP, weight, self.groups)?;
         let extent = |axis: usize, stride: usize, padding: usize, dilation: usize| {
-            Conv2d::extent(input.shape[axis], weight.shape[axis], stride, padding, dilation)
+            Conv2d::extent(input.shape[axis] + padding, weight.shape[axis], stride, dilation)
         };
-        let height = extent(2, self.stride.0, self.padding.0, self.dilation.0);
-        let width = extent(3, self.stride.1, self.padding.1, self.dilation.1);
+        let end = self.end();
+        let height = extent(2, self.stride.0, self.padding.0 + end.0, self.dilation.0);
+        let width = extent(3, self.stride.1, self.padding.1 + end.1, self.dilation.1);
         let (Some(height), Some(width)) = (height, width) else {
             let expected = format!("at least as large as the dilated kernel of {weight}, padding included");
             return refuse("input", expected, input);
@@ -270,6 +320,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let same = Conv2d { padding: (1, 1), ..Conv2d::default() };
     let stride2 = Conv2d { stride: (2, 2), padding: (1, 1), ..Conv2d::default() };
     let groups = |conv: Conv2d, groups: usize| Conv2d { groups, ..conv };
+    let sides = |start, end, conv: Conv2d| Conv2d { padding: start, padding_end: Some(end), ..conv };
     let strip = Conv2d { stride: (2, 1), padding: (0, 2), ..Conv2d::default() };
     let dilated = Conv2d { padding: (2, 2), dilation: (2, 2), ..Conv2d::default() };
     let uneven = Conv2d { stride: (1, 2), dilation: (1, 3), ..Conv2d::default() };
@@ -365,6 +416,21 @@ pub(crate) fn cases() -> Vec<Case> {
         case("kernel1x1_stride2_vectors", stride2_no_bias, [2, 6, 4, 8], [5, 6, 1, 1]),
         case("groups2_stride3x4_vectors", groups(Conv2d { stride: (3, 4), ..same }, 2), [2, 18, 9, 16], [18, 9, 2, 3]),
         case("stride2_tiles", stride2_no_bias, [3, 2, 512, 512], [3, 2, 2, 2]),
+        // Other zeros above and on the left than below and on the right.
+        case("same_upper_k2", sides((0, 0), (1, 1), Conv2d::default()), [2, 3, 5, 6], [4, 3, 2, 2]),
+        case("same_upper_stride2_k3", sides((0, 0), (1, 1), stride2), [2, 3, 8, 10], [4, 3, 3, 3]),
+        case("pads1x0_to_0x2", sides((1, 0), (0, 2), plain), [1, 2, 6, 7], [3, 2, 3, 4]),
+        case("pads0_to_2_kernel1x1", sides((0, 0), (2, 1), Conv2d::default()), [2, 4, 3, 3], [3, 4, 1, 1]),
+        case("pads0_to_2_kernel1x1_stride2", sides((0, 0), (2, 2), stride2_no_bias), [2, 8, 3, 3], [3, 8, 1, 1]),
+        case("pads_all_settings", sides((1, 3), (4, 0), groups(all, 2)), [2, 6, 11, 13], [8, 3, 3, 2]),
+        case("pads_depthwise", sides((0, 1), (2, 3), groups(stride2, 3)), [2, 3, 9, 8], [6, 1, 3, 3]),
+        case("pads_depthwise_vectors", sides((0, 0), (2, 2), groups(same, 5)), [2, 5, 6, 8], [5, 1, 3, 3]),
+        case("pads_stride2_vectors", sides((0, 0), (1, 1), stride2), [2, 5, 10, 16], [9, 5, 3, 3]),
+        case("winograd_pads0_to_2", sides((0, 0), (2, 2), plain), [2, 16, 6, 8], [24, 16, 3, 3]),
+        case("winograd_pads1_to_0", sides((1, 1), (0, 0), relu_same), [3, 16, 9, 11], [16, 16, 3, 3]),
+        // Tiles that lie in the padding altogether.
+        case("winograd_pads0_to_11", sides((0, 1), (11, 9), plain), [2, 16, 6, 8], [16, 16, 3, 3]),
+        case("packed_pads", sides((0, 2), (3, 0), Conv2d::default()), [2, 10, 7, 9], [11, 10, 5, 5]),
         // Pixels with their channels side by side; several batch tiles.
         case("packed_5x5", Conv2d { padding: (2, 1), ..Conv2d::default() }, [2, 10, 7, 9], [11, 10, 5, 5]),
         case("packed_groups2_dilation2", groups(dilated, 2), [2, 24, 9, 8], [18, 12, 3, 3]),
@@ -374,4 +440,31 @@ pub(crate) fn cases() -> Vec<Case> {
         case("split_pointwise", plain, [9, 3, 16, 15], [5, 3, 1, 1]),
         case("depthwise_split", groups(same, 2), [16, 2, 20, 20], [2, 1, 3, 3]),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_before_stay_as_they_are() {
+        let conv = Conv2d { padding: (1, 2), ..Conv2d::default() };
+        let text = "Conv2d { stride: (1, 1), padding: (1, 2), dilation: (1, 1), groups: 1, bias: true, relu: false }";
+        assert_eq!(format!("{conv:?}"), text);
+        let sides = Conv2d { padding_end: Some((0, 3)), ..conv };
+        assert_eq!(format!("{sides:?}"), text.replace("(1, 2), ", "(1, 2), padding_end: (0, 3), "));
+    }
+
+    #[test]
+    fn outputs_have_room_for_both_sides() {
+        let outputs = |conv: Conv2d, input: [usize; 4], weight: [usize; 4]| {
+            let conv = Conv2d { bias: false, ..conv };
+            conv.outputs(&[TensorDesc::f32(input), TensorDesc::f32(weight)]).map_err(|error| error.to_string())
+        };
+        let sides = |start, end| Conv2d { padding: start, padding_end: Some(end), ..Conv2d::default() };
+        assert_eq!(outputs(sides((0, 2), (1, 0)), [1, 1, 5, 6], [1, 1, 2, 4]), Ok(vec![TensorDesc::f32([1, 1, 5, 5])]));
+        assert!(outputs(sides((0, 0), (1, 0)), [1, 1, 2, 6], [1, 1, 4, 1]).is_err());
+        let huge = outputs(sides((0, 0), (MAX_EXTENT + 1, 0)), [1, 1, 5, 6], [1, 1, 2, 4]);
+        assert!(huge.is_err_and(|error| error.contains("padding_end")));
+    }
 }

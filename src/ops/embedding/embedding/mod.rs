@@ -2,6 +2,7 @@
 
 mod grad;
 
+use crate::ops::onnx;
 use grad::{EmbeddingGradWeight, MAX_INDICES};
 
 use crate::error::OpError;
@@ -76,6 +77,11 @@ impl Embedding {
 impl Op for Embedding {
     fn name(&self) -> &'static str {
         "embedding"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let [indices, weight] = [0, 1].map(|i| call.input(i));
+        Some(vec![call.apply("Gather", &[&weight, &indices])])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {

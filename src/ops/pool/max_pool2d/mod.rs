@@ -3,6 +3,8 @@
 mod packed;
 
 use self::packed::{MaxPool2dPacked, Packing};
+use crate::ops::onnx;
+use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
 use crate::error::OpError;
@@ -21,7 +23,7 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 /// | tensor | shape |
 /// |---|---|
 /// | input | [N, C, H, W] |
-/// | output | [N, C, OH, OW], where OH = (H + 2 padding − kernel) / stride + 1, rounded down, and OW likewise |
+/// | output | [N, C, OH, OW], where OH = (H + padding + padding_end − kernel) / stride + 1, rounded down or with `ceil_mode` up, and OW likewise |
 /// | index, u32 | [N, C, OH, OW]: where in its plane the largest is, row · W + column |
 ///
 /// **Saved for backward:** the index, 4 bytes per element of the output; compressed, the position in the window in its
@@ -31,22 +33,40 @@ use crate::tensor::{Shape, TensorDesc, ValueId};
 ///
 /// # Errors
 /// Where the input is not f32 [N, C, H, W], a window is empty, larger than the padded input or above 13,107 elements, the
-/// stride is 0, or the padding is more than half the window.
+/// stride is 0, or the padding is more than half the window; with `padding_end`, either is as large as the window.
 ///
 /// Source: <https://pytorch.org/docs/stable/generated/torch.nn.MaxPool2d.html>
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MaxPool2d {
     /// Height and width of a window.
     pub kernel: [usize; 2],
     /// Steps between windows, down and across.
     pub stride: [usize; 2],
-    /// Rows added above and below, columns added left and right.
+    /// Rows added above and columns added on the left, and as many below and on the right but for `padding_end`.
     pub padding: [usize; 2],
+    /// Rows added below and columns added on the right, where they are not as many.
+    pub padding_end: Option<[usize; 2]>,
+    /// Whether there is a last window for what would be left over, as long as it begins in the input or its left padding.
+    pub ceil_mode: bool,
+}
+
+impl Debug for MaxPool2d {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.windows().write(f, "MaxPool2d")
+    }
+}
+
+impl Default for MaxPool2d {
+    /// Windows of one element, without padding.
+    fn default() -> Self {
+        MaxPool2d { kernel: [1, 1], stride: [1, 1], padding: [0, 0], padding_end: None, ceil_mode: false }
+    }
 }
 
 impl MaxPool2d {
     fn windows(&self) -> Windows {
-        Windows { kernel: self.kernel, stride: self.stride, padding: self.padding }
+        let MaxPool2d { kernel, stride, padding, padding_end, ceil_mode } = *self;
+        Windows { kernel, stride, padding, padding_end, ceil_mode, count_include_pad: true }
     }
 
     fn twin<T: Real>(&self, call: &mut Call<'_, T>) {
@@ -81,6 +101,19 @@ fn largest<'a, T: Real>(windows: Windows, input: &'a [T], shapes: [&'a Shape; 2]
 impl Op for MaxPool2d {
     fn name(&self) -> &'static str {
         "max_pool2d"
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        let end = self.padding_end.unwrap_or(self.padding);
+        let pads = [self.padding[0], self.padding[1], end[0], end[1]];
+        let attributes = [
+            ("kernel_shape", (&self.kernel[..]).into()),
+            ("strides", (&self.stride[..]).into()),
+            ("pads", (&pads[..]).into()),
+            ("ceil_mode", self.ceil_mode.into()),
+        ];
+        let value = call.input(0);
+        Some(vec![call.node("MaxPool", &[&value], attributes)])
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
@@ -208,17 +241,20 @@ impl MaxPool2dGradInput {
 
 /// Test cases.
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = windows::cases(Fill::Distinct(0.01), |Windows { kernel, stride, padding }| MaxPool2d {
+    let op = |Windows { kernel, stride, padding, padding_end, ceil_mode, .. }| MaxPool2d {
         kernel,
         stride,
         padding,
-    });
+        padding_end,
+        ceil_mode,
+    };
+    let mut cases = windows::cases(Fill::Distinct(0.01), op);
     // Which of equals counts, that padding never wins, and that NaN does.
     for (name, value) in [("ties", 1.0), ("below_padding", -1.0), ("nan", f32::NAN)] {
-        let op = MaxPool2d { kernel: [3, 3], stride: [1, 2], padding: [1, 1] };
+        let op = MaxPool2d { kernel: [3, 3], stride: [1, 2], padding: [1, 1], ..MaxPool2d::default() };
         cases.push(Case::new(name, op, [TensorDesc::f32([1, 2, 5, 6])]).fill(0, Fill::Constant(value)).large());
     }
-    let large_window = MaxPool2d { kernel: [4, 5], stride: [2, 3], padding: [1, 2] };
+    let large_window = MaxPool2d { kernel: [4, 5], stride: [2, 3], padding: [1, 2], ..MaxPool2d::default() };
     let case = Case::new("k4x5_s2x3_pad1x2", large_window, [TensorDesc::f32([2, 3, 9, 11])]);
     cases.push(case.fill(0, Fill::Distinct(0.01)).reduction(20));
     cases

@@ -6,7 +6,7 @@ use crate::ops::pool::windows::Windows;
 use crate::tensor::Shape;
 use std::ops::Range;
 
-/// The average of each window, all of which count as whole.
+/// The average of each window.
 pub(in crate::ops::pool) fn forward(
     windows: Windows,
     cores: &Cores,
@@ -61,9 +61,11 @@ impl Kernel for Plane<'_> {
     fn run<S: Simd>(self, _: S) {
         let Plane { windows, width, outputs, input, output } = self;
         let scale = 1.0 / (windows.kernel[0] * windows.kernel[1]) as f32;
+        let height = input.len() / width;
+        let are_whole = windows.are_whole(0, height, output.len() / outputs) && windows.are_whole(1, width, outputs);
         for (y, output) in output.chunks_exact_mut(outputs).enumerate() {
             output.fill(0.0);
-            for h in windows.covered(0, y, input.len() / width) {
+            for h in windows.covered(0, y, height) {
                 let row = &input[h * width..][..width];
                 for at in (0..outputs).step_by(BLOCK) {
                     let mut sums = [0.0; BLOCK];
@@ -87,7 +89,14 @@ impl Kernel for Plane<'_> {
                     }
                 }
             }
-            output.iter_mut().for_each(|y| *y *= scale);
+            if are_whole {
+                output.iter_mut().for_each(|y| *y *= scale);
+                continue;
+            }
+            let rows = windows.counted(0, y, height);
+            for (x, output) in output.iter_mut().enumerate() {
+                *output /= (rows * windows.counted(1, x, width)) as f32;
+            }
         }
     }
 }
@@ -105,6 +114,11 @@ impl Kernel for GradPlane<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
+        let height = self.output.len() / self.width;
+        let rows = self.grad.len() / self.outputs;
+        if !self.windows.are_whole(0, height, rows) || !self.windows.are_whole(1, self.width, self.outputs) {
+            return self.run_uneven();
+        }
         let GradPlane { windows, width, outputs, grad, output } = self;
         let scale = 1.0 / (windows.kernel[0] * windows.kernel[1]) as f32;
         output.fill(0.0);
@@ -121,6 +135,37 @@ impl Kernel for GradPlane<'_> {
                     match windows.stride[1] {
                         1 => to.iter_mut().zip(grad).for_each(|(to, g)| *to += g * scale),
                         stride => to.iter_mut().step_by(stride).zip(grad).for_each(|(to, g)| *to += g * scale),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl GradPlane<'_> {
+    /// Where windows do not all count as whole.
+    fn run_uneven(self) {
+        let GradPlane { windows, width, outputs, grad, output } = self;
+        let height = output.len() / width;
+        output.fill(0.0);
+        for (y, grad) in grad.chunks_exact(outputs).enumerate() {
+            let rows = windows.counted(0, y, height);
+            for (at, grad) in (0..outputs).step_by(BLOCK).zip(grad.chunks(BLOCK)) {
+                let mut shares = [0.0; BLOCK];
+                for (i, (share, g)) in shares.iter_mut().zip(grad).enumerate() {
+                    *share = g / (rows * windows.counted(1, at + i, width)) as f32;
+                }
+                for h in windows.covered(0, y, height) {
+                    let row = &mut output[h * width..][..width];
+                    for k in 0..windows.kernel[1] {
+                        let (xs, first) = windows.meeting(k, width, outputs);
+                        let (begin, end) = (xs.start.max(at), xs.end.min(at + grad.len()));
+                        if begin >= end {
+                            continue;
+                        }
+                        let to = &mut row[first + (begin - xs.start) * windows.stride[1]..];
+                        let shares = &shares[begin - at..end - at];
+                        to.iter_mut().step_by(windows.stride[1]).zip(shares).for_each(|(to, share)| *to += share);
                     }
                 }
             }

@@ -73,7 +73,7 @@ impl Kernel for Plane<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let Plane { windows, extents: [height, width, outputs], input, output, packer } = self;
-        let Windows { kernel, stride, padding } = windows;
+        let Windows { kernel, stride, padding, .. } = windows;
         let in_plane = matches!(packer.places, Places::Plane);
         for (y, output) in output.chunks_exact_mut(outputs).enumerate() {
             let rows = windows.covered(0, y, height);
@@ -231,9 +231,10 @@ impl Kernel for GradPlanes<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let GradPlanes { windows, places, extents: [height, width, outputs], words, grad, plane, output } = self;
-        let Windows { kernel, stride, padding } = windows;
+        let Windows { kernel, stride, padding, .. } = windows;
         // Windows that do not overlap write all that they cover, two columns at a time.
-        let are_pairs = [kernel[1], stride[1], padding[1]] == [2, 2, 0] && kernel[0] <= stride[0];
+        let are_pairs =
+            [kernel[1], stride[1], padding[1]] == [2, 2, 0] && kernel[0] <= stride[0] && 2 * outputs <= width;
         output.fill(0.0);
         let mut read = 0;
         for (output, grad) in output.chunks_exact_mut(height * width).zip(grad.chunks_exact(plane)) {

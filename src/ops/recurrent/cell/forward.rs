@@ -1,5 +1,6 @@
 //! The op itself.
 
+use crate::ops::onnx;
 use std::sync::Arc;
 
 use super::backward::RecurrentBackward;
@@ -51,6 +52,10 @@ impl<C: Cell> Recurrent<C> {
 impl<C: Cell> Op for Recurrent<C> {
     fn name(&self) -> &'static str {
         C::NAME
+    }
+
+    fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+        in_onnx(self, call)
     }
 
     fn outputs(&self, inputs: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
@@ -252,4 +257,65 @@ impl<C: Cell> Recurrent<C> {
             call.output(1 + state).copy_from_slice(last);
         }
     }
+}
+
+/// A node with time first, one direction and gates in the order of ONNX.
+fn in_onnx<C: Cell>(op: &Recurrent<C>, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
+    let (operator, order, mut attributes) = C::in_onnx()?;
+    let lengths = vec![op.hidden as i64; C::GATES];
+    let first = call.ints([0]);
+    let gates = |call: &mut onnx::Call<'_>, index: usize| {
+        let weight = call.input(index);
+        if order.len() == 1 {
+            return weight;
+        }
+        let lengths = call.ints(lengths.clone());
+        let blocks = call.node_of("Split", &[&weight, &lengths], [("axis", 0.into())], &[true; 4][..order.len()]);
+        let ordered: Vec<&str> = order.iter().map(|&gate| &blocks[gate][..]).collect();
+        call.node("Concat", &ordered, [("axis", 0.into())])
+    };
+    let mut weights: Vec<String> = (1..=4).map(|index| gates(call, index)).collect();
+    let biases = call.node("Concat", &[&weights[2], &weights[3]], [("axis", 0.into())]);
+    weights.truncate(2);
+    weights.push(biases);
+    // The axis of directions.
+    let weights: Vec<String> = weights.iter().map(|weight| call.apply("Unsqueeze", &[weight, &first])).collect();
+    let value = call.input(0);
+    let mut inputs = vec![call.transpose(&value, &[1, 0, 2])];
+    inputs.extend(weights);
+    inputs.push(match op.lengths_input() {
+        // A run from a later step on has fewer.
+        Some(_) if op.lengths != Some(0) => return None,
+        Some(index) => {
+            let lengths = call.input(index);
+            call.node("Cast", &[&lengths], [("to", 6.into())])
+        }
+        None => String::new(),
+    });
+    if op.has_initial {
+        for state in 0..C::STATES.len() {
+            let state = call.input(5 + state);
+            inputs.push(call.apply("Unsqueeze", &[&state, &first]));
+        }
+    }
+    attributes.push(("hidden_size", (op.hidden as i64).into()));
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let states = C::STATES.len();
+    let used: Vec<bool> = (0..=states).map(|output| call.is_used(output)).collect();
+    let made = call.node_of(operator, &inputs, attributes, &used);
+    let mut outputs = Vec::new();
+    for (index, made) in made.iter().enumerate() {
+        outputs.push(match (used[index], index) {
+            (false, _) => String::new(),
+            // [time, 1, batch, hidden]
+            (true, 0) => {
+                let axis = call.ints([1]);
+                let steps = call.apply("Squeeze", &[made, &axis]);
+                call.transpose(&steps, &[1, 0, 2])
+            }
+            // [1, batch, hidden]
+            (true, _) => call.apply("Squeeze", &[made, &first]),
+        });
+    }
+    Some(outputs)
 }

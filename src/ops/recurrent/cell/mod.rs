@@ -10,6 +10,7 @@ mod forward;
 mod native;
 mod tile;
 
+use crate::ops::onnx;
 use std::fmt::Debug;
 
 pub(in crate::ops) use self::cases::{case, cases};
@@ -43,6 +44,11 @@ pub trait Cell: Copy + Default + Debug + Send + Sync + 'static {
     /// Whether sums over inputs and over states are kept apart, because the cell does more with them than to add them.
     const APART: bool;
 
+    /// The operator of ONNX that has this cell, its gates by their numbers here in the order of there, and its settings.
+    fn in_onnx() -> Option<onnx::RecurrentOperator> {
+        None
+    }
+
     /// What the cell keeps of a unit, from its sums over inputs and over states with their biases, [`Cell::GATES`] of each.
     fn gates<T: Real>(input: [T; 4], hidden: [T; 4]) -> [T; 4];
 
@@ -54,7 +60,8 @@ pub trait Cell: Copy + Default + Debug + Send + Sync + 'static {
     fn step_back<T: Real>(gates: [T; 4], earlier: [T; 2], now: [T; 2], grad: [T; 2]) -> ([[T; 4]; 2], [T; 2]);
 }
 
-/// A recurrent op over a time axis: see [`lstm::Lstm`](crate::ops::recurrent::lstm::Lstm) and [`gru::Gru`](crate::ops::recurrent::gru::Gru).
+/// A recurrent op over a time axis: see [`lstm::Lstm`](crate::ops::recurrent::lstm::Lstm), [`gru::Gru`](crate::ops::recurrent::gru::Gru),
+/// [`rnn::Rnn`](crate::ops::recurrent::rnn::Rnn) and [`rnn_relu::RnnRelu`](crate::ops::recurrent::rnn_relu::RnnRelu).
 ///
 /// **Lengths.** Where they are given, sample b has `lengths[b]` steps, as in PyTorch's packed sequences. Hidden states of later
 /// steps are zeros, no gradient goes through them, and the last states are those of the last step that the sample has; of a
@@ -177,9 +184,10 @@ impl Sizes {
         if self.apart { self.sums() } else { 0 }
     }
 
-    /// Numbers in a row of a buffer of gradients, in whole vectors of four.
+    /// Numbers in a row of a buffer of gradients, in whole vectors of four. What is kept must fit too: where it is recomputed, it
+    /// is there that it becomes gradients.
     fn grads(self) -> usize {
-        (self.sums() + self.apart()).next_multiple_of(4)
+        (self.sums() + self.apart()).max(self.kept()).next_multiple_of(4)
     }
 
     /// Bytes of one row of a state for each sample.

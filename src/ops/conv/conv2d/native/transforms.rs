@@ -88,7 +88,7 @@ impl Kernel for Folds<'_> {
         let mut line = [0.0; TILE * (MAX_TILES + 1)];
         let line = &mut line[..TILE * pitch];
         let begin = ((-corner.1).max(0) as usize).min(line.len());
-        let from = (corner.1 + begin as isize) as usize;
+        let from = ((corner.1 + begin as isize) as usize).min(width);
         let end = (begin + width.saturating_sub(from)).min(line.len());
         for (y, source) in (0..rows).map(|y| (y, corner.0 + y as isize)) {
             let at = y % TILE * TILE * high * pitch + y / TILE * pitch;
@@ -135,7 +135,7 @@ impl Kernel for Lines<'_> {
     fn run<S: Simd>(self, simd: S) {
         let Lines { source, stride, images, extent: (height, width), corner, rows, columns, to } = self;
         let begin = ((-corner.1).max(0) as usize).min(columns);
-        let from = (corner.1 + begin as isize) as usize;
+        let from = ((corner.1 + begin as isize) as usize).min(width);
         let end = (begin + width.saturating_sub(from)).min(columns);
         for (y, to) in to.chunks_mut(columns * S::LANES).take(rows).enumerate() {
             let row = corner.0 + y as isize;

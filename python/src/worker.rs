@@ -1,0 +1,123 @@
+//! A trainer in a thread of its own, which does one thing after the other that it is sent.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use tightfit::error::TrainError;
+use tightfit::train::Trainer;
+
+use crate::errors::OrRaise as _;
+
+/// How long a signal, such as that of Ctrl-C, may wait until it is looked for.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// What a trainer is sent.
+pub(crate) enum Message {
+    /// Something to do. It may take further messages itself, as a fit does while callbacks run.
+    Job(Box<Job>),
+    /// That a fit which waits for callbacks goes on; true ends it instead.
+    Resume(bool),
+}
+
+type Job = dyn FnOnce(&mut Trainer, &Receiver<Message>) + Send;
+
+/// The thread. Dropping it frees the trainer's memory.
+pub(crate) struct Worker {
+    messages: Option<Sender<Message>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Makes the trainer there.
+    pub(crate) fn start(
+        py: Python<'_>,
+        make: impl FnOnce() -> Result<Trainer, TrainError> + Send + 'static,
+    ) -> PyResult<Self> {
+        let (sender, messages) = mpsc::channel();
+        let (made, result) = mpsc::channel();
+        let run = move || {
+            let mut trainer = match make() {
+                Ok(trainer) => trainer,
+                Err(error) => {
+                    // Whoever asked may have gone.
+                    let _ = made.send(Err(error));
+                    return;
+                }
+            };
+            let _ = made.send(Ok(()));
+            drop(made);
+            while let Ok(message) = messages.recv() {
+                let Message::Job(job) = message else { continue };
+                // What a panic left of the trainer is not known: the thread ends with it, and who waits hears of that.
+                if catch_unwind(AssertUnwindSafe(|| job(&mut trainer, &messages))).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = Builder::new().name("tightfit".to_owned()).spawn(run)?;
+        let worker = Worker { messages: Some(sender), thread: Some(thread) };
+        wait(py, &Mutex::new(result))?.or_raise()?;
+        Ok(worker)
+    }
+
+    pub(crate) fn send(&self, message: Message) -> PyResult<()> {
+        let sent = self.messages.as_ref().map(|messages| messages.send(message));
+        if let Some(Ok(())) = sent { Ok(()) } else { Err(is_gone()) }
+    }
+
+    /// Has the trainer do something, and waits for what comes of it. Other threads of Python run meanwhile.
+    pub(crate) fn call<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        function: impl FnOnce(&mut Trainer) -> T + Send + 'static,
+    ) -> PyResult<T> {
+        let (sender, result) = mpsc::channel();
+        self.send(Message::Job(Box::new(move |trainer, _| {
+            let _ = sender.send(function(trainer));
+        })))?;
+        wait(py, &Mutex::new(result))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // The thread ends when nothing can be sent any more.
+        self.messages = None;
+        if let Some(thread) = self.thread.take() {
+            // It may want the interpreter to let go of arrays.
+            Python::attach(|py| py.detach(|| thread.join().is_err()));
+        }
+    }
+}
+
+/// The next thing that comes, or that a while has passed.
+pub(crate) fn next<T: Send>(py: Python<'_>, channel: &Mutex<Receiver<T>>) -> PyResult<Option<T>> {
+    let lock = || channel.lock().unwrap_or_else(PoisonError::into_inner);
+    match py.detach(|| lock().recv_timeout(PATIENCE)) {
+        Ok(value) => Ok(Some(value)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err(is_gone()),
+    }
+}
+
+/// Waits to the end, and raises only then what a signal raised: until then the trainer is at work on it.
+fn wait<T: Send>(py: Python<'_>, result: &Mutex<Receiver<T>>) -> PyResult<T> {
+    let mut raised = None;
+    loop {
+        if let Some(value) = next(py, result)? {
+            return raised.map_or(Ok(value), Err);
+        }
+        raised = raised.or_else(|| py.check_signals().err());
+    }
+}
+
+fn is_gone() -> PyErr {
+    PyRuntimeError::new_err(
+        "tightfit failed, and its trainer is gone: a defect, which the message on standard error shows where to find",
+    )
+}

@@ -1,0 +1,62 @@
+"""Writes models of torchvision and an LSTM with what PyTorch makes of them: `python torchvision_models.py FOLDER`.
+
+Of each: NAME.onnx, NAME.json with the shape of a batch, the norm of the output in evaluation and the losses of ten steps of SGD (learning rate 0.001) on
+the mean squared error to zeros, and NAME.input with the batch. Then `TIGHTFIT_ONNX_TRAIN=FOLDER cargo test --release --test library
+models_of_torchvision_train_alike` compares.
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+import torchvision
+from torch import nn
+
+
+class Lstm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 32, num_layers=2, batch_first=True)
+        self.head = nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+MODELS = {
+    "resnet18": (lambda: torchvision.models.resnet18(num_classes=10), (3, 64, 64)),
+    "mobilenet_v3_small": (lambda: torchvision.models.mobilenet_v3_small(num_classes=10, dropout=0.0), (3, 64, 64)),
+    "efficientnet_b0": (
+        lambda: torchvision.models.efficientnet_b0(num_classes=10, dropout=0.0, stochastic_depth_prob=0.0), (3, 64, 64)),
+    "lstm": (Lstm, (20, 8)),
+}
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (make, shape) in MODELS.items():
+        torch.manual_seed(3)
+        model = make().eval()
+        x = torch.randn(8, *shape)
+        output = model(x).detach()
+        torch.onnx.export(
+            model, (x,), str(folder / f"{name}.onnx"), dynamo=False, opset_version=18, input_names=["x"], output_names=["y"],
+            dynamic_axes={"x": {0: "batch"}}, do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)
+        model.train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        losses = []
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        (folder / f"{name}.input").write_bytes(x.numpy().tobytes())
+        (folder / f"{name}.output").write_bytes(output.numpy().tobytes())
+        (folder / f"{name}.json").write_text(json.dumps({"shape": list(x.shape), "losses": losses}))
+        print(name, losses)
+
+
+main()
