@@ -6,7 +6,7 @@ use numpy::PyArrayDyn;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tightfit::interop::keras::{self, Architecture};
-use tightfit::interop::{ImportedModel, Weight, Weights, onnx};
+use tightfit::interop::{self, ImportedModel, Source, Weight, Weights, onnx};
 
 use crate::arrays::{self, Named};
 use crate::errors::OrRaise as _;
@@ -99,15 +99,30 @@ pub(crate) fn keras_arrays<'py>(
     layers.into_iter().map(|(path, weights)| Ok((path, of(weights)?))).collect()
 }
 
-/// Weights of a file of Keras's, for a model of Keras that is there.
+/// Weights for a model from a file of any format.
 #[pyfunction]
-pub(crate) fn read_keras_weights<'py>(py: Python<'py>, network: &Network, path: PathBuf) -> PyResult<Named<'py>> {
-    let architecture = architecture(network)?;
-    let weights = py.detach(|| keras::read_weights(&path, architecture).or_raise())?;
+pub(crate) fn read_weights<'py>(py: Python<'py>, network: &Network, path: PathBuf) -> PyResult<Named<'py>> {
+    let weights = py.detach(|| {
+        // Weights alone of Keras are named by their places in the model that they are of.
+        if let Some(architecture) = &network.architecture
+            && path.extension().is_some_and(|extension| extension == "h5")
+            && !interop::is_model_file(&path)
+        {
+            return keras::read_weights(&path, architecture).or_raise();
+        }
+        interop::read_weights(&path, Source { model: &network.model, file: None }).or_raise()
+    })?;
     named(py, &weights)
 }
 
-/// Writes a `.weights.h5`, or a `.keras` with the model.
+/// All tensors of a file of safetensors or PyTorch.
+#[pyfunction]
+pub(crate) fn read_tensors(py: Python<'_>, path: PathBuf) -> PyResult<Named<'_>> {
+    let weights = py.detach(|| interop::read_tensors(&path).or_raise())?;
+    named(py, &weights)
+}
+
+/// Writes a `.weights.h5`, or a `.keras` with the model, of a model of Keras.
 #[pyfunction]
 pub(crate) fn write_keras(
     py: Python<'_>,
@@ -119,6 +134,20 @@ pub(crate) fn write_keras(
     let is_whole = path.extension().is_some_and(|extension| extension == "keras");
     let write = if is_whole { keras::write } else { keras::write_weights };
     py.detach(|| write(Path::new(&path), architecture, &weights).or_raise())
+}
+
+/// Writes an inference graph in ONNX.
+#[pyfunction]
+pub(crate) fn write_onnx(
+    py: Python<'_>,
+    network: &Network,
+    path: PathBuf,
+    weights: Vec<(String, Bound<'_, PyAny>)>,
+    opset: i64,
+    fold_batch_norm: bool,
+) -> PyResult<()> {
+    let weights = to_weights(&weights)?;
+    py.detach(|| onnx::write(&path, &network.model, &weights, onnx::Options { fold_batch_norm, opset }).or_raise())
 }
 
 fn to_weights(weights: &[(String, Bound<'_, PyAny>)]) -> PyResult<Weights> {

@@ -22,8 +22,8 @@ mod _tightfit {
     use super::errors::InfeasibleError;
     #[pymodule_export]
     use super::imported::{
-        keras_arrays, keras_from_json, keras_layers, keras_weights, read_keras, read_keras_weights, read_onnx,
-        write_keras,
+        keras_arrays, keras_from_json, keras_layers, keras_weights, read_keras, read_onnx, read_tensors, read_weights,
+        write_keras, write_onnx,
     };
     #[pymodule_export]
     use super::info::{advise, devices, losses, metrics, models, optimizers, plan};

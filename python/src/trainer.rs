@@ -197,18 +197,6 @@ impl Trainer {
         self.call(py, move |trainer| trainer.save(path))
     }
 
-    /// Reads parameters and buffers; where `matching` is set, what fits of them. Names what was left as it was.
-    fn load(&self, py: Python<'_>, path: std::path::PathBuf, matching: bool) -> PyResult<Vec<String>> {
-        self.call(py, move |trainer| {
-            if matching {
-                let loaded = trainer.load_matching(path)?;
-                let mismatched = loaded.mismatched.into_iter().map(|(name, ..)| name);
-                return Ok(mismatched.chain(loaded.missing).collect());
-            }
-            trainer.load(path).map(|()| Vec::new())
-        })
-    }
-
     /// Begins what is carried from batch to batch anew.
     fn reset_state(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, tightfit::train::Trainer::reset_state)

@@ -139,6 +139,16 @@ class Model(Fitting):
         return cls._imported(_tightfit.read_onnx(os.fspath(path), None if input_shape is None else _shape(input_shape)))
 
     @classmethod
+    def from_safetensors(
+        cls, path: str | os.PathLike[str], name: str, input_shape: Sequence[int] | None = None, outputs: int | None = None
+    ) -> "Model":
+        """The built-in model `name` with weights from a file of safetensors or PyTorch, which holds no network: as `builtin`, then
+        `load_weights`."""
+        model = cls.builtin(name, input_shape, outputs)
+        model._weights = dict(_tightfit.read_weights(model._network, os.fspath(path)))
+        return model
+
+    @classmethod
     def _imported(cls, network: Any, weights: dict[str, np.ndarray] | None = None) -> "Model":
         input_last, output_last = network.orders()
         # Elsewhere, bytes are numbers.
@@ -275,17 +285,30 @@ class Model(Fitting):
         ``.weights.h5``, or with the model to a ``.keras``."""
         path = os.fspath(filepath)
         if path.endswith((".h5", ".keras")):
-            return _tightfit.write_keras(self._network, path, list(self.get_weights().items()))
-        self._any_trainer().save(path)
+            _tightfit.write_keras(self._network, path, list(self.get_weights().items()))
+        else:
+            self._any_trainer().save(path)
 
     def load_weights(self, filepath: str | os.PathLike[str], *, matching: bool = False) -> list[str]:
-        """Reads parameters and buffers from a safetensors file, or for a model of Keras from a file of Keras. With `matching`, what fits by name and shape; returns the names of what was
-        left as it was."""
+        """Reads parameters and buffers from a file of safetensors, PyTorch (``.pt``, ``.pth``), Keras or ONNX. With `matching`, of a file of
+        safetensors or PyTorch, what fits by name and shape: returns the names of what was left as it was."""
         path = os.fspath(filepath)
-        if path.endswith((".h5", ".keras")):
-            self.set_weights(dict(_tightfit.read_keras_weights(self._network, path)))
+        if not matching:
+            self.set_weights(dict(_tightfit.read_weights(self._network, path)))
             return []
-        return self._any_trainer().load(path, matching)
+        found, shapes = dict(_tightfit.read_tensors(path)), dict(self._network.weight_shapes())
+        fitting = {name: found[name] for name in shapes if name in found and list(found[name].shape) == shapes[name]}
+        if not fitting:
+            raise ValueError(f"{path}: no tensor fits a weight of {self.name} by name and shape")
+        self.set_weights(fitting)
+        return [name for name in shapes if name not in fitting]
+
+    def export(self, filepath: str | os.PathLike[str], format: str = "onnx", *, opset: int = 17, fold_batch_norm: bool = False) -> None:
+        """Writes the model with its weights for inference elsewhere. With `fold_batch_norm`, batch norms behind convolutions become part of
+        their weights."""
+        if format != "onnx":
+            raise ValueError(f"format {format!r} is not there: choose 'onnx'")
+        _tightfit.write_onnx(self._network, os.fspath(filepath), list(self.get_weights().items()), opset, fold_batch_norm)
 
     # How trainers come and go.
 

@@ -73,11 +73,19 @@ pub fn read_model(path: impl AsRef<Path>) -> Result<ImportedModel, ImportError> 
 pub fn read_weights(path: impl AsRef<Path>, source: Source<'_>) -> Result<Weights, ImportError> {
     let path = path.as_ref();
     let Source { model, file } = source;
+    let fitted = |weights: Weights| {
+        weights.fitted(model).map_err(|error| match error {
+            ImportError::Weights { reason } => {
+                DataError::Mismatch(format!("{}: its weights do not fit the model: {reason}", path.display())).into()
+            }
+            other => other,
+        })
+    };
     match format_of(path)? {
-        Some(Format::Torch) => torch::read(path)?.fitted(model),
-        Some(Format::Safetensors) => safetensors::read(path)?.fitted(model),
-        Some(Format::Keras) => keras::read(path)?.weights.fitted(model),
-        Some(Format::Hdf5) if keras::is_model(path)? => keras::read(path)?.weights.fitted(model),
+        Some(Format::Torch) => fitted(torch::read(path)?),
+        Some(Format::Safetensors) => fitted(safetensors::read(path)?),
+        Some(Format::Keras) => fitted(keras::read(path)?.weights),
+        Some(Format::Hdf5) if keras::is_model(path)? => fitted(keras::read(path)?.weights),
         Some(Format::Hdf5) => match file {
             Some(file) if is_model_file(file) => keras::read_weights(path, &keras::read_architecture(file)?),
             _ => Err(refused(
@@ -85,7 +93,7 @@ pub fn read_weights(path: impl AsRef<Path>, source: Source<'_>) -> Result<Weight
                 "its weights are named by their places in a model of Keras: give that model, as a .keras file, in place of its name",
             )),
         },
-        Some(Format::Onnx) => onnx::read(path)?.weights.fitted(model),
+        Some(Format::Onnx) => fitted(onnx::read(path)?.weights),
         Some(Format::Numpy | Format::Other(_)) | None => {
             Err(refused(path, "no weights can be read from it: give a file of safetensors, PyTorch, Keras or ONNX"))
         }

@@ -107,7 +107,12 @@ pub struct Graph {
     pub constants: Vec<Constant>,
     /// Version of the operators.
     pub opset: i64,
+    /// An input of the model whose first axis is the number of samples.
+    pub samples: Option<String>,
 }
+
+/// Two numbers of samples, for which shapes are given: what depends on the number differs.
+pub const SAMPLES: [usize; 2] = [2, 3];
 
 /// One node of a model's graph as an op writes it.
 #[derive(Debug)]
@@ -122,7 +127,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A node with these inputs, whose tensors have these shapes for two different numbers of samples. `used` says which outputs are read.
+    /// A node with these inputs, whose tensors have these shapes for two numbers of [`SAMPLES`]. `used` says which outputs are read.
     pub fn new(
         graph: &'a mut Graph,
         prefix: &'a str,
@@ -174,6 +179,28 @@ impl<'a> Call<'a> {
         let extents = self.output_extents(output);
         let free = extents.iter().filter(|extent| extent.is_none()).count();
         (free <= 1).then(|| extents.iter().map(|extent| extent.map_or(-1, |extent| extent as i64)).collect())
+    }
+
+    /// Adds the extents of an output as whole numbers, whatever the number of samples is; `None` where that cannot be said.
+    pub fn extents_of_output(&mut self, output: usize) -> Option<String> {
+        let samples = self.graph.samples.clone()?;
+        let [a, b] = self.output_descs.map(|descs| descs[output].shape.clone());
+        let count = self.node("Shape", &[&samples], [("start", 0.into()), ("end", 1.into())]);
+        let mut parts = Vec::new();
+        for (&a, &b) in a.iter().zip(b.iter()) {
+            let each = a / SAMPLES[0];
+            parts.push(match (a == b, [each * SAMPLES[0], each * SAMPLES[1]] == [a, b]) {
+                (true, _) => self.ints([a as i64]),
+                (false, true) if each == 1 => count.clone(),
+                (false, true) => {
+                    let each = self.ints([each as i64]);
+                    self.apply("Mul", &[&count, &each])
+                }
+                (false, false) => return None,
+            });
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        Some(self.node("Concat", &parts, [("axis", 0.into())]))
     }
 
     fn name(&self, operator: &str) -> String {

@@ -221,7 +221,7 @@ fn copies_in_halves_are_made_where_they_are_allowed_and_needed() {
 /// How far gradients of parameters are from those of f32, all together: the norm of the difference over the norm.
 #[test]
 fn gradients_are_near_those_of_f32() {
-    for name in ["mnist-cnn", "mnist-unet"] {
+    for name in ["mnist-cnn", "mnist-unet", "mnist-lstm"] {
         let model = builtin(name);
         let (train, indices): (_, Vec<usize>) = (data(&model), (0..16).collect());
         let run = |way: Config| {

@@ -76,8 +76,13 @@ fn check_halves(report: &mut Report, device: &Device, work: &Work<'_>) {
         let options = RunOptions { access, in_place, target: None };
         let label = format!("{} {} {:?} {options:?}", work.case.name, work.node.op.name(), work.half());
         let found = run_op(device, &*work.node.op, &work.inputs, options).map_err(|error| error.to_string());
-        work.compare(report, &label, found);
+        work.compare(report, &label, found, overflows_as_nan(device));
     }
+}
+
+/// WGSL leaves open what `pack2x16float` makes of numbers that f16 does not hold; SwiftShader makes NaN of infinity.
+fn overflows_as_nan(device: &Device) -> bool {
+    device.info().name.contains("SwiftShader")
 }
 
 /// What to run an op's kernels as: both families, where the device and the op have them.
@@ -126,6 +131,6 @@ fn check_node(report: &mut Report, device: &Device, work: &Work<'_>) {
     for options in variants {
         let label = format!("{} {} {options:?}", case.name, node.op.name());
         let found = run_op(device, &*node.op, inputs, options).map_err(|error| error.to_string());
-        work.compare(report, &label, found);
+        work.compare(report, &label, found, false);
     }
 }

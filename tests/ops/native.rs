@@ -48,6 +48,6 @@ fn check_node(report: &mut Report, threads: &Threads, work: &Work<'_>) {
         for (i, other) in others.iter().enumerate() {
             report.require(*other == single, format!("{label}: other bits on {} threads than on one", i + 2));
         }
-        work.compare(report, &label, single);
+        work.compare(report, &label, single, false);
     }
 }

@@ -54,12 +54,13 @@ impl Op for Expand {
     }
 
     fn onnx(&self, call: &mut onnx::Call<'_>) -> Option<Vec<String>> {
-        // Where the batch is there already, 1 leaves it as it is.
         let (from, to) = (call.extents(0), call.output_extents(0));
-        if from.iter().zip(&to).any(|(from, to)| to.is_none() && from.is_some()) {
-            return None;
-        }
-        let shape = call.ints(to.iter().map(|extent| extent.map_or(1, |extent| extent as i64)).collect::<Vec<_>>());
+        let shape = if from.iter().zip(&to).any(|(from, to)| to.is_none() && from.is_some()) {
+            call.extents_of_output(0)?
+        } else {
+            // Where the batch is there already, 1 leaves it as it is.
+            call.ints(to.iter().map(|extent| extent.map_or(1, |extent| extent as i64)).collect::<Vec<_>>())
+        };
         let value = call.input(0);
         Some(vec![call.apply("Expand", &[&value, &shape])])
     }

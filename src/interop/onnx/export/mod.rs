@@ -46,7 +46,8 @@ pub fn write(path: &Path, model: &Model, weights: &Weights, options: Options) ->
         return Err(refused("the options".to_owned(), reason));
     }
     weights.check(model)?;
-    let built = [model.build(2, Mode::Evaluate)?, model.build(3, Mode::Evaluate)?];
+    let build = |samples| model.build(samples, Mode::Evaluate);
+    let built = [build(onnx::SAMPLES[0])?, build(onnx::SAMPLES[1])?];
     let mut written = Written::of(&built, weights, options.opset).map_err(|(place, reason)| refused(place, reason))?;
     written.tensors.fold(&mut written.graph.nodes);
     if options.fold_batch_norm {
@@ -79,7 +80,7 @@ struct Written {
 fn tensor(name: &str, built: &[Built; 2], value: ValueId) -> Tensor {
     let [a, b] = [0, 1].map(|i| &built[i].graph.value(value).desc);
     let extents = a.shape.iter().zip(b.shape.iter());
-    let extents = extents.map(|(&a, &b)| if a == b { Ok(a) } else { Err((a, b) == (2, 3)) });
+    let extents = extents.map(|(&a, &b)| if a == b { Ok(a) } else { Err([a, b] == onnx::SAMPLES) });
     Tensor { name: name.to_owned(), dtype: a.dtype, extents: extents.collect() }
 }
 
@@ -116,7 +117,9 @@ impl Written {
                 names.insert(value, name);
             }
         }
-        let mut written = onnx::Graph { opset, ..onnx::Graph::default() };
+        let samples = inputs.iter().find(|input| input.extents.first() == Some(&Err(true)));
+        let samples = samples.map(|input| input.name.clone());
+        let mut written = onnx::Graph { opset, samples, ..onnx::Graph::default() };
         for (index, node) in graph.nodes().iter().enumerate() {
             if !node.outputs.iter().any(|output| needed.contains(output)) {
                 continue;
