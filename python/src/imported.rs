@@ -39,6 +39,8 @@ fn of_keras(architecture: Architecture, weights: Option<Weights>) -> Network {
         optimizer: architecture.optimizer().copied(),
         input_order: architecture.input_order(),
         output_order: architecture.output_order(),
+        pixels: architecture.pixels(),
+        frozen: architecture.frozen(),
     };
     Network::imported(imported, Some(architecture))
 }

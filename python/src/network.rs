@@ -45,7 +45,7 @@ impl Network {
 
     /// A model of another framework.
     pub(crate) fn imported(imported: ImportedModel, architecture: Option<Architecture>) -> Self {
-        let ImportedModel { model, weights, loss, optimizer, input_order, output_order } = imported;
+        let ImportedModel { model, weights, loss, optimizer, input_order, output_order, .. } = imported;
         let orders = (input_order == ChannelOrder::Last, output_order == ChannelOrder::Last);
         let weights = Mutex::new(Some(weights).filter(|weights| !weights.is_empty()));
         Network { model, weights, architecture, loss, optimizer, orders }
@@ -164,6 +164,11 @@ impl Network {
     fn compiled(&self) -> (Option<String>, Option<String>) {
         let loss = self.loss.as_ref().and_then(|loss| serde_json::to_string(loss).ok());
         (loss, self.optimizer.and_then(|optimizer| serde_json::to_string(&optimizer).ok()))
+    }
+
+    /// What the names of parameters begin with that Keras does not train.
+    fn frozen(&self) -> Vec<String> {
+        self.architecture.as_ref().map(Architecture::frozen).unwrap_or_default()
     }
 
     /// A table of the layers; with settings, of what training takes too.

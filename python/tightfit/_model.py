@@ -157,6 +157,7 @@ class Model(Fitting):
         model._weights = weights if found is None else dict(found)
         loss, optimizer = network.compiled()
         model._defaults = {key: json.loads(text) for key, text in (("loss", loss), ("optimizer", optimizer)) if text is not None}
+        model._defaults["freeze"] = network.frozen()
         return model
 
     def to_keras(self, model: Any) -> None:
@@ -240,7 +241,10 @@ class Model(Fitting):
         if self._is_fitting:
             raise RuntimeError("compile in the middle of a fit is not possible: compile before it")
         defaults = self._defaults
-        groups = {"groups": defaults["groups"]} if "groups" in defaults else {}
+        own = {"groups": defaults["groups"]} if "groups" in defaults else {}
+        # What Keras does not train is not trained here, unless something else is asked for.
+        if defaults.get("freeze") and not {"freeze", "train_only"} & others.keys():
+            own["freeze"] = defaults["freeze"]
         loss = loss if loss is not None else defaults.get("loss")
         if loss is None:
             raise ValueError("loss is missing, such as loss='sparse_categorical_crossentropy'")
@@ -256,7 +260,7 @@ class Model(Fitting):
             schedule=schedule,
             seed=seed,
             clip_norm=clip_norm,
-            others={**groups, **others},
+            others={**own, **others},
         )
         # What is wrong with them is said now.
         for warning in self._network.warnings(_settings.dumped(settings)):

@@ -27,6 +27,8 @@ pub(crate) struct ModelFile {
     pub(crate) loss: Option<Loss>,
     pub(crate) optimizer: Option<Optimizer>,
     pub(crate) groups: Option<Vec<Group>>,
+    /// What is not trained unless the run says otherwise.
+    pub(crate) freeze: Vec<String>,
     /// Where each layer stands in the file.
     lines: Vec<(String, usize)>,
 }
@@ -64,12 +66,12 @@ struct Contents {
 pub(crate) fn open(name: &OsStr) -> Result<ModelFile, Failure> {
     let builtin = name.to_str().and_then(|name| Some((models::builtin(name)?, loss_of(name))));
     if let Some((model, loss)) = builtin {
-        return Ok(ModelFile { model, loss, optimizer: None, groups: None, lines: Vec::new() });
+        return Ok(ModelFile { model, loss, optimizer: None, groups: None, freeze: Vec::new(), lines: Vec::new() });
     }
     let path = Path::new(name);
     if interop::is_foreign(path) {
-        let ImportedModel { model, loss, optimizer, .. } = interop::read_model(path)?;
-        return Ok(ModelFile { model, loss, optimizer, groups: None, lines: Vec::new() });
+        let ImportedModel { model, loss, optimizer, frozen: freeze, .. } = interop::read_model(path)?;
+        return Ok(ModelFile { model, loss, optimizer, groups: None, freeze, lines: Vec::new() });
     }
     let text = text(name)?;
     Ok(parse(&text).map_err(|reason| DataError::Corrupt { path: name.into(), reason })?)
@@ -123,7 +125,8 @@ fn parse(text: &str) -> Result<ModelFile, String> {
     let loss = loss.map(|loss| checked(text, loss, "loss", Loss::check)).transpose()?;
     let optimizer = optimizer.map(|part| checked(text, part, "optimizer", |part: &Optimizer| part.rule().map(drop)));
     let groups = groups.map(|groups| groups.0.into_iter().map(|group| one(text, group, "group")).collect());
-    Ok(ModelFile { model: model.into(), loss, optimizer: optimizer.transpose()?, groups: groups.transpose()?, lines })
+    let (optimizer, groups) = (optimizer.transpose()?, groups.transpose()?);
+    Ok(ModelFile { model: model.into(), loss, optimizer, groups, freeze: Vec::new(), lines })
 }
 
 #[cfg(test)]

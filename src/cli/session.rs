@@ -260,7 +260,8 @@ fn later(trainer: &Trainer, file: &RunFile, after: Length, output: &Output) -> R
     if after.steps(u64::MAX) == 0 {
         return Err(Failure::bad_input("unfreeze_after: it must be a step or more after the first"));
     }
-    if file.model.freeze.is_empty() && file.model.train_only.is_empty() {
+    let config = trainer.config();
+    if config.freeze.is_empty() && config.train_only.is_empty() {
         let text = "unfreeze_after: no parameters are frozen: name some by --freeze or --train-only";
         return Err(Failure::bad_input(text));
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tightfit::error::{ImportError, TrainError};
-use tightfit::interop::{self, Source, Weights};
+use tightfit::interop::{self, Pixels, Source, Weights};
 use tightfit::train::{Preprocessing, Trainer};
 
 use super::failure::Failure;
@@ -42,6 +42,12 @@ pub(crate) fn load(trainer: &mut Trainer, path: &Path, file: &RunFile) -> Result
 /// How data was read that a model was trained on; other frameworks do not say.
 pub(crate) fn preprocessing(path: &Path) -> Result<Option<Preprocessing>, Failure> {
     Ok(if interop::is_foreign(path) { None } else { Preprocessing::of_weights(path)? })
+}
+
+/// Whether the model is one of Keras that itself makes pixels from 0 to 255 small.
+pub(crate) fn scales_pixels(file: &RunFile) -> bool {
+    let architecture = model_file(file).and_then(|path| interop::keras::read_architecture(path).ok());
+    architecture.is_some_and(|architecture| architecture.pixels() == Pixels::Bytes)
 }
 
 /// Writes the parameters of a model in the format that the ending of the file names; safetensors where it names none.

@@ -33,6 +33,16 @@ pub enum ChannelOrder {
     Last,
 }
 
+/// Which numbers pixels are for a model of images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pixels {
+    /// The file does not say; from 0 to 1 is usual.
+    #[default]
+    Unknown,
+    /// From 0 to 255: the model begins with `Rescaling`.
+    Bytes,
+}
+
 /// A model from a file of another framework.
 #[derive(Clone, Debug)]
 pub struct ImportedModel {
@@ -48,4 +58,9 @@ pub struct ImportedModel {
     pub input_order: ChannelOrder,
     /// Order of the axes of what the file's framework predicts.
     pub output_order: ChannelOrder,
+    /// What numbers of pixels it takes.
+    pub pixels: Pixels,
+    /// What the names of parameters begin with that the file's framework does not train, as [`Config::freeze`](crate::train::Config::freeze)
+    /// takes it.
+    pub frozen: Vec<String>,
 }

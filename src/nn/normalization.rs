@@ -37,6 +37,11 @@ impl Normalization {
         Normalization { mean: vec![0.0], std: vec![1.0] }
     }
 
+    /// Numbers from 0 to 255.
+    pub fn identity() -> Self {
+        Normalization { mean: vec![0.0], std: vec![1.0 / 255.0] }
+    }
+
     /// Those of ImageNet's red, green and blue, which torchvision's weights want.
     pub fn imagenet() -> Self {
         Normalization { mean: vec![0.485, 0.456, 0.406], std: vec![0.229, 0.224, 0.225] }

@@ -151,3 +151,20 @@ fn a_model_of_keras_is_planned_and_converted() {
     let text = refused(&["plan", &weights]);
     assert!(text.contains("a.weights.h5"), "{text}");
 }
+
+#[test]
+fn a_model_of_keras_gets_the_pixels_that_it_scales() {
+    let (folder, data, model) = (Folder::new(), mnist(), golden("keras/pixels.keras"));
+    let eval = |args: &[&str]| done(&[&["eval", &model, "--data", &data, "--device", "cpu"], args].concat());
+    let own = eval(&[]);
+    assert_eq!(own["test_loss"], eval(&["--normalize", "none"])["test_loss"]);
+    assert_ne!(own["test_loss"], eval(&["--normalize", "unit"])["test_loss"]);
+    // In training as well, and then.
+    let trained = folder.at("trained.keras");
+    let args = ["train", &model, "--data", &data, "--epochs", "1", "--device", "cpu", "--save", &trained];
+    let object = done(&args);
+    let after = eval(&["--weights", &trained]);
+    assert_eq!(after["test_loss"], object["test_loss"]);
+    let [before, after] = [own, after].map(|object| object["test_loss"].as_f64().expect("a number"));
+    assert!(after < 0.9 * before, "{before}, then {after}");
+}

@@ -10,16 +10,17 @@ use serde::Deserialize;
 use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::ImportError;
 use tightfit::interop::keras::{self, Architecture};
-use tightfit::interop::{ChannelOrder, ImportedModel, Weight, Weights};
+use tightfit::interop::{ChannelOrder, ImportedModel, Pixels, Weight, Weights};
 use tightfit::nn::{Linear, Mode, Model, Statistics};
 use tightfit::train::{Config, DeviceSelector, Loss, Optimizer, Trainer};
 
 use crate::common::compare::{Tolerance, close};
 use crate::mutations::mutations;
 
-const MODELS: [&str; 23] = [
+const MODELS: [&str; 24] = [
     "mlp",
     "cnn",
+    "pixels",
     "separable",
     "transposed",
     "sequence_conv",
@@ -239,6 +240,12 @@ fn what_is_compiled_and_in_which_order_is_read() {
     assert_eq!(order("transposed"), (last, last, vec![2, 3, 4]));
     assert_eq!(order("channels_first"), (first, first, vec![2, 5, 6]));
     assert_eq!(order("lstm"), (first, first, vec![5, 3]));
+
+    let pixels = |name: &str| keras::read(&folder().join(format!("{name}.keras"))).unwrap().pixels;
+    assert_eq!(
+        (pixels("pixels"), pixels("cnn"), pixels("preprocessing")),
+        (Pixels::Bytes, Pixels::Unknown, Pixels::Unknown)
+    );
 
     let nested = keras::read_architecture(&folder().join("nested.keras")).unwrap();
     let layers: Vec<_> = nested.layers().into_iter().map(|layer| (layer.path.join("."), layer.trainable)).collect();

@@ -88,7 +88,7 @@ pub(super) fn normalized_as(model: Model, trained: &Preprocessing) -> Model {
     }
 }
 
-/// How bytes become numbers: what is asked for, else what the weights were trained with, else from 0 to 1.
+/// How bytes become numbers: what is asked for, else what the weights were trained with, else what the model wants.
 pub(super) fn normalization(
     file: &RunFile,
     train: &DataLoader<'_>,
@@ -97,6 +97,7 @@ pub(super) fn normalization(
 ) -> Result<Normalization, Failure> {
     let chosen = match &file.data.normalize {
         Some(Normalize::Unit) => Normalization::unit(),
+        Some(Normalize::Nothing) => Normalization::identity(),
         Some(Normalize::Imagenet) => Normalization::imagenet(),
         Some(Normalize::Given(given)) => given.clone(),
         Some(Normalize::Fit) => {
@@ -111,7 +112,11 @@ pub(super) fn normalization(
         None => {
             let of_weights =
                 file.model.weights.as_deref().map(super::super::weights::preprocessing).transpose()?.flatten();
-            of_weights.and_then(|preprocessing| preprocessing.normalization).unwrap_or_else(Normalization::unit)
+            match of_weights.and_then(|preprocessing| preprocessing.normalization) {
+                Some(normalization) => normalization,
+                None if super::super::weights::scales_pixels(file) => Normalization::identity(),
+                None => Normalization::unit(),
+            }
         }
     };
     let given = chosen.mean().len();

@@ -18,7 +18,7 @@ use tightfit::data::{
 };
 use tightfit::error::DataError;
 use tightfit::models;
-use tightfit::nn::{Mode, Model};
+use tightfit::nn::{Mode, Model, Normalization};
 use tightfit::plan::format_bytes;
 use tightfit::tensor::Shape;
 use tightfit::train::{self, Config, Loss, Preprocessing};
@@ -126,7 +126,9 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
     let counts = (train.len(), count(&val), count(&test));
     let loader = |data: Arc<dyn Dataset>| loader(data, &file.data, kind);
     let (mut train, val, test) = (loader(train), val.map(loader), test.map(loader));
-    let is_bytes = dtype == tightfit::tensor::DType::U8 && (kind != Kind::Idx || file.data.normalize.is_some());
+    // Digits are numbers from 0 to 1 already, if nothing else is asked of them.
+    let asks = || file.data.normalize.is_some() || super::weights::scales_pixels(file);
+    let is_bytes = dtype == tightfit::tensor::DType::U8 && (kind != Kind::Idx || asks());
     if is_bytes && model.normalization().is_none() {
         let channels = if shape.len() == 3 { shape[0] } else { 1 };
         model = model.normalized(adapt::normalization(file, &train, channels, output)?);
@@ -207,7 +209,12 @@ pub(crate) fn open_to_predict(
     let features = sources::features(&*data)?;
     let model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, trained));
     let samples = in_shape(Arc::clone(&data), &model)?;
-    let model = adapt::normalized_as(model, trained);
+    let model = match adapt::normalized_as(model, trained) {
+        model if model.normalization().is_none() && is_bytes(&features) && super::weights::scales_pixels(file) => {
+            model.normalized(Normalization::identity())
+        }
+        model => model,
+    };
     let mut config = config;
     if trained.series.as_ref().is_some_and(|series| series.options.stateful.is_some()) {
         // The windows of a series follow each other.
@@ -216,6 +223,10 @@ pub(crate) fn open_to_predict(
     adapt::answers_for(file, &mut config, trained);
     let loader = loader(samples, &file.data, Kind::Images);
     Ok(ToPredict { model, config, data, loader })
+}
+
+fn is_bytes(features: &tightfit::data::Features) -> bool {
+    adapt::input_of(features).0 == tightfit::tensor::DType::U8
 }
 
 /// The model with as many outputs as there are characters, where it is built in.

@@ -64,6 +64,8 @@ pub(crate) enum Normalize {
     /// From 0 to 1.
     Unit,
     /// As for torchvision's weights.
+    /// Numbers from 0 to 255.
+    Nothing,
     Imagenet,
     /// By means and deviations of the training part.
     Fit,
@@ -155,13 +157,14 @@ impl FromStr for Normalize {
         let numbers = |text: &str| -> Option<Vec<f64>> { text.split(',').map(|x| x.trim().parse().ok()).collect() };
         match text.trim() {
             "unit" => Ok(Normalize::Unit),
+            "none" => Ok(Normalize::Nothing),
             "imagenet" => Ok(Normalize::Imagenet),
             "fit" => Ok(Normalize::Fit),
             text => {
                 let given = text.split_once('/').and_then(|(mean, std)| Some((numbers(mean)?, numbers(std)?)));
                 let Some((mean, std)) = given else {
                     return Err(
-                        "write unit, imagenet, fit, or means and deviations, such as 0.5,0.5,0.5/0.25,0.25,0.25"
+                        "write unit, none, imagenet, fit, or means and deviations, such as 0.5,0.5,0.5/0.25,0.25,0.25"
                             .to_owned(),
                     );
                 };
@@ -176,6 +179,7 @@ impl fmt::Display for Normalize {
         let joined = |numbers: &[f64]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         match self {
             Normalize::Unit => f.write_str("unit"),
+            Normalize::Nothing => f.write_str("none"),
             Normalize::Imagenet => f.write_str("imagenet"),
             Normalize::Fit => f.write_str("fit"),
             Normalize::Given(given) => write!(f, "{}/{}", joined(given.mean()), joined(given.std())),
@@ -318,8 +322,8 @@ data_settings! {
     #[arg(long, value_name = "HOW", value_parser = resize)]
     resize: Resize,
 
-    /// How pixels become numbers: unit (0 to 1), imagenet, fit (means and deviations of the training images), or means and deviations,
-    /// such as 0.5,0.5,0.5/0.25,0.25,0.25 [default: unit]
+    /// How pixels become numbers: unit (0 to 1), none (0 to 255), imagenet, fit (means and deviations of the training images), or means
+    /// and deviations, such as 0.5,0.5,0.5/0.25,0.25,0.25 [default: unit; none where a model of Keras begins with Rescaling]
     #[arg(long, value_name = "HOW", value_parser = str::parse::<Normalize>)]
     normalize: Normalize,
 

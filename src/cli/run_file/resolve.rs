@@ -32,7 +32,7 @@ impl RunFile {
 
     /// The model, checked, and all settings; what neither this file nor the model's says is as it was for the plan.
     pub(crate) fn resolve(&self, plan: Option<&PlanFile>) -> Result<(Model, Config), Failure> {
-        let (ModelFile { model, optimizer, groups, .. }, mut config) = self.open_model()?;
+        let (ModelFile { model, optimizer, groups, freeze, .. }, mut config) = self.open_model()?;
         config.seed = self.data.seed.unwrap_or_default();
         if let (None, Some(plan)) = (self.data.batch, plan) {
             config.batch = plan.batch();
@@ -54,6 +54,9 @@ impl RunFile {
             (own, _) => own.to_vec(),
         };
         config.freeze = prefixes(&own.freeze, plan.map(PlanFile::freeze));
+        if plan.is_none() && own.freeze.is_empty() && own.train_only.is_empty() {
+            config.freeze = freeze;
+        }
         config.train_only = prefixes(&own.train_only, plan.map(PlanFile::train_only));
         config.ema_decay = training.ema.map(|decay| decay as f32).or_else(|| plan.and_then(PlanFile::ema_decay));
         config.precision = training.precision.or_else(|| plan.map(PlanFile::precision)).unwrap_or_default();

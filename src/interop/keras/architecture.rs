@@ -13,7 +13,7 @@ use super::network::Network;
 use super::parse;
 use super::value::Value;
 use crate::error::ImportError;
-use crate::interop::{ChannelOrder, ImportedModel, Weight, Weights};
+use crate::interop::{ChannelOrder, ImportedModel, Pixels, Weight, Weights};
 use crate::nn::{Mode, Model};
 use crate::train::{Loss, Optimizer};
 
@@ -73,7 +73,7 @@ pub struct KerasLayer {
     pub path: Vec<String>,
     /// Its class in Keras.
     pub class: String,
-    /// Whether Keras trains it. Here it is trained unless the training says otherwise.
+    /// Whether Keras trains it.
     pub trainable: bool,
     /// How many arrays it has.
     pub weights: usize,
@@ -150,6 +150,17 @@ impl Architecture {
     /// Whether Keras makes images with their channels last. The model here makes them with the channels first.
     pub fn output_order(&self) -> ChannelOrder {
         self.output_order
+    }
+
+    /// Whether it takes pixels from 0 to 255, which it makes smaller itself.
+    pub fn pixels(&self) -> Pixels {
+        if self.network.scales_down(0) { Pixels::Bytes } else { Pixels::Unknown }
+    }
+
+    /// What the names of parameters begin with that Keras does not train, as [`Config::freeze`](crate::train::Config::freeze) takes it.
+    pub fn frozen(&self) -> Vec<String> {
+        let frozen = self.layers().into_iter().filter(|layer| !layer.trainable);
+        frozen.map(|layer| layer.path.join(".") + ".").collect()
     }
 
     /// All layers that have weights, in Keras's order.
@@ -271,6 +282,8 @@ impl Architecture {
             optimizer: self.optimizer,
             input_order: self.input_order,
             output_order: self.output_order,
+            pixels: self.pixels(),
+            frozen: self.frozen(),
         }
     }
 }

@@ -21,8 +21,8 @@
 //! both.
 //!
 //! **What differs in training.** Running variances of batch normalization follow the unbiased variance of a batch here, and the
-//! biased one in Keras. Regularizers, constraints, and initial values other than the usual ones are not taken over, nor is
-//! `trainable`: freeze layers for the training. Adam and RMSprop have `epsilon` at another place, which matters where gradients are about
+//! biased one in Keras. Regularizers, constraints, and initial values other than the usual ones are not taken over. Layers that Keras does
+//! not train are [`ImportedModel::frozen`]. Adam and RMSprop have `epsilon` at another place, which matters where gradients are about
 //! as small.
 
 mod architecture;

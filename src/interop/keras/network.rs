@@ -3,6 +3,9 @@
 use super::value::{Call, Layer, Value};
 use crate::nn::{Input, Tensor};
 
+/// Pixels from 0 to 255 are multiplied by about 1/255 or 1/127.5; what is from 0 to 1 already is not made much smaller.
+const MOST_OF_PIXELS: f32 = 1.0 / 32.0;
+
 /// A model of Keras's: layers, and in which order they are applied to what.
 #[derive(Debug)]
 pub(super) struct Network {
@@ -100,6 +103,18 @@ impl Network {
             Kind::Input => false,
             Kind::Layer(layer) => layer.keeps(),
             Kind::Network(network) => network.keeps(),
+        })
+    }
+
+    /// Whether what an input takes is made smaller at once, as pixels from 0 to 255 are.
+    pub(super) fn scales_down(&self, input: usize) -> bool {
+        self.steps.iter().any(|step| {
+            let place = step.operands.iter().position(|operand| operand.source() == Some(Source::Input(input)));
+            place.is_some_and(|place| match &self.layers[step.layer].kind {
+                Kind::Input => false,
+                Kind::Layer(layer) => layer.scale().is_some_and(|scale| scale.abs() < MOST_OF_PIXELS),
+                Kind::Network(network) => network.scales_down(place),
+            })
         })
     }
 

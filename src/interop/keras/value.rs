@@ -169,6 +169,11 @@ pub(super) trait Layer: Debug + Send + Sync {
         false
     }
 
+    /// What it multiplies its input by, where that is one number and known.
+    fn scale(&self) -> Option<f32> {
+        None
+    }
+
     /// Whether numbers may stand for tensors.
     fn takes_numbers(&self) -> bool {
         false

@@ -45,7 +45,7 @@ use prost::Message as _;
 use self::constant::Constant;
 use self::ir::{Graph, Wrong};
 use self::walk::Record;
-use super::{ChannelOrder, ImportedModel, Weight, Weights};
+use super::{ChannelOrder, ImportedModel, Pixels, Weight, Weights};
 use crate::error::{DataError, ImportError};
 use crate::files;
 use crate::nn::{Mode, Model};
@@ -142,6 +142,8 @@ fn import(name: String, mut graph: Graph, sample: Option<&[usize]>) -> Result<Im
         optimizer: None,
         input_order: ChannelOrder::First,
         output_order: ChannelOrder::First,
+        pixels: Pixels::Unknown,
+        frozen: Vec::new(),
     })
 }
 

@@ -32,6 +32,8 @@ pub struct BatchNorm {
     #[serde(default = "yes")]
     track_running_stats: bool,
     #[serde(default)]
+    frozen: bool,
+    #[serde(default)]
     relu: bool,
 }
 
@@ -130,6 +132,9 @@ settings! {
         affine: bool,
         /// Whether there are running statistics (yes by default); without them evaluation uses those of its batch.
         track_running_stats: bool,
+        /// Whether it normalizes by its running statistics in training as well, and leaves them as they are, whatever the training's
+        /// [`Statistics`] say (no by default): as Keras does where the layer is not trained.
+        frozen: bool,
         /// Whether a rectified linear unit follows (no by default): the same as a layer [`Relu`](super::Relu), in less time
         /// and memory.
         relu: bool,
@@ -168,7 +173,14 @@ settings! {
 
 impl Default for BatchNorm {
     fn default() -> Self {
-        BatchNorm { eps: eps(), momentum: momentum(), affine: true, track_running_stats: true, relu: false }
+        BatchNorm {
+            eps: eps(),
+            momentum: momentum(),
+            affine: true,
+            track_running_stats: true,
+            frozen: false,
+            relu: false,
+        }
     }
 }
 
@@ -295,7 +307,8 @@ impl BatchNorm {
         let shape = scope.shape(input);
         let channels = shape[1];
         let with = |first: &[ValueId]| [first, affine].concat();
-        match (scope.statistics(), running) {
+        let statistics = scope.statistics().map(|chosen| if self.frozen { Statistics::Frozen } else { chosen });
+        match (statistics, running) {
             (Some(Statistics::Exact), _) => self.by_batch(scope, &with(&[input]), running, false),
             (Some(Statistics::Ghost), _) => self.by_batch(scope, &with(&[input]), running, true),
             (Some(Statistics::Frozen) | None, Some([mean, var])) => {

@@ -426,7 +426,7 @@ registry! {
             sequential rnn_relu(hidden: usize) => RnnRelu::new(hidden);
         /// normalization of each channel by its mean and variance over the batch, with weight, bias and running statistics
         BatchNorm = "batch_norm" as "bn" ["batchnormalization", "bn"],
-            settings "`eps` (1e-5), `momentum` (0.1), `affine` (true), `track_running_stats` (true), `relu` (false): a `relu` after it \
+            settings "`eps` (1e-5), `momentum` (0.1), `affine` (true), `track_running_stats` (true), `frozen` (false), `relu` (false): a `relu` after it \
                 in the same pass",
             sequential batch_norm() => BatchNorm::new();
         /// normalization of each sample over its last axis or axes

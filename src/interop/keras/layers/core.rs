@@ -116,6 +116,10 @@ impl Layer for Rescaling {
         let x = call.input();
         x.like(call.layer(x.tensor, nn::Rescaling::new(self.scale, self.offset)))
     }
+
+    fn scale(&self) -> Option<f32> {
+        Some(self.scale)
+    }
 }
 
 /// Keras divides by no less.

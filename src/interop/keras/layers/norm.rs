@@ -67,13 +67,15 @@ struct Batch {
     momentum: f32,
     eps: f32,
     affine: Affine,
+    /// A layer that is not trained normalizes by what it has seen before.
+    frozen: bool,
 }
 
 impl Layer for Batch {
     fn apply<'a>(&self, call: &Call<'_, 'a>) -> Value<'a> {
         let x = call.input();
         let rank = x.rank() as isize;
-        let norm = BatchNorm::new().eps(self.eps).momentum(1.0 - self.momentum);
+        let norm = BatchNorm::new().eps(self.eps).momentum(1.0 - self.momentum).frozen(self.frozen);
         let norm =
             Half { norm: norm.affine(self.affine.scale && self.affine.center), affine: self.affine, last_axes: None };
         match self.axis {
@@ -200,7 +202,8 @@ pub(super) fn parse(config: &Config<'_>) -> Result<Option<Box<dyn Layer>>, Impor
                 );
             }
             let axis = config.axis("axis", -1)?;
-            Box::new(Batch { axis, momentum, eps: eps(1e-3)?, affine: Affine::of(config)? })
+            let frozen = !config.bool("trainable", true)?;
+            Box::new(Batch { axis, momentum, eps: eps(1e-3)?, affine: Affine::of(config)?, frozen })
         }
         "LayerNormalization" => {
             config.refuse("rms_scaling", "use RMSNormalization")?;

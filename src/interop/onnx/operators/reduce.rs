@@ -4,7 +4,7 @@ use super::moves::axis;
 use crate::error::GraphError;
 use crate::interop::onnx::call::{Call, Made, one};
 use crate::interop::onnx::fold;
-use crate::interop::onnx::walk::{Dense, Value};
+use crate::interop::onnx::walk::{Dense, Kind, Value};
 use crate::nn::together;
 use crate::ops::elementwise::{abs, exp, log, pow, sqrt, sub};
 use crate::ops::reduce::log_softmax::LogSoftmax;
@@ -65,6 +65,10 @@ pub(super) fn reduce(call: &mut Call<'_, '_, '_>) -> Made {
         }
         _ => call.numbers(0)?,
     };
+    // The largest of no numbers is minus infinity, but of no truths it is false.
+    if x.kind == Kind::Truth && axes.iter().any(|&axis| own[axis] == 0) {
+        return call.refuse("an axis that it reduces has no elements");
+    }
     let y = over(call, &x, axes, keepdim)?;
     one(Dense { shape, ..y })
 }
