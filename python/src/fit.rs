@@ -46,7 +46,10 @@ impl Relay<'_> {
         if self.events.send((event, waits)).is_err() {
             return trainer.stop("nobody listens any more");
         }
-        while waits {
+        if !waits {
+            return;
+        }
+        loop {
             match self.messages.recv() {
                 Ok(Message::Job(job)) => job(trainer, self.messages),
                 Ok(Message::Resume(false)) => return,

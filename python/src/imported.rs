@@ -6,7 +6,7 @@ use numpy::PyArrayDyn;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tightfit::interop::keras::{self, Architecture};
-use tightfit::interop::{self, ImportedModel, Source, Weight, Weights, onnx};
+use tightfit::interop::{self, Source, Weight, Weights, onnx};
 
 use crate::arrays::{self, Named};
 use crate::errors::OrRaise as _;
@@ -14,6 +14,9 @@ use crate::network::Network;
 
 /// A layer of Keras's, by its name behind those of the models that it is in, and its arrays in the order of `layer.weights`.
 type Layers<'py> = Vec<(Vec<String>, Vec<Bound<'py, PyAny>>)>;
+
+/// The same as they are made here.
+type Arrays<'py> = Vec<(Vec<String>, Vec<Bound<'py, PyArrayDyn<f32>>>)>;
 
 /// A model of Keras from what `model.to_json()` says, without its weights.
 #[pyfunction]
@@ -32,16 +35,7 @@ pub(crate) fn read_keras(py: Python<'_>, path: PathBuf) -> PyResult<Network> {
 }
 
 fn of_keras(architecture: Architecture, weights: Option<Weights>) -> Network {
-    let imported = ImportedModel {
-        model: architecture.model().clone(),
-        weights: weights.unwrap_or_default(),
-        loss: architecture.loss().cloned(),
-        optimizer: architecture.optimizer().copied(),
-        input_order: architecture.input_order(),
-        output_order: architecture.output_order(),
-        pixels: architecture.pixels(),
-        frozen: architecture.frozen(),
-    };
+    let imported = architecture.clone().into_model(weights.unwrap_or_default());
     Network::imported(imported, Some(architecture))
 }
 
@@ -92,7 +86,7 @@ pub(crate) fn keras_arrays<'py>(
     py: Python<'py>,
     network: &Network,
     weights: Vec<(String, Bound<'py, PyAny>)>,
-) -> PyResult<Vec<(Vec<String>, Vec<Bound<'py, PyArrayDyn<f32>>>)>> {
+) -> PyResult<Arrays<'py>> {
     let layers = architecture(network)?.arrays_of(&to_weights(&weights)?).or_raise()?;
     let of = |weights: Vec<Weight>| {
         let arrays = weights.iter().map(|weight| arrays::from_vec(py, weight.values().to_vec(), weight.shape()));

@@ -79,7 +79,7 @@ impl Network {
             let names = models::NAMES.join(", ");
             return Err(PyValueError::new_err(format!("there is no model `{name}`: choose one of {names}")));
         };
-        let model = input_shape.into_iter().fold(model, |model, shape| model.with_input(shape));
+        let model = input_shape.into_iter().fold(model, Model::with_input);
         let network = Network::new(model);
         // What does not fit shows now, not at the first step.
         network.built()?;

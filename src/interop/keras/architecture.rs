@@ -274,7 +274,9 @@ impl Architecture {
         })
     }
 
-    pub(super) fn into_model(self, weights: Weights) -> ImportedModel {
+    /// The model with these weights, of [`Architecture::weights_from`] or none.
+    pub fn into_model(self, weights: Weights) -> ImportedModel {
+        let (pixels, frozen) = (self.pixels(), self.frozen());
         ImportedModel {
             model: self.model,
             weights,
@@ -282,8 +284,8 @@ impl Architecture {
             optimizer: self.optimizer,
             input_order: self.input_order,
             output_order: self.output_order,
-            pixels: self.pixels(),
-            frozen: self.frozen(),
+            pixels,
+            frozen,
         }
     }
 }

@@ -133,21 +133,22 @@ impl Call<'_, '_, '_> {
             _ if matches!(&self.node.operator[..], "Mul" | "Div") => Init::ONES,
             _ => Init::ZEROS,
         };
-        self.tensor_as(index, Part::Trained(init), Part::Kept(init))
+        self.tensor_as(index, Part::Trained(init), Some(Part::Kept(init)))
     }
 
     /// An input that is a weight of this kind, in weights and constants alike.
     pub(super) fn weight(&mut self, index: usize, part: Part) -> Result<Dense, GraphError> {
-        self.tensor_as(index, part, part)
+        self.tensor_as(index, part, None)
     }
 
-    fn tensor_as(&mut self, index: usize, weight: Part, constant: Part) -> Result<Dense, GraphError> {
+    /// `constant` is what constants become that are no weights.
+    fn tensor_as(&mut self, index: usize, weight: Part, constant: Option<Part>) -> Result<Dense, GraphError> {
         let number = self.number_of(index)?;
         let dense = match self.value(index)? {
             Value::Tensor(dense) => dense,
             Value::Permuted { source, axes } => self.permuted(&source, &axes)?,
             Value::Weight(number) => self.made_of_weight(number, weight)?,
-            Value::Constant(values) => self.made_of_constant(number, &values, constant)?,
+            Value::Constant(values) => self.made_of_constant(number, &values, weight, constant)?,
         };
         Ok(dense)
     }
@@ -186,7 +187,13 @@ impl Call<'_, '_, '_> {
         Ok(dense)
     }
 
-    fn made_of_constant(&mut self, number: usize, values: &Arc<Constant>, part: Part) -> Result<Dense, GraphError> {
+    fn made_of_constant(
+        &mut self,
+        number: usize,
+        values: &Arc<Constant>,
+        weight: Part,
+        constant: Option<Part>,
+    ) -> Result<Dense, GraphError> {
         if let Some(made) = self.walk.made.get(&number) {
             return Ok(made.clone());
         }
@@ -195,11 +202,11 @@ impl Call<'_, '_, '_> {
             return self.refuse(format!("its input `{}` has no elements", shown(&self.walk.graph.names[number])));
         }
         let kind = if let super::constant::Data::Bools(_) = values.data { Kind::Truth } else { Kind::Number };
-        let id = match (part, values.uniform()) {
-            (_, Some(value)) => self.scope.apply(Fill { value, shape: physical(&shape) }, &[])?,
+        let id = match (constant, values.uniform()) {
+            (Some(_), Some(value)) => self.scope.apply(Fill { value, shape: physical(&shape) }, &[])?,
             _ => {
                 let name = self.free_name(number);
-                let id = match part {
+                let id = match constant.unwrap_or(weight) {
                     Part::Trained(init) => self.scope.parameter_named(&name, physical(&shape), init)?,
                     Part::Kept(init) => self.scope.buffer_named(&name, physical(&shape), init)?,
                 };

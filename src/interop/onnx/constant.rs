@@ -1,12 +1,16 @@
 //! Tensors whose values are known when a graph is made: initializers, constants, and what follows from shapes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::proto::{self, element};
 use crate::files::Positioned;
 
 /// Elements that a folded tensor may have at most: shapes, indices and masks are small.
 pub(super) const MAX_FOLDED: usize = 1 << 22;
+
+/// Elements of a weight that a file makes of one number.
+pub(super) const MAX_FILLED: usize = 1 << 28;
 
 /// A tensor of known values.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +25,8 @@ pub(super) enum Data {
     Floats(Vec<f32>),
     Ints(Vec<i64>),
     Bools(Vec<bool>),
+    /// So many times the same number.
+    Filled(f32, usize),
 }
 
 impl Data {
@@ -29,6 +35,7 @@ impl Data {
             Data::Floats(values) => values.len(),
             Data::Ints(values) => values.len(),
             Data::Bools(values) => values.len(),
+            Data::Filled(_, count) => *count,
         }
     }
 
@@ -38,6 +45,7 @@ impl Data {
             Data::Floats(values) => Data::Floats(places.map(|place| values[place]).collect()),
             Data::Ints(values) => Data::Ints(places.map(|place| values[place]).collect()),
             Data::Bools(values) => Data::Bools(places.map(|place| values[place]).collect()),
+            Data::Filled(value, _) => Data::Floats(places.map(|_| *value).collect()),
         }
     }
 }
@@ -62,12 +70,23 @@ impl Constant {
         Constant::new(shape, Data::Floats(values))
     }
 
+    /// With all elements, as operators take it, where they are not too many.
+    pub(super) fn spread(self: &Arc<Self>) -> Result<Arc<Self>, String> {
+        match self.data {
+            Data::Filled(_, count) if count > MAX_FOLDED => {
+                Err(format!("it takes a tensor of shape {:?} before the model runs: that is too large", self.shape))
+            }
+            Data::Filled(value, count) => Ok(Arc::new(Constant::floats(self.shape.clone(), vec![value; count]))),
+            _ => Ok(Arc::clone(self)),
+        }
+    }
+
     /// As whole numbers; `None` where they are not.
     pub(super) fn to_ints(&self) -> Option<Vec<i64>> {
         match &self.data {
             Data::Ints(values) => Some(values.clone()),
             Data::Bools(values) => Some(values.iter().map(|&value| i64::from(value)).collect()),
-            Data::Floats(_) => None,
+            Data::Floats(_) | Data::Filled(..) => None,
         }
     }
 
@@ -77,6 +96,7 @@ impl Constant {
             Data::Floats(values) => values.clone(),
             Data::Ints(values) => values.iter().map(|&value| value as f32).collect(),
             Data::Bools(values) => values.iter().map(|&value| f32::from(u8::from(value))).collect(),
+            Data::Filled(value, count) => vec![*value; *count],
         }
     }
 
@@ -85,6 +105,7 @@ impl Constant {
             Data::Floats(values) => values.iter().map(|&value| value != 0.0).collect(),
             Data::Ints(values) => values.iter().map(|&value| value != 0).collect(),
             Data::Bools(values) => values.clone(),
+            Data::Filled(value, count) => vec![*value != 0.0; *count],
         }
     }
 
@@ -96,6 +117,7 @@ impl Constant {
         };
         match &self.data {
             Data::Floats(values) => all(values),
+            Data::Filled(value, count) => (*count > 0).then_some(*value),
             _ => all(&self.to_floats()),
         }
     }

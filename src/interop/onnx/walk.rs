@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::call::Call;
-use super::constant::{Constant, MAX_FOLDED};
+use super::constant::{Constant, Data, MAX_FILLED};
 use super::fold::fold;
 use super::ir::{Attribute, Graph, Initializer, Node, Wrong, shown};
 use super::operators;
@@ -71,6 +71,7 @@ pub(super) struct Walk<'g> {
     /// Samples of this graph.
     pub(super) batch: usize,
     folded: usize,
+    filled: usize,
     pub(super) record: Option<&'g Mutex<Record>>,
 }
 
@@ -92,6 +93,7 @@ pub(super) fn forward<'a>(graph: &Graph, x: Tensor<'a>, record: Option<&Mutex<Re
         made: BTreeMap::new(),
         batch: x.extent(0),
         folded: 0,
+        filled: 0,
         record,
     };
     match walk.run(x) {
@@ -215,8 +217,13 @@ impl<'g> Walk<'g> {
         }
         let folded = fold(node, &inputs)?;
         Some(folded.and_then(|constants| {
-            self.folded += constants.iter().map(|constant| constant.data.len()).sum::<usize>();
-            if self.folded > MAX_FOLDED_TOGETHER.max(MAX_FOLDED) {
+            for constant in &constants {
+                match constant.data {
+                    Data::Filled(_, count) => self.filled += count,
+                    _ => self.folded += constant.data.len(),
+                }
+            }
+            if self.folded > MAX_FOLDED_TOGETHER || self.filled > MAX_FILLED {
                 return Err("what is computed before the model runs becomes too large".to_owned());
             }
             Ok(constants.into_iter().map(|constant| Value::Constant(Arc::new(constant))).collect())

@@ -81,7 +81,9 @@ fn attribute(name: &str, value: &Attribute) -> proto::Attribute {
 
 fn initializer(name: &str, constant: &Constant) -> proto::Tensor {
     let (kind, raw): (i32, Vec<u8>) = match &constant.data {
-        Data::Floats(values) => (element::FLOAT, values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+        Data::Floats(_) | Data::Filled(..) => {
+            (element::FLOAT, constant.to_floats().iter().flat_map(|value| value.to_le_bytes()).collect())
+        }
         Data::Ints(values) => (element::INT64, values.iter().flat_map(|value| value.to_le_bytes()).collect()),
         Data::Bools(values) => (element::BOOL, values.iter().map(|&value| u8::from(value)).collect()),
     };

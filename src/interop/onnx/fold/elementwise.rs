@@ -127,7 +127,9 @@ pub(super) fn fold<'a>(node: &Node, at: &impl Fn(usize) -> Option<&'a Constant>)
     }
     let data = match &first.data {
         Data::Ints(values) => Data::Ints(values.iter().map(|&x| of_one_int(operator, x)).collect::<Option<_>>()?),
-        Data::Floats(values) => Data::Floats(values.iter().map(|&x| of_one(operator, x)).collect::<Option<_>>()?),
+        Data::Floats(_) | Data::Filled(..) => {
+            Data::Floats(first.to_floats().into_iter().map(|x| of_one(operator, x)).collect::<Option<_>>()?)
+        }
         Data::Bools(_) => return None,
     };
     // An operator that is not known has to be known of none, too.

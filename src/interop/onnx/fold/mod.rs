@@ -7,7 +7,7 @@ pub(super) use places::{cut, flattened, joined, lengths, permutation, resolve, s
 
 use std::sync::Arc;
 
-use super::constant::{Constant, Data, MAX_FOLDED, elements};
+use super::constant::{Constant, Data, MAX_FILLED, MAX_FOLDED, elements};
 use super::ir::{Attribute, Node};
 use super::proto::element;
 
@@ -19,6 +19,12 @@ pub(super) fn fold(node: &Node, inputs: &[Option<Arc<Constant>>]) -> Folded {
     if !node.domain.is_empty() {
         return None;
     }
+    let inputs: Result<Vec<_>, _> =
+        inputs.iter().map(|input| input.as_ref().map(Constant::spread).transpose()).collect();
+    let inputs = match inputs {
+        Ok(inputs) => inputs,
+        Err(reason) => return Some(Err(reason)),
+    };
     let at = |index: usize| inputs.get(index).and_then(Option::as_deref);
     let one = |result: Result<Constant, String>| Some(result.map(|constant| vec![constant]));
     if node.operator == "Constant" {
@@ -40,7 +46,7 @@ pub(super) fn fold(node: &Node, inputs: &[Option<Arc<Constant>>]) -> Folded {
         "Cast" => cast(first?, node.int("to").unwrap_or(0)),
         "CastLike" => {
             let kind = match at(1)?.data {
-                Data::Floats(_) => element::FLOAT,
+                Data::Floats(_) | Data::Filled(..) => element::FLOAT,
                 Data::Ints(_) => element::INT64,
                 Data::Bools(_) => element::BOOL,
             };
@@ -92,12 +98,16 @@ fn constant(node: &Node) -> Result<Constant, String> {
 
 fn of_shape(node: &Node, shape: &Constant) -> Result<Constant, String> {
     let shape = extents(shape)?;
-    let count = sized(&shape)?;
     let value = match node.attributes.get("value") {
         Some(Attribute::Tensor(tensor)) if tensor.data.len() == 1 => tensor.data.clone(),
         Some(_) => return Err("its value must be a tensor of one element".to_owned()),
         None => Data::Floats(vec![0.0]),
     };
+    // Weights are made so where a file leaves their values out.
+    if let (Data::Floats(value), Some(count @ ..=MAX_FILLED)) = (&value, elements(&shape)) {
+        return Ok(Constant::new(shape, Data::Filled(value[0], count)));
+    }
+    let count = sized(&shape)?;
     Ok(Constant::new(shape, value.pick(std::iter::repeat_n(0, count))))
 }
 
@@ -132,7 +142,9 @@ pub(super) fn cast(constant: &Constant, kind: i64) -> Result<Constant, String> {
         element::BOOL => Data::Bools(constant.to_bools()),
         element::UINT8..=element::INT64 | element::UINT32 | element::UINT64 => match &constant.data {
             // Towards zero.
-            Data::Floats(values) => Data::Ints(values.iter().map(|&value| value as i64).collect()),
+            Data::Floats(_) | Data::Filled(..) => {
+                Data::Ints(constant.to_floats().iter().map(|&value| value as i64).collect())
+            }
             _ => Data::Ints(constant.to_ints().unwrap_or_default()),
         },
         _ => return Err(format!("a cast to {} is not there", element::name(kind))),

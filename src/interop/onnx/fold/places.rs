@@ -237,7 +237,9 @@ fn concat<'a>(node: &Node, at: &impl Fn(usize) -> Option<&'a Constant>) -> Resul
             Data::Ints(values)
         }
         Data::Bools(_) => Data::Bools(runs.flat_map(|(i, part)| part.to_bools()[run(part, i)].to_vec()).collect()),
-        Data::Floats(_) => Data::Floats(runs.flat_map(|(i, part)| part.to_floats()[run(part, i)].to_vec()).collect()),
+        Data::Floats(_) | Data::Filled(..) => {
+            Data::Floats(runs.flat_map(|(i, part)| part.to_floats()[run(part, i)].to_vec()).collect())
+        }
     };
     Ok(Constant::new(shape, data))
 }
@@ -376,8 +378,9 @@ fn trilu(node: &Node, input: &Constant, k: Option<&Constant>) -> Result<Constant
     };
     let kept = indices(&input.shape).map(|index| keeps(&index));
     let data = match &input.data {
-        Data::Floats(values) => {
-            Data::Floats(values.iter().zip(kept).map(|(&v, kept)| if kept { v } else { 0.0 }).collect())
+        Data::Floats(_) | Data::Filled(..) => {
+            let values = input.to_floats().into_iter();
+            Data::Floats(values.zip(kept).map(|(v, kept)| if kept { v } else { 0.0 }).collect())
         }
         Data::Ints(values) => Data::Ints(values.iter().zip(kept).map(|(&v, kept)| if kept { v } else { 0 }).collect()),
         Data::Bools(values) => Data::Bools(values.iter().zip(kept).map(|(&v, kept)| v && kept).collect()),
