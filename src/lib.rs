@@ -48,6 +48,7 @@ pub mod guide {
         other_frameworks: "../docs/other-frameworks.md",
         keras: "../docs/keras.md",
         onnx: "../docs/onnx.md",
+        python: "../docs/python.md",
         budgets: "../docs/budgets.md",
         devices: "../docs/devices.md",
         data: "../docs/data.md",

@@ -168,3 +168,17 @@ fn a_model_of_keras_gets_the_pixels_that_it_scales() {
     let [before, after] = [own, after].map(|object| object["test_loss"].as_f64().expect("a number"));
     assert!(after < 0.9 * before, "{before}, then {after}");
 }
+
+#[test]
+fn layers_that_keras_does_not_train_are_frozen() {
+    let (model, plan) = (golden("keras/transfer.keras"), |args: &[&str]| {
+        let model = golden("keras/transfer.keras");
+        let object = done(&[&["plan", &*model, "--batch", "16"], args].concat());
+        object["parameters_bytes"].as_u64().expect("a number")
+    });
+    let own = plan(&[]);
+    assert_eq!(own, plan(&["--train-only", "dense."]));
+    assert!(own < plan(&["--train-only", ""]));
+    let text = refused(&["plan", &model, "--freeze", "no-such-layer."]);
+    assert!(text.contains("no-such-layer."), "{text}");
+}

@@ -17,10 +17,11 @@ use tightfit::train::{Config, DeviceSelector, Loss, Optimizer, Trainer};
 use crate::common::compare::{Tolerance, close};
 use crate::mutations::mutations;
 
-const MODELS: [&str; 24] = [
+const MODELS: [&str; 25] = [
     "mlp",
     "cnn",
     "pixels",
+    "transfer",
     "separable",
     "transposed",
     "sequence_conv",
@@ -246,6 +247,13 @@ fn what_is_compiled_and_in_which_order_is_read() {
         (pixels("pixels"), pixels("cnn"), pixels("preprocessing")),
         (Pixels::Bytes, Pixels::Unknown, Pixels::Unknown)
     );
+
+    let transfer = keras::read(&folder().join("transfer.keras")).unwrap();
+    assert_eq!(transfer.frozen, ["base.conv2d.", "base.batch_normalization."]);
+    let config = Config::default().freeze(transfer.frozen.clone());
+    let trainer = Trainer::new(transfer.model.clone(), config, "cpu").unwrap();
+    let names: Vec<_> = trainer.frozen().iter().map(String::as_str).collect();
+    assert_eq!(names, ["base.batch_normalization.bias", "base.batch_normalization.weight", "base.conv2d.weight"]);
 
     let nested = keras::read_architecture(&folder().join("nested.keras")).unwrap();
     let layers: Vec<_> = nested.layers().into_iter().map(|layer| (layer.path.join("."), layer.trainable)).collect();

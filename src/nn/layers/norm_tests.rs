@@ -52,6 +52,11 @@ fn batch_norm_follows_the_mode() {
         assert_eq!(given, "batch_norm_eval");
         assert!(buffer_updates.is_empty());
     }
+    let frozen = Model::from(Sequential::new("m", [3, 2]).push(BatchNorm::new().frozen(true)));
+    for statistics in [Statistics::Exact, Statistics::Ghost, Statistics::Frozen] {
+        let (frozen, buffer_updates) = ops(&frozen, 4, 4, Mode::Train(statistics));
+        assert!(frozen == "batch_norm_eval" && buffer_updates.is_empty());
+    }
     let untracked = Model::from(Sequential::new("m", [3]).push(BatchNorm::new().track_running_stats(false).relu(true)));
     assert_eq!(ops(&untracked, 4, 4, Mode::Evaluate).0, "batch_norm");
     assert_eq!(ops(&untracked, 1, 1, Mode::Evaluate).0, "group_norm relu");

@@ -64,6 +64,13 @@ def pixels():
 
 
 @model
+def transfer():
+    base = Sequential([Input((6, 6, 2)), L.Conv2D(3, 3, use_bias=False), L.BatchNormalization(), L.ReLU()], name="base")
+    base.trainable = False
+    return Sequential([Input((6, 6, 2)), base, L.GlobalAveragePooling2D(), L.Dense(2)])
+
+
+@model
 def separable():
     return Sequential([
         Input((6, 7, 3)),
