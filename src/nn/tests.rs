@@ -236,7 +236,9 @@ fn a_model_survives_toml() {
         .skip("a")
         .relu()
         .add("a")
-        .push(BatchNorm::new().eps(1e-3).momentum(0.25).affine(false).track_running_stats(false).frozen(true).relu(true))
+        .push(
+            BatchNorm::new().eps(1e-3).momentum(0.25).affine(false).track_running_stats(false).frozen(true).relu(true),
+        )
         .push(GroupNorm::new(2).eps(1e-3))
         .push(InstanceNorm::new().affine(true))
         .push(LayerNorm::new().dims(2).bias(false))
