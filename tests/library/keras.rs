@@ -250,7 +250,7 @@ fn what_is_compiled_and_in_which_order_is_read() {
 
     let transfer = keras::read(&folder().join("transfer.keras")).unwrap();
     assert_eq!(transfer.frozen, ["base.conv2d.", "base.batch_normalization."]);
-    let config = Config::default().freeze(transfer.frozen.clone());
+    let config = transfer.frozen.iter().fold(Config::default(), Config::freeze);
     let trainer = Trainer::new(transfer.model.clone(), config, "cpu").unwrap();
     let names: Vec<_> = trainer.frozen().iter().map(String::as_str).collect();
     assert_eq!(names, ["base.batch_normalization.bias", "base.batch_normalization.weight", "base.conv2d.weight"]);

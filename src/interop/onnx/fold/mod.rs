@@ -198,6 +198,13 @@ fn reduce(node: &Node, input: &Constant, named: Option<&Constant>) -> Result<Con
             };
             Data::Ints(groups.iter().map(of).collect::<Option<_>>().ok_or("it is not folded for these values")?)
         }
+        Data::Bools(values) if matches!(operator, "ReduceMax" | "ReduceMin") => {
+            let of = |group: &Vec<usize>| {
+                let mut values = group.iter().map(|&place| values[place]);
+                if operator == "ReduceMax" { values.any(|value| value) } else { values.all(|value| value) }
+            };
+            Data::Bools(groups.iter().map(of).collect())
+        }
         _ => {
             let values = input.to_floats();
             let of = |group: &Vec<usize>| {
