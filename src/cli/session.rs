@@ -121,7 +121,7 @@ fn train(job: &mut Job, output: &Output) -> Result<u8, Failure> {
     }
     // A run that cannot be made to its end is none.
     let after = file.model.unfreeze_after.filter(|_| find_lr.is_none());
-    let later = after.map(|after| later(&trainer, after, output)).transpose()?;
+    let later = after.map(|after| later(&trainer, file, after, output)).transpose()?;
     if let Some(run) = run {
         // The number of micro-batches is the plan's where there was one before.
         let told = if plan_path.is_some() { trainer.config() } else { &config };
@@ -256,12 +256,16 @@ fn prefixed(error: TrainError, after: Length) -> Failure {
 }
 
 /// The plan of what is trained later, where that is still to come.
-fn later(trainer: &Trainer, after: Length, output: &Output) -> Result<Option<Plan>, Failure> {
+fn later(trainer: &Trainer, file: &RunFile, after: Length, output: &Output) -> Result<Option<Plan>, Failure> {
     if after.steps(u64::MAX) == 0 {
         return Err(Failure::bad_input("unfreeze_after: it must be a step or more after the first"));
     }
+    // The model's file may say so, too; what resumes may be past it.
     let config = trainer.config();
-    if config.freeze.is_empty() && config.train_only.is_empty() {
+    if [&file.model.freeze, &file.model.train_only, &config.freeze, &config.train_only]
+        .iter()
+        .all(|names| names.is_empty())
+    {
         let text = "unfreeze_after: no parameters are frozen: name some by --freeze or --train-only";
         return Err(Failure::bad_input(text));
     }

@@ -174,7 +174,7 @@ fn layers_that_keras_does_not_train_are_frozen() {
     let (model, plan) = (golden("keras/transfer.keras"), |args: &[&str]| {
         let model = golden("keras/transfer.keras");
         let object = done(&[&["plan", &*model, "--batch", "16"], args].concat());
-        object["parameters_bytes"].as_u64().expect("a number")
+        object["state_bytes"].as_u64().expect("a number")
     });
     let own = plan(&[]);
     assert_eq!(own, plan(&["--train-only", "dense."]));

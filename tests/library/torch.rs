@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tightfit::error::ImportError;
-use tightfit::interop::{Weights, torch};
+use tightfit::interop::{Weights, safetensors, torch};
 use tightfit::nn::{BatchNorm, Conv2d, Linear, Model};
 use tightfit::train::{Config, Trainer};
 
@@ -108,25 +108,39 @@ fn nothing_in_a_pickle_is_run() {
     assert!(!Path::new("pickle-was-run").exists() && !file("pickle-was-run").exists());
 }
 
-#[test]
-fn mutated_files_are_refused_or_read() {
+/// How many of so many mutations of a file are refused, each in a sentence; none takes much memory.
+fn refused(file: &Path, count: u64, read: impl Fn(&Path) -> Result<Weights, ImportError>) -> u64 {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("mutated.pt");
-    for name in ["state.pt", "legacy.pth"] {
-        let bytes = std::fs::read(file(name)).expect("readable");
-        let mut refused = 0;
-        for mutated in mutations(&bytes, 500) {
-            std::fs::write(&path, &mutated).expect("writes");
-            match torch::read(&path) {
-                Ok(weights) => {
-                    assert!(weights.iter().map(|(_, weight)| weight.values().len()).sum::<usize>() < 100_000);
-                }
-                Err(error) => {
-                    message_of(&error.to_string());
-                    refused += 1;
-                }
+    let path = folder.path().join("mutated");
+    let bytes = std::fs::read(file).expect("readable");
+    let mut refused = 0;
+    for mutated in mutations(&bytes, count) {
+        std::fs::write(&path, &mutated).expect("writes");
+        match read(&path) {
+            Ok(weights) => assert!(weights.iter().map(|(_, weight)| weight.values().len()).sum::<usize>() < 100_000),
+            Err(error) => {
+                message_of(&error.to_string());
+                refused += 1;
             }
         }
+    }
+    refused
+}
+
+#[test]
+fn mutated_files_are_refused_or_read() {
+    for name in ["state.pt", "legacy.pth"] {
+        let refused = refused(&file(name), 500, |path| torch::read(path));
         assert!(refused > 100, "{name}: {refused}");
     }
+}
+
+#[test]
+fn mutated_safetensors_are_refused_or_read() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("state.safetensors");
+    safetensors::write(&path, &torch::read(file("state.pt")).expect("is read")).expect("is written");
+    assert!(safetensors::read(&path).is_ok());
+    let refused = refused(&path, 1000, |path| safetensors::read(path));
+    assert!(refused > 100, "{refused}");
 }

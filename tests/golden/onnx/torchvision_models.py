@@ -1,6 +1,6 @@
 """Writes models of torchvision and an LSTM with what PyTorch makes of them: `python torchvision_models.py FOLDER`.
 
-Of each: NAME.onnx, NAME.json with the shape of a batch, the norm of the output in evaluation and the losses of ten steps of SGD (learning rate 0.001) on
+Of each: NAME.onnx, NAME.json with the shape of a batch, the norm of the output in evaluation and the losses of ten steps of SGD (learning rate 0.0001) on
 the mean squared error to zeros, and NAME.input with the batch. Then `TIGHTFIT_ONNX_TRAIN=FOLDER cargo test --release --test library
 models_of_torchvision_train_alike` compares.
 """
@@ -45,7 +45,7 @@ def main():
             model, (x,), str(folder / f"{name}.onnx"), dynamo=False, opset_version=18, input_names=["x"], output_names=["y"],
             dynamic_axes={"x": {0: "batch"}}, do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)
         model.train()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0001)
         losses = []
         for _ in range(10):
             optimizer.zero_grad()
