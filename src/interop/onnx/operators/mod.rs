@@ -80,6 +80,7 @@ operators! {
     Mean: "" => elementwise::mean;
     Min: "" => elementwise::pair;
     Mish: "" => elementwise::unary;
+    Mod: "of known values" => known_only;
     Mul: "" => elementwise::pair;
     Neg: "" => elementwise::unary;
     NonZero: "of known values" => known_only;
