@@ -30,6 +30,8 @@ type Job = dyn FnOnce(&mut Trainer, &Receiver<Message>) + Send;
 pub(crate) struct Worker {
     messages: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
+    /// A process that is forked from this one has no such thread.
+    process: u32,
 }
 
 impl Worker {
@@ -60,12 +62,17 @@ impl Worker {
             }
         };
         let thread = Builder::new().name("tightfit".to_owned()).spawn(run)?;
-        let worker = Worker { messages: Some(sender), thread: Some(thread) };
+        let worker = Worker { messages: Some(sender), thread: Some(thread), process: std::process::id() };
         wait(py, &Mutex::new(result))?.or_raise()?;
         Ok(worker)
     }
 
     pub(crate) fn send(&self, message: Message) -> PyResult<()> {
+        if self.process != std::process::id() {
+            return Err(PyRuntimeError::new_err(
+                "the model is of another process, and this one was forked from it: make the model here, or start processes by `spawn`",
+            ));
+        }
         let sent = self.messages.as_ref().map(|messages| messages.send(message));
         if let Some(Ok(())) = sent { Ok(()) } else { Err(is_gone()) }
     }
@@ -87,7 +94,13 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         // The thread ends when nothing can be sent any more.
-        self.messages = None;
+        let messages = self.messages.take();
+        if self.process != std::process::id() {
+            // Not here.
+            std::mem::forget((messages, self.thread.take()));
+            return;
+        }
+        drop(messages);
         if let Some(thread) = self.thread.take() {
             // It may want the interpreter to let go of arrays.
             Python::attach(|py| py.detach(|| thread.join().is_err()));

@@ -91,6 +91,12 @@ def test_a_live_model_of_keras_trains_and_gets_its_weights_back(points, device):
 
 def test_weights_go_to_a_model_of_the_same_layers_alone(points):
     model, other = tf_.Model.from_keras(Dense()), Dense()
+    # Layers of other names are taken in order.
+    again = Dense()
+    for layer in again.layers:
+        layer.name += "_1"
+    model.to_keras(again)
+    assert np.array_equal(again.layers[1].weights[0].values, model.get_weights()["second.weight"].T)
     other.layers[1] = Layer("second", [(8, 4), (4,)])
     before = other.layers[0].weights[0].values.copy()
     with pytest.raises(ValueError, match="second"):
@@ -135,6 +141,11 @@ def test_models_in_onnx_predict_as_in_pytorch(name, tmp_path):
     assert tf_.Model.from_onnx(tmp_path / "again.onnx").predict(x) == pytest.approx(y, rel=1e-4, abs=1e-5)
     with pytest.raises(ValueError, match="onnx"):
         model.export(tmp_path / "model", format="tf_saved_model")
+    (tmp_path / "notes.md").write_text("mine")
+    for write in (model.export, model.save_weights, model.save):
+        with pytest.raises(ValueError, match="end its name in"):
+            write(tmp_path / "notes.md")
+    assert (tmp_path / "notes.md").read_text() == "mine"
     with pytest.raises(ValueError, match="opset"):
         model.export(tmp_path / "model.onnx", opset=3)
 

@@ -18,18 +18,33 @@ def from_keras(model: Any) -> tuple[Any, dict[str, np.ndarray]]:
     network = _tightfit.keras_from_json(model.to_json())
     layers = []
     for path in _tightfit.keras_layers(network):
-        layers.append((path, [_array(weight) for weight in _layer(model, path).weights]))
+        layer = _find(model, path)
+        if layer is None:
+            raise ValueError(f"the model of Keras has no layer `{'/'.join(path)}`, which its JSON names")
+        layers.append((path, [_array(weight) for weight in layer.weights]))
     return network, dict(_tightfit.keras_weights(network, layers))
 
 
 def to_keras(network: Any, weights: dict[str, np.ndarray], model: Any) -> None:
     """Puts weights into a model of Keras of the same layers."""
+    if not hasattr(model, "layers"):
+        raise TypeError(f"{type(model).__name__} is no model of Keras: it has no layers")
+    ours = _tightfit.keras_arrays(network, list(weights.items()))
+    # By name; of a model that was made anew, whose layers have other numbers in their names, in order.
+    theirs = [_find(model, path) for path, _ in ours]
+    if None in theirs:
+        theirs = [layer for layer in _leaves(model) if layer.weights]
+        if len(theirs) != len(ours):
+            raise ValueError(
+                f"the model of Keras has {len(theirs)} layers with weights, and this one has {len(ours)}: give the model that it was made from, or one of the same layers"
+            )
     changes = []
-    for path, arrays in _tightfit.keras_arrays(network, list(weights.items())):
-        layer = _layer(model, path)
+    for layer, (path, arrays) in zip(theirs, ours):
         found = [tuple(weight.shape) for weight in layer.weights]
         if found != [array.shape for array in arrays]:
-            raise ValueError(f"layer `{'/'.join(path)}` of the model of Keras has weights of other shapes: give the model that this one was made from")
+            raise ValueError(
+                f"layer `{layer.name}` of the model of Keras has weights of other shapes than `{'/'.join(path)}`: give the model that this one was made from, or one of the same layers"
+            )
         changes.append((layer, arrays))
     for layer, arrays in changes:
         for weight, array in zip(layer.weights, arrays):
@@ -40,13 +55,21 @@ def to_keras(network: Any, weights: dict[str, np.ndarray], model: Any) -> None:
                 break
 
 
-def _layer(model: Any, path: list[str]) -> Any:
+def _find(model: Any, path: list[str]) -> Any | None:
+    """The layer at a path of names, if there is one."""
     for name in path:
-        found = [layer for layer in model.layers if layer.name == name] if hasattr(model, "layers") else []
-        if not found:
-            raise ValueError(f"the model of Keras has no layer `{'/'.join(path)}`")
-        model = found[0]
+        model = next((layer for layer in getattr(model, "layers", []) if layer.name == name), None)
+        if model is None:
+            return None
     return model
+
+
+def _leaves(model: Any) -> list[Any]:
+    """The layers of a model and of those within it, in order."""
+    leaves = []
+    for layer in model.layers:
+        leaves += _leaves(layer) if hasattr(layer, "layers") else [layer]
+    return leaves
 
 
 def _array(weight: Any) -> np.ndarray:

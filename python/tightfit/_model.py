@@ -281,17 +281,28 @@ class Model(Fitting):
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Overwrites parameters and buffers by name: those that are given, all of them or none."""
+        if not isinstance(weights, Mapping):
+            raise TypeError("set_weights takes a dict of arrays by name, as get_weights gives it")
         arrays = [(name, np.asarray(value, dtype=np.float32)) for name, value in weights.items()]
         self._any_trainer().set_weights(arrays)
 
-    def save_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Writes parameters and buffers to a safetensors file, with the names of PyTorch's ``state_dict``; of a model of Keras also to a
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
+        """Writes a model of Keras with its weights to a ``.keras`` that Keras loads. Of other models, see `save_weights` and `export`."""
+        path = _ends(filepath, ".keras")
+        if not overwrite and os.path.exists(path):
+            raise FileExistsError(f"{path} is there already")
+        _tightfit.write_keras(self._network, path, list(self.get_weights().items()))
+
+    def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
+        """Writes parameters and buffers to a ``.safetensors``, with the names of PyTorch's ``state_dict``; of a model of Keras also to a
         ``.weights.h5``, or with the model to a ``.keras``."""
-        path = os.fspath(filepath)
-        if path.endswith((".h5", ".keras")):
-            _tightfit.write_keras(self._network, path, list(self.get_weights().items()))
-        else:
+        path = _ends(filepath, ".safetensors", ".weights.h5", ".keras")
+        if not overwrite and os.path.exists(path):
+            raise FileExistsError(f"{path} is there already")
+        if path.endswith(".safetensors"):
             self._any_trainer().save(path)
+        else:
+            _tightfit.write_keras(self._network, path, list(self.get_weights().items()))
 
     def load_weights(self, filepath: str | os.PathLike[str], *, matching: bool = False) -> list[str]:
         """Reads parameters and buffers from a file of safetensors, PyTorch (``.pt``, ``.pth``), Keras or ONNX. With `matching`, of a file of
@@ -312,7 +323,7 @@ class Model(Fitting):
         their weights."""
         if format != "onnx":
             raise ValueError(f"format {format!r} is not there: choose 'onnx'")
-        _tightfit.write_onnx(self._network, os.fspath(filepath), list(self.get_weights().items()), opset, fold_batch_norm)
+        _tightfit.write_onnx(self._network, _ends(filepath, ".onnx"), list(self.get_weights().items()), opset, fold_batch_norm)
 
     # How trainers come and go.
 
@@ -374,6 +385,14 @@ class Model(Fitting):
         self._learning_rate = rate
         if self._trainer is not None and not self._evaluates:
             self._trainer.set_lr(rate)
+
+
+def _ends(filepath: str | os.PathLike[str], *endings: str) -> str:
+    """A path with one of these endings: anything else would be overwritten by what nobody expects there."""
+    path = os.fspath(filepath)
+    if not path.endswith(endings):
+        raise ValueError(f"{path}: end its name in {' or '.join(endings)}, which say what is written")
+    return path
 
 
 def _shape(shape: Any) -> list[int]:

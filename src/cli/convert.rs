@@ -67,7 +67,9 @@ impl Input {
 pub(crate) fn run(args: &ConvertArgs, output: &Output) -> Result<u8, Failure> {
     let Input { weights, file } = Input::of(args)?;
     let to = &*args.to;
-    overwrite::refuse(&[("TO", Some(to))], &[("FROM", Some(&weights)), ("FROM", Some(&args.from))], None)?;
+    let model = args.model.as_deref().map(Path::new);
+    let inputs = [("FROM", Some(&*weights)), ("FROM", Some(&args.from)), ("--model", model)];
+    overwrite::refuse(&[("TO", Some(to))], &inputs, None)?;
     files::check_writable(to, 1)?;
     let names_safetensors = to.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("safetensors"));
     let format = Format::of(to);

@@ -23,16 +23,19 @@ const LOCK_TRIES: u32 = 3;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
 const CONFIG: &str = "config.toml";
-/// Copies of models' files, by their formats.
-const MODELS: [&str; 4] = ["model.toml", "model.keras", "model.h5", "model.onnx"];
+/// The copy of a model's TOML.
+const MODEL: &str = "model.toml";
+/// Copies of models' files of other frameworks, under their names: that of a model in ONNX is its file's.
+const ORIGINAL: &str = "original";
 const LOCK: &str = "lock";
 const SUMMARY: &str = "summary.json";
 
-/// What a copy of a model's file is named: after its format.
-fn copy_of(path: &Path) -> String {
-    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let name = format!("model.{ending}");
-    if MODELS.contains(&&*name) { name } else { MODELS[0].to_owned() }
+/// Where the copy of a model's file is in a run folder.
+fn copy_of(path: &Path) -> PathBuf {
+    match path.file_name() {
+        Some(name) if interop::is_model_file(path) => Path::new(ORIGINAL).join(name),
+        _ => PathBuf::from(MODEL),
+    }
 }
 
 /// Where a training is, as its folder tells.
@@ -168,7 +171,7 @@ impl RunFolder {
         }
         // What a training left that was killed before it began goes again.
         let is_left = |name: &OsString| {
-            name == LOCK || MODELS.iter().any(|model| name == model) || name.as_encoded_bytes().starts_with(b".")
+            [LOCK, MODEL, ORIGINAL].iter().any(|own| name == own) || name.as_encoded_bytes().starts_with(b".")
         };
         if let Some(other) = entries.iter().find(|name| !is_left(name)) {
             return Err(Failure::bad_input(format!(
@@ -227,10 +230,12 @@ impl RunFolder {
         if !self.is_new || self.path.has_checkpoint() {
             return;
         }
-        for name in MODELS.into_iter().chain([CONFIG, "plan.json", "memory.svg"]) {
+        for name in [MODEL, CONFIG, "plan.json", "memory.svg"] {
             let _ = fs::remove_file(self.path.at(name));
         }
-        let _ = fs::remove_dir_all(self.path.at("log"));
+        for folder in ["log", ORIGINAL] {
+            let _ = fs::remove_dir_all(self.path.at(folder));
+        }
         let _ = fs::remove_dir(self.path.checkpoints());
         self.is_run = false;
     }
@@ -246,15 +251,20 @@ impl RunFolder {
         let is_built_in = file.model().to_str().is_some_and(|name| models::builtin(name).is_some());
         if !is_built_in {
             let name = copy_of(&file.model.name);
-            let own = self.path.at(&name);
+            let own = self.path.path().join(&name);
             let is_copied =
                 own.canonicalize().is_ok_and(|own| file.model.name.canonicalize().is_ok_and(|name| name == own));
             if !is_copied {
                 let path = &file.model.name;
                 let most = if interop::is_model_file(path) { u64::MAX } else { MAX_CONFIG_BYTES };
-                files::write_whole(&own, &files::read(path, most, "")?)?;
+                let contents = files::read(path, most, "")?;
+                if let Some(folder) = own.parent() {
+                    fs::create_dir_all(folder)
+                        .map_err(|error| Failure::unwritten(format!("{}: {error}", folder.display())))?;
+                }
+                files::write_whole(&own, &contents)?;
             }
-            file.model.name = name.into();
+            file.model.name = name;
         }
         files::write_whole(&self.path.at(CONFIG), file.to_toml()?.as_bytes())?;
         self.is_run = true;

@@ -234,7 +234,7 @@ fn half(text: &str) -> Result<Half, String> {
 
 fn model_help() -> String {
     format!(
-        "Built-in model, model file or run file (TOML); --input changes what most take. Built in are {}",
+        "Built-in model, model file or run file (TOML), or file of Keras or ONNX; --input changes what most take. Built in are {}",
         models::NAMES.join(", ")
     )
 }

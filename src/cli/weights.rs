@@ -44,10 +44,10 @@ pub(crate) fn preprocessing(path: &Path) -> Result<Option<Preprocessing>, Failur
     Ok(if interop::is_foreign(path) { None } else { Preprocessing::of_weights(path)? })
 }
 
-/// Whether the model is one of Keras that itself makes pixels from 0 to 255 small.
+/// Whether the model is one of another framework that takes pixels from 0 to 255.
 pub(crate) fn scales_pixels(file: &RunFile) -> bool {
-    let architecture = model_file(file).and_then(|path| interop::keras::read_architecture(path).ok());
-    architecture.is_some_and(|architecture| architecture.pixels() == Pixels::Bytes)
+    let read = |path| interop::read_model(path).ok();
+    model_file(file).and_then(read).is_some_and(|imported| imported.pixels == Pixels::Bytes)
 }
 
 /// Writes the parameters of a model in the format that the ending of the file names; safetensors where it names none.
@@ -97,6 +97,19 @@ pub(crate) fn check_save(option: &str, path: &Path, file: &RunFile) -> Result<()
     if matches!(format, Format::Keras | Format::Hdf5) && !is_of_keras() {
         return Err(Failure::bad_input(format!(
             "{option} {}: only a model that came from a file of Keras is written as one: end it in .safetensors or .onnx",
+            path.display()
+        )));
+    }
+    let is_of_h5 = || model_file(file).is_some_and(|path| Format::of(path) == Format::Hdf5);
+    if format == Format::Keras && is_of_h5() {
+        return Err(Failure::bad_input(format!(
+            "{option} {}: the settings in an .h5 are not those of a .keras: end it in .weights.h5, .safetensors or .onnx",
+            path.display()
+        )));
+    }
+    if format == Format::Hdf5 && !path.to_string_lossy().to_ascii_lowercase().ends_with(".weights.h5") {
+        return Err(Failure::bad_input(format!(
+            "{option} {}: Keras reads such a file as a whole model: end it in .weights.h5 for weights alone",
             path.display()
         )));
     }

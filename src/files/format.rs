@@ -29,7 +29,11 @@ impl Format {
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(0))?;
         file.take(BEGINNING).read_to_end(&mut bytes)?;
-        Ok(Format::of_bytes(&bytes).or_else(|| Format::of_name(path)))
+        Ok(match Format::of_bytes(&bytes) {
+            // Members may come in any order.
+            Some(Format::Other(_)) if Format::of_name(path) == Some(Format::Keras) => Some(Format::Keras),
+            found => found.or_else(|| Format::of_name(path)),
+        })
     }
 
     /// Of a file that begins with these bytes.
@@ -37,7 +41,11 @@ impl Format {
         let holds = |name: &str| bytes.windows(name.len()).any(|part| part == name.as_bytes());
         Some(match bytes {
             [b'P', b'K', 3, 4, ..] if holds(".npy") => Format::Numpy,
-            [b'P', b'K', 3, 4, ..] if holds("metadata.json") || holds("config.json") => Format::Keras,
+            [b'P', b'K', 3, 4, ..]
+                if ["metadata.json", "config.json", "model.weights.h5"].iter().any(|name| holds(name)) =>
+            {
+                Format::Keras
+            }
             [b'P', b'K', 3, 4, ..] if holds(".pkl") || holds("byteorder") || holds("version") => Format::Torch,
             [b'P', b'K', 3, 4, ..] => Format::Other("a zip archive"),
             [0x80, 2..=5, ..] => Format::Torch,

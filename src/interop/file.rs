@@ -116,6 +116,11 @@ pub fn read_tensors(path: impl AsRef<Path>) -> Result<Weights, ImportError> {
     }
 }
 
+/// Whether a file of HDF5 is named as one of weights alone.
+fn is_weights_alone(path: &Path) -> bool {
+    path.to_string_lossy().to_ascii_lowercase().ends_with(".weights.h5")
+}
+
 /// Writes a model with its weights: the ending of the file says how.
 ///
 /// | ending | format |
@@ -123,7 +128,7 @@ pub fn read_tensors(path: impl AsRef<Path>) -> Result<Weights, ImportError> {
 /// | `.safetensors` | weights alone, by the names of [`Model::state_dict`] |
 /// | `.onnx` | an inference graph |
 /// | `.keras` | a model of Keras with other weights; `source` must be one |
-/// | `.weights.h5`, `.h5` | weights alone, as Keras loads them into the model of `source` |
+/// | `.weights.h5` | weights alone, as Keras loads them into the model of `source` |
 ///
 /// # Errors
 /// Where the ending is another one, the model cannot be written so, or the file cannot be written.
@@ -145,6 +150,9 @@ pub fn write(
         Some(Format::Safetensors) => safetensors::write(path, weights),
         Some(Format::Onnx) => onnx::write(path, source.model, weights, options),
         Some(Format::Keras) => keras::write(path, &keras::read_architecture(of_keras()?)?, weights),
+        Some(Format::Hdf5) if !is_weights_alone(path) => {
+            Err(refused(path, "Keras reads such a file as a whole model: end it in .weights.h5 for weights alone"))
+        }
         Some(Format::Hdf5) => keras::write_weights(path, &keras::read_architecture(of_keras()?)?, weights),
         _ => Err(refused(
             path,

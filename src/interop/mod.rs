@@ -39,7 +39,7 @@ pub enum Pixels {
     /// The file does not say; from 0 to 1 is usual.
     #[default]
     Unknown,
-    /// From 0 to 255: the model begins with `Rescaling`.
+    /// From 0 to 255: the model begins with Keras's `Rescaling`, or its input in ONNX is of bytes.
     Bytes,
 }
 

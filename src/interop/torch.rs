@@ -67,9 +67,12 @@ fn corrupt(path: &Path, reason: String) -> ImportError {
 }
 
 /// Why a file is not read, in one line.
+/// Characters of what is wrong: a file may have numbers of any length.
+const MOST_SHOWN: usize = 200;
+
 fn refused(error: &PytorchError) -> String {
     let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default().escape_debug();
+    let line: String = text.lines().next().unwrap_or_default().escape_debug().take(MOST_SHOWN).collect();
     format!("not a file of PyTorch that can be read ({line}): save it again, torch.save(model.state_dict(), FILE)")
 }
 

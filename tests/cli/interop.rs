@@ -105,6 +105,7 @@ fn a_trained_model_goes_to_onnx_and_back() {
     let run_folder = folder.at("run");
     done(&["train", &onnx, "--data", &data, "--steps", "2", "--run", &run_folder, "--device", "cpu"]);
     fs::remove_file(&onnx).expect("removed");
+    done(&["resume", &run_folder, "--steps", "4"]);
     let again = done(&["convert", &run_folder, &folder.at("again.onnx")]);
     assert_eq!(again["tensors"], 2);
     let text = refused(&["eval", &model, "--data", &data]);
@@ -181,4 +182,25 @@ fn layers_that_keras_does_not_train_are_frozen() {
     assert!(own < plan(&["--train-only", ""]));
     let text = refused(&["plan", &model, "--freeze", "no-such-layer."]);
     assert!(text.contains("no-such-layer."), "{text}");
+}
+
+#[test]
+fn files_that_keras_would_not_read_are_not_written() {
+    let folder = Folder::new();
+    let (keras, h5) = (folder.at("m.keras"), golden("keras/cnn.h5"));
+    fs::copy(golden("keras/cnn.keras"), &keras).expect("copied");
+    for (args, words) in [
+        (vec!["convert", &keras, &folder.at("w.h5")], "end it in .weights.h5"),
+        (vec!["convert", &h5, &folder.at("w.keras")], "end it in .weights.h5"),
+        (vec!["train", &h5, "--data", &mnist(), "--save", &folder.at("w.keras")], "end it in .weights.h5"),
+    ] {
+        let text = refused(&args);
+        assert!(text.contains(words), "{args:?}: {text}");
+    }
+    // Nor is the model replaced that weights are of.
+    let (weights, before) = (folder.at("w.weights.h5"), fs::read(&keras).expect("read"));
+    done(&["convert", &keras, &weights]);
+    let text = refused(&["convert", &weights, &keras, "--model", &keras]);
+    assert!(text.contains("would replace the file given as --model"), "{text}");
+    assert_eq!(fs::read(&keras).expect("read"), before);
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::error::ImportError;
 use tightfit::interop::onnx::{self, Options};
-use tightfit::interop::{ImportedModel, Weight, Weights};
+use tightfit::interop::{ImportedModel, Pixels, Weight, Weights};
 use tightfit::models;
 use tightfit::nn::{Mode, Model, Normalization};
 use tightfit::tensor::DType;
@@ -154,6 +154,24 @@ fn what_is_written_is_read_again() {
         let written = ImportedModel { model, weights, ..read.clone() };
         assert_close(&predict(&read, &data, 2), &predict(&written, &data, 2), 1e-4, name);
     }
+}
+
+#[test]
+fn bytes_are_numbers_when_they_are_read_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("bytes.onnx");
+    let model = models::builtin("mnist-cnn").expect("is built in").normalized(Normalization::unit());
+    let weights = weights_of(&model);
+    onnx::write(&path, &model, &weights, Options::default()).expect("writes");
+    let imported = onnx::read(&path).expect("reads");
+    assert_eq!(imported.pixels, Pixels::Bytes);
+    let bytes: Vec<u8> = (0..2 * 28 * 28).map(|i| (i * 7 % 256) as u8).collect();
+    let numbers = bytes.iter().map(|&byte| f32::from(byte)).collect();
+    let [bytes, numbers] = [Values::U8(bytes), Values::F32(numbers)]
+        .map(|values| TensorDataset::unlabeled(values, [1, 28, 28]).expect("samples"));
+    let found = predict(&imported, &numbers, 2);
+    let expected = predict(&ImportedModel { model, weights, ..imported }, &bytes, 2);
+    assert_close(&found, &expected, 1e-5, "bytes");
 }
 
 #[test]

@@ -88,6 +88,17 @@ pub(super) fn normalized_as(model: Model, trained: &Preprocessing) -> Model {
     }
 }
 
+/// How bytes become numbers where that is asked for, and no data has to be read for it.
+pub(super) fn given_normalization(file: &RunFile) -> Option<Normalization> {
+    Some(match file.data.normalize.as_ref()? {
+        Normalize::Unit => Normalization::unit(),
+        Normalize::Nothing => Normalization::identity(),
+        Normalize::Imagenet => Normalization::imagenet(),
+        Normalize::Given(given) => given.clone(),
+        Normalize::Fit => return None,
+    })
+}
+
 /// How bytes become numbers: what is asked for, else what the weights were trained with, else what the model wants.
 pub(super) fn normalization(
     file: &RunFile,
@@ -95,12 +106,9 @@ pub(super) fn normalization(
     channels: usize,
     output: &Output,
 ) -> Result<Normalization, Failure> {
-    let chosen = match &file.data.normalize {
-        Some(Normalize::Unit) => Normalization::unit(),
-        Some(Normalize::Nothing) => Normalization::identity(),
-        Some(Normalize::Imagenet) => Normalization::imagenet(),
-        Some(Normalize::Given(given)) => given.clone(),
-        Some(Normalize::Fit) => {
+    let chosen = match (given_normalization(file), &file.data.normalize) {
+        (Some(given), _) => given,
+        (None, Some(_)) => {
             let bar = super::super::progress::samples_bar(output, train.len().unwrap_or(0));
             let fitted = Normalization::fit(train, |done| {
                 bar.set_position(done as u64);
@@ -109,7 +117,7 @@ pub(super) fn normalization(
             bar.finish_and_clear();
             fitted?
         }
-        None => {
+        (None, None) => {
             let of_weights =
                 file.model.weights.as_deref().map(super::super::weights::preprocessing).transpose()?.flatten();
             match of_weights.and_then(|preprocessing| preprocessing.normalization) {

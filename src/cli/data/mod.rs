@@ -209,11 +209,14 @@ pub(crate) fn open_to_predict(
     let features = sources::features(&*data)?;
     let model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, trained));
     let samples = in_shape(Arc::clone(&data), &model)?;
-    let model = match adapt::normalized_as(model, trained) {
-        model if model.normalization().is_none() && is_bytes(&features) && super::weights::scales_pixels(file) => {
+    let model = match (adapt::given_normalization(file), adapt::normalized_as(model, trained)) {
+        (Some(given), model) if is_bytes(&features) => model.normalized(given),
+        (None, model)
+            if model.normalization().is_none() && is_bytes(&features) && super::weights::scales_pixels(file) =>
+        {
             model.normalized(Normalization::identity())
         }
-        model => model,
+        (_, model) => model,
     };
     let mut config = config;
     if trained.series.as_ref().is_some_and(|series| series.options.stateful.is_some()) {

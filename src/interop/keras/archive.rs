@@ -15,7 +15,7 @@ use crate::tensor::room;
 /// The longest directory of such a file.
 const MOST_DIRECTORY_BYTES: u64 = 1 << 20;
 /// The longest settings.
-const MOST_TEXT_BYTES: u64 = 64 << 20;
+const MOST_TEXT_BYTES: u64 = 8 << 20;
 /// What a packed byte may become: Keras packs nothing, and numbers pack badly.
 const MOST_INFLATION: u64 = 64;
 

@@ -7,7 +7,7 @@
 //! use tightfit::device::DeviceSelector;
 //!
 //! let imported = keras::read("model.keras".as_ref())?;
-//! let mut trainer = Trainer::new(imported.model, Config::default(), DeviceSelector::Auto)?;
+//! let mut trainer = Trainer::new(imported.model, Config::default(), None)?;
 //! imported.weights.apply(&mut trainer)?;
 //! # Ok::<(), tightfit::error::ImportError>(())
 //! ```
@@ -157,7 +157,7 @@ pub fn write(path: &Path, architecture: &Architecture, weights: &Weights) -> Res
     if json.get("registered_name").is_none() && json.get("module").is_none() {
         return Err(corrupt(
             &architecture.path,
-            "was saved by Keras 2, whose settings a .keras does not have: write its weights alone, or save the model with Keras 3",
+            "its settings are those of an .h5, which a .keras does not have: write its weights alone, or save the model as .keras",
         ));
     }
     let bytes = groups::write(&architecture.network, &architecture.keras_arrays(weights)?)?;

@@ -13,6 +13,8 @@ const MAX_DEPTH: usize = 32;
 /// Bytes of all bodies that are put in line, at most.
 const MAX_COPIED: usize = 1 << 28;
 
+const TOO_LARGE: &str = "the functions of the model are too large where they are called";
+
 type Key<'a> = (&'a str, &'a str, &'a str);
 
 /// What is the same for all nodes of a body.
@@ -87,10 +89,7 @@ impl Inliner<'_> {
         self.calls += 1;
         self.copied = self.copied.saturating_add(function.encoded_len());
         if self.copied > MAX_COPIED {
-            return wrong(
-                format!("function `{name}`"),
-                "the functions of the model are too large where they are called",
-            );
+            return wrong(format!("function `{name}`"), TOO_LARGE);
         }
         if depth > MAX_DEPTH || self.calls > MAX_NODES {
             return wrong(format!("function `{name}`"), "it calls itself, or functions are too deep within each other");
@@ -100,6 +99,11 @@ impl Inliner<'_> {
             Some(name) if !name.is_empty() => format!("{name}/{}", self.calls),
             _ => format!("{name}/{}", self.calls),
         };
+        let values: usize = function.node.iter().map(|node| node.input.len() + node.output.len() + 1).sum();
+        self.copied = self.copied.saturating_add(prefix.len().saturating_mul(values));
+        if self.copied > MAX_COPIED {
+            return wrong(format!("function `{name}`"), TOO_LARGE);
+        }
         let mut names: HashMap<&str, String> = HashMap::new();
         for (index, inner) in function.input.iter().enumerate() {
             names.insert(inner, node.input.get(index).cloned().unwrap_or_default());

@@ -11,6 +11,9 @@ use super::proto::{self, Extent, element};
 /// Nodes of a graph at most, functions in line.
 pub(super) const MAX_NODES: usize = 1 << 17;
 
+/// Inputs besides initializers.
+const MAX_INPUTS: usize = 1 << 10;
+
 /// A graph.
 #[derive(Debug)]
 pub(super) struct Graph {
@@ -191,6 +194,9 @@ pub(super) fn check(model: proto::Model, folder: Option<&Path>) -> Result<Graph,
         let value = values.number(info.name.as_deref().unwrap_or_default());
         if !initializers.contains_key(&value) {
             inputs.push(input(info, value)?);
+        }
+        if inputs.len() > MAX_INPUTS {
+            return wrong("the graph", format!("it has more than {MAX_INPUTS} inputs"));
         }
     }
     let nodes = nodes.into_iter().enumerate().map(|(index, (node, version))| {

@@ -108,6 +108,8 @@ fn import(name: String, mut graph: Graph, sample: Option<&[usize]>) -> Result<Im
     patterns::apply(&mut graph);
     let mut values = std::mem::take(&mut graph.weights);
     let input = walk::sample(&graph, sample).map_err(Refused::Wrong)?;
+    let is_of_bytes = graph.inputs.first().is_some_and(|first| first.kind == proto::element::UINT8);
+    let pixels = if is_of_bytes { Pixels::Bytes } else { Pixels::Unknown };
     let graph = Arc::new(graph);
     // For two numbers of samples, so that what holds for one alone is found.
     let mut records = Vec::new();
@@ -142,7 +144,7 @@ fn import(name: String, mut graph: Graph, sample: Option<&[usize]>) -> Result<Im
         optimizer: None,
         input_order: ChannelOrder::First,
         output_order: ChannelOrder::First,
-        pixels: Pixels::Unknown,
+        pixels,
         frozen: Vec::new(),
     })
 }

@@ -364,7 +364,10 @@ pub(super) fn sample(graph: &Graph, given: Option<&[usize]>) -> Result<Input, Wr
         }
     };
     match first.kind {
-        element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 => Ok(Input::values(shape)),
+        // Bytes are numbers from 0 to 255.
+        element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 | element::UINT8 => {
+            Ok(Input::values(shape))
+        }
         element::INT32 | element::INT64 | element::UINT32 | element::UINT64 => Ok(Input::tokens(shape)),
         other => super::ir::wrong(
             place,
