@@ -4,7 +4,6 @@
 //! ```no_run
 //! use tightfit::interop::keras;
 //! use tightfit::train::{Config, Trainer};
-//! use tightfit::device::DeviceSelector;
 //!
 //! let imported = keras::read("model.keras".as_ref())?;
 //! let mut trainer = Trainer::new(imported.model, Config::default(), None)?;
