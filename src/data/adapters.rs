@@ -70,6 +70,36 @@ impl<D: Dataset> OneHot<D> {
     }
 }
 
+/// Labels 0 and 1 of a dataset as numbers: the probability of class 1, for a loss that takes it, as binary cross-entropy does.
+///
+/// ```
+/// use tightfit::data::{Array, BinaryTarget, Dataset, Targets, TensorDataset, Values};
+///
+/// let data = TensorDataset::new(Values::F32(vec![0.5; 2]), [1], Targets::labels(vec![1, 0], 2))?;
+/// assert_eq!(BinaryTarget::new(&data)?.get(0)?.get("target"), Some(&Array::from([1.0])));
+/// # Ok::<(), tightfit::error::DataError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BinaryTarget<D> {
+    data: D,
+}
+
+impl<D: Dataset> BinaryTarget<D> {
+    /// The same samples with numbers.
+    ///
+    /// # Errors
+    /// [`DataError::Mismatch`] where samples have not one label each, of two classes at most.
+    pub fn new(data: D) -> Result<Self, DataError> {
+        match data.features()?.target() {
+            TargetKind::Labels { shape, classes: Some(..=2), .. } if shape.is_empty() => Ok(BinaryTarget { data }),
+            _ => {
+                let text = "only one label a sample, of two classes, becomes a probability";
+                Err(DataError::Mismatch(text.to_owned()))
+            }
+        }
+    }
+}
+
 macro_rules! adapter {
     ($adapter:ident, $self:ident, $sample:ident => $change:expr, $features:ident => $changed:expr) => {
         impl<D: Dataset> Dataset for $adapter<D> {
@@ -117,6 +147,19 @@ adapter!(
         let dtype = features.get(INPUT).map_or(DType::F32, |(dtype, _)| dtype);
         features.with(INPUT, dtype, self.shape.clone())
     }
+);
+
+adapter!(
+    BinaryTarget,
+    self,
+    sample => {
+        let label = match sample.get(TARGET).map(Array::values) {
+            Some(Values::U32(labels)) if labels.len() == 1 && labels[0] < 2 => labels[0],
+            _ => return Err(DataError::Mismatch("the target must be one label, 0 or 1".to_owned())),
+        };
+        sample.set(TARGET, Array::from([label as f32]));
+    },
+    features => features.with_target_values([1])
 );
 
 adapter!(

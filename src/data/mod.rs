@@ -52,7 +52,7 @@ mod tensors;
 pub mod text;
 mod transform;
 
-pub use adapters::{OneHot, Reshaped};
+pub use adapters::{BinaryTarget, OneHot, Reshaped};
 pub use array::{Array, Values};
 pub(crate) use batch::unit;
 pub use batch::{Batch, INPUT, SAMPLE_WEIGHT, TARGET};

@@ -204,3 +204,22 @@ fn files_that_keras_would_not_read_are_not_written() {
     assert!(text.contains("would replace the file given as --model"), "{text}");
     assert_eq!(fs::read(&keras).expect("read"), before);
 }
+
+#[test]
+fn a_model_of_one_probability_takes_two_classes() {
+    let folder = Folder::new();
+    let (model, data, weights) = (folder.at("m.toml"), folder.at("d.csv"), folder.at("w.safetensors"));
+    let toml = "name = \"m\"\ninput = [2]\nloss = \"bce\"\n[optimizer]\nkind = \"adam\"\nlr = 0.1\n[[layers]]\nkind = \"linear\"\nout_features = 1\n\
+                [[layers]]\nkind = \"sigmoid\"\n";
+    fs::write(&model, toml).expect("written");
+    let rows = (0..60).map(|i| {
+        let (a, b) = (f64::from(i * 7 % 60) / 60.0, f64::from(i * 11 % 60) / 60.0);
+        format!("{a},{b},{}\n", if a > b { "yes" } else { "no" })
+    });
+    fs::write(&data, format!("a,b,larger\n{}", rows.collect::<String>())).expect("written");
+    let common = ["--data", &data, "--target", "larger", "--batch", "10", "--device", "cpu"];
+    let train = done(&[&["train", &model, "--epochs", "20", "--save", &weights][..], &common].concat());
+    assert!(train["train_loss"].as_f64().expect("a number") < 0.4, "{train}");
+    let eval = done(&["eval", &model, "--weights", &weights, "--data", &data, "--target", "larger", "--device", "cpu"]);
+    assert!(eval["test_loss"].as_f64().expect("a number") < 0.4, "{eval}");
+}

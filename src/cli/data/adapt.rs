@@ -203,6 +203,13 @@ pub(super) fn mixes_labels(augment: &Augmentation, features: &Features) -> bool 
 }
 
 /// Whether targets of a loss are labels. A dice loss takes both.
+/// Whether the model makes one probability, its loss takes that, and samples have labels of two classes at most.
+pub(super) fn is_binary(model: &Model, config: &Config, features: &Features) -> bool {
+    let of_two = matches!(features.target(), TargetKind::Labels { shape, classes: Some(..=2), .. } if shape.is_empty());
+    let is_binary = matches!(config.loss, Loss::Bce { .. } | Loss::BceWithLogits { .. });
+    of_two && is_binary && model.output_shape().is_ok_and(|shape| shape[..] == [1])
+}
+
 fn takes_labels(loss: &Loss) -> bool {
     matches!(loss, Loss::CrossEntropy { .. } | Loss::Dice { .. })
 }

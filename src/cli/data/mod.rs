@@ -13,8 +13,8 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tightfit::data::{
-    DataLoader, Dataset, LoaderMemory, OnError, OneHot, Reshaped, Targets, TensorDataset, Values, WeightedSampler,
-    download, mnist, split,
+    BinaryTarget, DataLoader, Dataset, LoaderMemory, OnError, OneHot, Reshaped, Targets, TensorDataset, Values,
+    WeightedSampler, download, mnist, split,
 };
 use tightfit::error::DataError;
 use tightfit::models;
@@ -93,7 +93,14 @@ pub(crate) fn open(file: &RunFile, model: Model, mut config: Config, output: &Ou
     };
     let divide::Parts { mut train, mut val, mut test, mut preprocessing, notes } =
         sources::open(kind, &path, &file.data, &model, &config)?;
-    let features = sources::features(&*train)?;
+    let mut features = sources::features(&*train)?;
+    if adapt::is_binary(&model, &config, &features) {
+        train = binary(train)?;
+        val = val.map(binary).transpose()?;
+        test = test.map(binary).transpose()?;
+        features = sources::features(&*train)?;
+        preprocessing.class_names.clear();
+    }
     let augment = file.augment.clone().unwrap_or_default();
     let mut model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, &preprocessing));
     let labels_for = |option: &str| -> Result<(Vec<u32>, u32), Failure> {
@@ -173,7 +180,10 @@ pub(crate) fn open_test(
     let model = adapt::as_trained(file, model, &trained)?;
     let divide::Parts { train, val, test, .. } =
         sources::open_as_trained(kind, &path, &file.data, &model, &config, &trained)?;
-    let data = test.or(val).unwrap_or(train);
+    let mut data = test.or(val).unwrap_or(train);
+    if adapt::is_binary(&model, &config, &sources::features(&*data)?) {
+        data = binary(data)?;
+    }
     let features = sources::features(&*data)?;
     let model = adapt::model_for(file, model, &features, adapt::outputs_for(&features, &trained));
     adapt::loss_for(file, &mut config, &features, &Default::default(), || Ok(Default::default()))?;
@@ -226,6 +236,11 @@ pub(crate) fn open_to_predict(
     adapt::answers_for(file, &mut config, trained);
     let loader = loader(samples, &file.data, Kind::Images);
     Ok(ToPredict { model, config, data, loader })
+}
+
+/// Two classes, for a model that makes the probability of the second.
+fn binary(data: Arc<dyn Dataset>) -> Result<Arc<dyn Dataset>, Failure> {
+    Ok(Arc::new(BinaryTarget::new(data)?))
 }
 
 fn is_bytes(features: &tightfit::data::Features) -> bool {
