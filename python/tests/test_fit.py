@@ -203,3 +203,28 @@ def test_what_is_printed(mlp, points, capsys):
     model.fit(*points, batch_size=32, epochs=2, verbose=0)
     assert capsys.readouterr().out == ""
     assert "131 parameters" in repr(model)
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "settings"),
+    [
+        (ValueError, "batch_size=inf", {"batch_size": float("inf")}),
+        (TypeError, "no callback", {"callbacks": [3]}),
+        (TypeError, "no callback", {"callbacks": [None]}),
+        (TypeError, "validation_data=5", {"validation_data": 5}),
+        (TypeError, "class_weight=", {"class_weight": {"a": 1}}),
+        (ValueError, "gave 'a' for epoch 0", {"callbacks": [tf_.callbacks.LearningRateScheduler(lambda epoch: "a")]}),
+    ],
+)
+def test_what_cannot_be_fitted_with_is_named(mlp, points, error, words, settings):
+    with pytest.raises(error, match=words):
+        mlp().fit(*points, verbose=0, **settings)
+
+
+def test_settings_that_are_not_finite_are_named(mlp):
+    with pytest.raises(ValueError, match="optimizer"):
+        mlp(optimizer={"kind": "adam", "lr": float("nan")})
+    with pytest.raises(ValueError, match="outputs=-1"):
+        tf_.Model.builtin("mnist-mlp", outputs=-1)
+    with pytest.raises(TypeError, match="dict"):
+        mlp().set_weights([np.zeros(3)])

@@ -140,6 +140,8 @@ def weights(sample_weight: Any, class_weight: Mapping[int, float] | None, labels
     if class_weight is not None:
         if labels is None or labels.ndim != 1:
             raise ValueError("class_weight needs one label for each sample")
+        if not isinstance(class_weight, Mapping) or not all(isinstance(label, (int, np.integer)) for label in class_weight):
+            raise TypeError(f"class_weight={class_weight!r} is not possible: give a dict of weights by the numbers of classes")
         by_class = np.ones(int(max(int(labels.max()), *class_weight)) + 1, np.float32)
         for label, weight in class_weight.items():
             if not (np.isfinite(weight) and weight >= 0) or int(label) < 0:

@@ -89,6 +89,8 @@ class Fitting:
         entries = feed.all(x, y, sample_weight, class_weight)
         validation, is_batches = None, False
         if validation_data is not None:
+            if not hasattr(validation_data, "__iter__") and not hasattr(validation_data, "__getitem__"):
+                raise TypeError(f"validation_data={validation_data!r} is not possible: give (x, y), or batches of them")
             is_batches = _data.is_batches(validation_data)
             if not is_batches:
                 validation = feed.all(*_data.unpacked(tuple(validation_data), needs_targets=True), weighted=weighted)
@@ -282,7 +284,7 @@ class Fitting:
 def _count(name: str, value: Any, least: int = 0) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name}={value!r} is not a whole number") from None
     if number != value or number < least:
         raise ValueError(f"{name}={value!r} is not possible: give a whole number, {least} or more")

@@ -81,6 +81,8 @@ class Model(Fitting):
 
         Images are ``[channels, height, width]``. Arrays of bytes (uint8) are taken as pixels, from 0 to 1.
         """
+        if outputs is not None and outputs < 1:
+            raise ValueError(f"outputs={outputs} is not possible: it must be 1 or more")
         model = cls(_tightfit.Network.builtin(name, None if input_shape is None else _shape(input_shape), outputs))
         model._defaults = {"loss": _LOSSES.get(name, {"kind": "cross-entropy"})}
         return model

@@ -35,8 +35,9 @@ def dumped(settings: Mapping[str, Any]) -> str:
 
     try:
         return json.dumps(settings, default=plain, allow_nan=False)
-    except ValueError as error:
-        raise ValueError(f"settings: {error}") from None
+    except ValueError:
+        wrong = [name for name, value in settings.items() if "NaN" in str(value) or "nan" in str(value) or "inf" in str(value)]
+        raise ValueError(f"settings: {', '.join(wrong) or 'one'} has a number that is not finite") from None
 
 
 def output_loss(network: Any, output: str, given: Any) -> dict:

@@ -81,6 +81,9 @@ class CallbackList:
             callbacks = [callbacks]
         self.callbacks = list(callbacks)
         for callback in self.callbacks:
+            if not any(name.startswith("on_") for name in dir(callback)):
+                raise TypeError(f"{callback!r} is no callback: give objects with the methods of tightfit.Callback")
+        for callback in self.callbacks:
             if isinstance(callback, type):
                 raise TypeError(f"callbacks holds the class {callback.__name__}: give an object, {callback.__name__}()")
             if hasattr(callback, "set_params"):
@@ -243,7 +246,10 @@ class LearningRateScheduler(Callback):
             rate = self.schedule(epoch, now)
         except TypeError:
             rate = self.schedule(epoch)
-        self.model.optimizer.learning_rate = float(rate)
+        try:
+            self.model.optimizer.learning_rate = float(rate)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"LearningRateScheduler: the schedule gave {rate!r} for epoch {epoch}: {error}") from None
         if self.verbose:
             print(f"epoch {epoch + 1}: learning rate {float(rate):.3g}")
 
