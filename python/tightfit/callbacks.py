@@ -74,12 +74,8 @@ class History(Callback):
 class CallbackList:
     """Tells several callbacks, in their order."""
 
-    def __init__(self, callbacks: Any, model: Any, params: Mapping[str, Any]) -> None:
-        if callbacks is None:
-            callbacks = []
-        elif not isinstance(callbacks, (list, tuple)):
-            callbacks = [callbacks]
-        self.callbacks = list(callbacks)
+    def __init__(self, callbacks: list[Any], model: Any, params: Mapping[str, Any]) -> None:
+        self.callbacks = callbacks
         for callback in self.callbacks:
             if not any(name.startswith("on_") for name in dir(callback)):
                 raise TypeError(f"{callback!r} is no callback: give objects with the methods of tightfit.Callback")

@@ -202,7 +202,6 @@ pub(super) fn mixes_labels(augment: &Augmentation, features: &Features) -> bool 
     augment.mixup.or(augment.cutmix).is_some() && is_one_each
 }
 
-/// Whether targets of a loss are labels. A dice loss takes both.
 /// Whether the model makes one probability, its loss takes that, and samples have labels of two classes at most.
 pub(super) fn is_binary(model: &Model, config: &Config, features: &Features) -> bool {
     let of_two = matches!(features.target(), TargetKind::Labels { shape, classes: Some(..=2), .. } if shape.is_empty());
@@ -210,6 +209,7 @@ pub(super) fn is_binary(model: &Model, config: &Config, features: &Features) -> 
     of_two && is_binary && model.output_shape().is_ok_and(|shape| shape[..] == [1])
 }
 
+/// Whether targets of a loss are labels. A dice loss takes both.
 fn takes_labels(loss: &Loss) -> bool {
     matches!(loss, Loss::CrossEntropy { .. } | Loss::Dice { .. })
 }
