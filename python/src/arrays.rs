@@ -167,12 +167,31 @@ impl Entry {
             return Err(DataError::Mismatch(format!("`{name}` has changed its shape since it was given")));
         }
         match values {
-            Values::F32(values) => self.rows(&view, indices, values, |number| Ok(number.float())),
+            Values::F32(values) => match view.as_slice().filter(|_| self.axes.is_none()) {
+                // Nothing can be wrong with these, so that they are converted many at a time.
+                Some(slice) => {
+                    let numel = self.reserve(indices, values)?;
+                    for &index in indices {
+                        values.extend(slice[index * numel..(index + 1) * numel].iter().map(|number| number.float()));
+                    }
+                    Ok(())
+                }
+                None => self.rows(&view, indices, values, |number| Ok(number.float())),
+            },
             Values::U8(values) => self.rows(&view, indices, values, |number| number.byte().ok_or("a byte")),
             Values::U32(values) => {
                 self.rows(&view, indices, values, |number| number.integer().ok_or("a whole number of 32 bits"))
             }
         }
+    }
+
+    /// Makes room for rows of an array; returns the numbers of one.
+    fn reserve<V>(&self, indices: &[usize], values: &mut Vec<V>) -> Result<usize, DataError> {
+        let numel: usize = self.extents[1..].iter().product();
+        let count = indices.len().saturating_mul(numel);
+        let size_bytes = (count as u64).saturating_mul(size_of::<V>() as u64);
+        values.try_reserve_exact(count).map_err(|_| HostMemory { size_bytes })?;
+        Ok(numel)
     }
 
     /// Appends rows of an array.
@@ -183,10 +202,7 @@ impl Entry {
         values: &mut Vec<V>,
         convert: impl Fn(T) -> Result<V, &'static str>,
     ) -> Result<(), DataError> {
-        let numel: usize = self.extents[1..].iter().product();
-        let count = indices.len().saturating_mul(numel);
-        let size_bytes = (count as u64).saturating_mul(size_of::<V>() as u64);
-        values.try_reserve_exact(count).map_err(|_| HostMemory { size_bytes })?;
+        let numel = self.reserve(indices, values)?;
         let whole = view.as_slice().filter(|_| self.axes.is_none());
         for &index in indices {
             let mut push = |number: &T| {

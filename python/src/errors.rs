@@ -26,15 +26,32 @@ impl<T, E: Into<Raised>> OrRaise<T> for Result<T, E> {
 /// An exception that is to be raised.
 pub(crate) struct Raised(PyErr);
 
+/// Flags of the command that messages name, and what is said in Python.
+const ARGUMENTS: [(&str, &str); 8] = [
+    ("--batch-norm ghost", "statistics=\"ghost\""),
+    ("--batch-norm frozen", "statistics=\"frozen\""),
+    ("`--allow bf16-activations`", "`levers={\"half_activations\": \"bf16\"}`"),
+    ("`--precision bf16`", "`precision=\"bf16\"`"),
+    ("`--budget 4GiB`", "`budget=\"4GiB\"`"),
+    ("`--budget`", "`budget`"),
+    ("`--device cpu`", "`device=\"cpu\"`"),
+    ("`--device`", "`device`"),
+];
+
+/// A message with the arguments of Python's functions.
+fn in_python(error: &impl ToString) -> String {
+    ARGUMENTS.iter().fold(error.to_string(), |text, (flag, argument)| text.replace(flag, argument))
+}
+
 impl From<GraphError> for Raised {
     fn from(error: GraphError) -> Self {
-        Raised(PyValueError::new_err(error.to_string()))
+        Raised(PyValueError::new_err(in_python(&error)))
     }
 }
 
 impl From<DeviceError> for Raised {
     fn from(error: DeviceError) -> Self {
-        let text = error.to_string();
+        let text = in_python(&error);
         Raised(match error {
             DeviceError::OutOfMemory { .. } | DeviceError::HostMemory(_) => PyMemoryError::new_err(text),
             DeviceError::Unknown { .. } | DeviceError::UnknownMemory => PyValueError::new_err(text),
@@ -59,7 +76,7 @@ impl From<DataError> for Raised {
 
 impl From<PlanError> for Raised {
     fn from(error: PlanError) -> Self {
-        let text = error.to_string();
+        let text = in_python(&error);
         match error {
             PlanError::Infeasible { budget_bytes, minimum_budget_bytes, .. } => {
                 let raised = InfeasibleError::new_err(text);

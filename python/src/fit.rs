@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -25,12 +26,44 @@ pub(crate) struct Asked {
     pub(crate) waits: bool,
 }
 
+/// How often a fit that does not wait tells how far it is: each time, a thread of Python takes a core from those that compute.
+const PAUSE: Duration = Duration::from_millis(100);
+
 enum Event {
     EpochBegin(u64),
-    Step(StepReport),
+    Steps(Means, u64),
     EpochEnd(Box<EpochReport>),
     Replan(String),
     Done(Box<Result<FitReport, TrainError>>),
+}
+
+/// Of the batches of an epoch so far.
+#[derive(Clone, Copy, Default)]
+struct Means {
+    batches: u64,
+    loss: f64,
+    samples: f64,
+    correct: f64,
+    /// Samples of batches whose accuracy is known.
+    counted: f64,
+}
+
+impl Means {
+    fn add(&mut self, step: &StepReport) {
+        let samples = step.samples as f64;
+        self.batches += 1;
+        self.loss += f64::from(step.loss) * samples;
+        self.samples += samples;
+        if let Some(accuracy) = step.accuracy {
+            self.correct += f64::from(accuracy) * samples;
+            self.counted += samples;
+        }
+    }
+
+    fn values(&self) -> Vec<(String, f64)> {
+        let accuracy = (self.counted > 0.0).then(|| ("accuracy".to_owned(), self.correct / self.counted));
+        [("loss".to_owned(), self.loss / self.samples)].into_iter().chain(accuracy).collect()
+    }
 }
 
 /// The callback in the trainer's thread.
@@ -38,6 +71,8 @@ struct Relay<'a> {
     events: Sender<(Event, bool)>,
     messages: &'a Receiver<Message>,
     waits: bool,
+    means: Means,
+    told: Option<Instant>,
 }
 
 impl Relay<'_> {
@@ -66,12 +101,18 @@ impl Callback for Relay<'_> {
     }
 
     fn on_epoch_begin(&mut self, trainer: &mut Trainer, epoch: u64) -> Result<(), TrainError> {
+        self.means = Means::default();
         self.tell(trainer, Event::EpochBegin(epoch), true);
         Ok(())
     }
 
     fn on_step_end(&mut self, trainer: &mut Trainer, step: &StepReport) -> Result<(), TrainError> {
-        self.tell(trainer, Event::Step(*step), self.waits);
+        self.means.add(step);
+        let is_last = self.means.batches == step.steps_per_epoch;
+        if self.waits || is_last || self.told.is_none_or(|told| told.elapsed() >= PAUSE) {
+            self.told = Some(Instant::now());
+            self.tell(trainer, Event::Steps(self.means, step.steps_per_epoch), self.waits);
+        }
         Ok(())
     }
 
@@ -86,7 +127,7 @@ impl Callback for Relay<'_> {
     }
 }
 
-/// Fits. `listener` has `on_epoch_begin(epoch)`, `on_step(report)`, `on_epoch_end(values)` and `on_replan(text)`, of which each but the last says
+/// Fits. `listener` has `on_epoch_begin(epoch)`, `on_steps(batches, steps_per_epoch, means)`, `on_epoch_end(values)` and `on_replan(text)`, of which each but the last says
 /// whether the fit is to end. Where it raises, or a signal does, the fit ends with the step at hand, and the exception goes on.
 pub(crate) fn fit<'py>(
     py: Python<'py>,
@@ -140,7 +181,7 @@ fn run(
     events: Sender<(Event, bool)>,
     stop: Arc<AtomicBool>,
 ) -> Result<FitReport, TrainError> {
-    let mut relay = Relay { events, messages, waits: asked.waits };
+    let mut relay = Relay { events, messages, waits: asked.waits, means: Means::default(), told: None };
     let options = FitOptions {
         order: (!asked.shuffle).then_some(Order::Sequential),
         stop: Some(stop),
@@ -154,14 +195,8 @@ fn run(
 fn tell(py: Python<'_>, listener: &Bound<'_, PyAny>, event: &Event) -> PyResult<bool> {
     let says = match event {
         Event::EpochBegin(epoch) => listener.call_method1("on_epoch_begin", (*epoch,))?,
-        Event::Step(step) => {
-            let values = PyDict::new(py);
-            for (name, value) in step.values() {
-                values.set_item(name, value)?;
-            }
-            let StepReport { step, epoch, steps_per_epoch, samples, step_ms, skipped, .. } = *step;
-            values.set_item("skipped", skipped)?;
-            listener.call_method1("on_step", (epoch, step, steps_per_epoch, samples, step_ms, values))?
+        Event::Steps(means, steps) => {
+            listener.call_method1("on_steps", (means.batches, *steps, values(py, means.values())?))?
         }
         Event::EpochEnd(report) => {
             let values = values(py, report.values())?;

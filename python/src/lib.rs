@@ -37,6 +37,7 @@ mod _tightfit {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::logs::start();
+        module.add("MOST_THREADS", tightfit::plan::Limits::MOST_THREADS)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -171,6 +171,16 @@ impl Network {
         self.architecture.as_ref().map(Architecture::frozen).unwrap_or_default()
     }
 
+    /// What Keras calls the first input and the first output, of a model of Keras.
+    fn keras_names(&self) -> (Option<String>, Option<String>) {
+        let first = |name: Option<&str>| name.map(str::to_owned);
+        let architecture = self.architecture.as_ref();
+        (
+            first(architecture.and_then(|architecture| architecture.input_names().next())),
+            first(architecture.and_then(|architecture| architecture.output_names().next())),
+        )
+    }
+
     /// A table of the layers; with settings, of what training takes too.
     #[pyo3(signature = (settings=None))]
     fn summary(&self, settings: Option<&str>) -> PyResult<String> {

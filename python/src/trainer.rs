@@ -1,6 +1,7 @@
 //! The trainer.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -30,6 +31,16 @@ impl Trainer {
     fn worker(&self) -> PyResult<std::sync::Arc<Worker>> {
         let worker = self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         worker.clone().ok_or_else(|| PyRuntimeError::new_err("the trainer is closed"))
+    }
+
+    /// As `call`, of something that Ctrl-C ends, and that is `None` then.
+    fn call_while<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        function: impl FnOnce(&mut tightfit::train::Trainer, &AtomicBool) -> Result<Option<T>, TrainError> + Send + 'static,
+    ) -> PyResult<T> {
+        let result = self.worker()?.call_while(py, function)?.or_raise()?;
+        result.ok_or_else(|| PyRuntimeError::new_err("it was stopped"))
     }
 
     /// Has the trainer do something that may fail.
@@ -117,13 +128,12 @@ impl Trainer {
     /// Loss, accuracy and metrics. With averages of the parameters where there are such and `averaged` is set.
     fn evaluate<'py>(&self, py: Python<'py>, data: Vec<Given<'py>>, averaged: bool) -> PyResult<Bound<'py, PyDict>> {
         let data = Arrays::new(data)?;
-        let evaluation =
-            self.call(
-                py,
-                move |trainer| {
-                    if averaged { trainer.evaluate_averaged(&data) } else { trainer.evaluate(&data) }
-                },
-            )?;
+        let evaluation = self.call_while(py, move |trainer, stop| {
+            let evaluate = |trainer: &mut tightfit::train::Trainer| {
+                trainer.evaluate_while(&data, |_| !stop.load(Ordering::Relaxed))
+            };
+            if averaged { trainer.with_averages(evaluate) } else { evaluate(trainer) }
+        })?;
         evaluated(py, &evaluation)
     }
 
@@ -148,7 +158,9 @@ impl Trainer {
     fn predict<'py>(&self, py: Python<'py>, data: Vec<Given<'py>>) -> PyResult<Named<'py>> {
         let data = Arrays::new(data)?;
         let rows = data.rows();
-        let outputs = self.call(py, move |trainer| trainer.predict_all(DataLoader::new(data)))?;
+        let outputs = self.call_while(py, move |trainer, stop| {
+            trainer.predict_all_while(DataLoader::new(data), |_| !stop.load(Ordering::Relaxed))
+        })?;
         let mut named = Vec::new();
         for (name, prediction) in outputs {
             debug_assert_eq!(prediction.shape.first(), Some(&rows), "a prediction for each sample");

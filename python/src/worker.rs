@@ -1,8 +1,9 @@
 //! A trainer in a thread of its own, which does one thing after the other that it is sent.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl Worker {
         };
         let thread = Builder::new().name("tightfit".to_owned()).spawn(run)?;
         let worker = Worker { messages: Some(sender), thread: Some(thread), process: std::process::id() };
-        wait(py, &Mutex::new(result))?.or_raise()?;
+        wait(py, &Mutex::new(result), &AtomicBool::new(false))?.or_raise()?;
         Ok(worker)
     }
 
@@ -83,11 +84,22 @@ impl Worker {
         py: Python<'_>,
         function: impl FnOnce(&mut Trainer) -> T + Send + 'static,
     ) -> PyResult<T> {
+        self.call_while(py, |trainer, _| function(trainer))
+    }
+
+    /// The same of something that ends early where the flag is set: where a signal, such as that of Ctrl-C, raised.
+    pub(crate) fn call_while<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        function: impl FnOnce(&mut Trainer, &AtomicBool) -> T + Send + 'static,
+    ) -> PyResult<T> {
         let (sender, result) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&stop);
         self.send(Message::Job(Box::new(move |trainer, _| {
-            let _ = sender.send(function(trainer));
+            let _ = sender.send(function(trainer, &stops));
         })))?;
-        wait(py, &Mutex::new(result))
+        wait(py, &Mutex::new(result), &stop)
     }
 }
 
@@ -118,14 +130,15 @@ pub(crate) fn next<T: Send>(py: Python<'_>, channel: &Mutex<Receiver<T>>) -> PyR
     }
 }
 
-/// Waits to the end, and raises only then what a signal raised: until then the trainer is at work on it.
-fn wait<T: Send>(py: Python<'_>, result: &Mutex<Receiver<T>>) -> PyResult<T> {
+/// Waits to the end, and raises only then what a signal raised: until then the trainer is at work on it. It is told to stop.
+fn wait<T: Send>(py: Python<'_>, result: &Mutex<Receiver<T>>, stop: &AtomicBool) -> PyResult<T> {
     let mut raised = None;
     loop {
         if let Some(value) = next(py, result)? {
             return raised.map_or(Ok(value), Err);
         }
         raised = raised.or_else(|| py.check_signals().err());
+        stop.store(raised.is_some(), Ordering::Relaxed);
     }
 }
 

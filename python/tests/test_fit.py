@@ -1,3 +1,8 @@
+import os
+import signal
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -166,6 +171,40 @@ def test_several_inputs_are_by_name(device):
     with pytest.raises(ValueError, match="the model has input"):
         model.predict({"other": np.zeros((2, 784))})
     assert np.array_equal(model.predict({"input": np.zeros((2, 784))}), model.predict([np.zeros((2, 784))]))
+
+
+def test_binary_classifiers_have_an_accuracy(device, points):
+    model = tf_.Model.sequential([{"kind": "linear", "out_features": 1}, {"kind": "sigmoid"}], input_shape=[4])
+    model.compile(optimizer={"kind": "adam", "lr": 0.1}, loss="binary_crossentropy", metrics=["accuracy"], device=device)
+    x, y = points[0], (points[0][:, 0] > points[0][:, 1]).astype(np.float32)
+    history = model.fit(x, y, batch_size=32, epochs=40, validation_data=(x, y), verbose=0).history
+    assert history["accuracy"][-1] > 0.9 and abs(history["accuracy"][-1] - history["val_accuracy"][-1]) < 0.1
+
+
+def test_settings_and_errors_have_the_names_of_arguments(device):
+    with pytest.raises(ValueError, match="threads=1000000000 is not possible"):
+        tf_.Model.builtin("mnist-mlp").compile(device=device, threads=10**9)
+    with pytest.raises(ValueError, match='statistics="ghost"') as raised:
+        tf_.plan("resnet18_cifar", batch=8, micro_batches=2)
+    assert "--" not in str(raised.value)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGINT") or os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("task", ["predict", "evaluate"])
+def test_ctrl_c_ends_predictions_and_evaluations(device, task):
+    model = tf_.Model.builtin("mnist-cnn")
+    model.compile(device=device)
+    # A minute's work, of which nobody waits for the end.
+    x, y = np.broadcast_to(np.zeros(1, np.uint8), (100_000, 1, 28, 28)), np.zeros(100_000, np.int64)
+    model.predict(x[:2])
+    thread = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    thread.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        model.predict(x) if task == "predict" else model.evaluate(x, y)
+    assert time.monotonic() - start < 15
+    thread.join()
+    assert model.predict(x[:2]).shape == (2, 10)
 
 
 def test_bytes_are_pixels_and_a_missing_channel_is_found(device):

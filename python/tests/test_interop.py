@@ -59,7 +59,7 @@ class Dense:
             config = {"name": name, "units": units, "activation": activation, "use_bias": True}
             return {"module": "keras.layers", "class_name": "Dense", "config": config}
 
-        inputs = {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [None, 4], "name": "input"}}
+        inputs = {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [None, 4], "name": "features"}}
         layers = [inputs, dense("first", 8, "relu"), dense("second", 3, "softmax")]
         compiled = {
             "optimizer": {"module": "keras.optimizers", "class_name": "SGD", "config": {"learning_rate": 0.5}},
@@ -87,6 +87,16 @@ def test_a_live_model_of_keras_trains_and_gets_its_weights_back(points, device):
     assert model.predict(points[0]) != pytest.approx(theirs.predict(points[0]), abs=1e-2)
     model.to_keras(theirs)
     assert model.predict(points[0]) == pytest.approx(theirs.predict(points[0]), abs=1e-5)
+
+
+def test_inputs_and_targets_have_the_names_of_keras(points, device):
+    model, (x, y) = tf_.Model.from_keras(Dense()), points
+    assert np.array_equal(model.predict({"features": x}), model.predict(x))
+    assert np.array_equal(model.predict({"input": x}), model.predict(x))
+    model.compile(loss={"second": "sparse_categorical_crossentropy"}, device=device)
+    assert len(model.fit({"features": x}, {"second": y}, epochs=2, verbose=0).epoch) == 2
+    with pytest.raises(ValueError, match="the model has input"):
+        model.predict({"first": x})
 
 
 def test_weights_go_to_a_model_of_the_same_layers_alone(points):

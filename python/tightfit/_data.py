@@ -47,9 +47,10 @@ def channels_last(rank: int) -> list[int]:
     return [0, *range(2, rank), 1] if rank > 2 else list(range(rank))
 
 
-def by_name(what: str, given: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Values of several inputs or outputs by their names: a dict, a list in their order, or one alone."""
+def by_name(what: str, given: Any, names: Sequence[str], first: str | None = None) -> dict[str, Any]:
+    """Values of several inputs or outputs by their names: a dict, a list in their order, or one alone. `first` is another name of the first."""
     if isinstance(given, Mapping):
+        given = renamed(given, names, first)
         unknown = [name for name in given if name not in names]
         if unknown:
             raise ValueError(f"{what} has `{unknown[0]}`, the model has {', '.join(names)}")
@@ -62,6 +63,11 @@ def by_name(what: str, given: Any, names: Sequence[str]) -> dict[str, Any]:
     if isinstance(given, (list, tuple)) and len(given) == 1 and getattr(given[0], "ndim", 0) > 1:
         given = given[0]
     return {names[0]: given}
+
+
+def renamed(given: Mapping[str, Any], names: Sequence[str], first: str | None) -> dict[str, Any]:
+    """With the first of the names in place of what Keras calls it."""
+    return {names[0] if name == first and name not in names else name: value for name, value in given.items()}
 
 
 def rows(arrays: Iterable[np.ndarray]) -> int:

@@ -16,6 +16,7 @@ class Feed:
     def __init__(self, network: Any, settings: Mapping[str, Any] | None, *, raw_pixels: bool, input_last: bool, output_last: bool) -> None:
         self._inputs = network.inputs()
         self._outputs = {name: tuple(shape) for name, _, shape in network.outputs()}
+        self._first_input, self._first_output = network.keras_names()
         self._raw_pixels, self._input_last, self._output_last = raw_pixels, input_last, output_last
         self._losses: dict[str, tuple[str, Mapping[str, Any]]] = {}
         if settings is not None:
@@ -31,7 +32,7 @@ class Feed:
 
     def inputs(self, x: Any) -> list[Entry]:
         """Entries of what the model takes."""
-        given = _data.by_name("x", x, [name for name, _, _ in self._inputs])
+        given = _data.by_name("x", x, [name for name, _, _ in self._inputs], self._first_input)
         entries: list[Entry] = []
         for name, dtype, shape in self._inputs:
             if given.get(name) is None:
@@ -64,7 +65,7 @@ class Feed:
         entries = self.inputs(x)
         if y is None:
             raise ValueError("y is missing: the loss needs targets")
-        given = _data.by_name("y", y, list(self._losses))
+        given = _data.by_name("y", y, list(self._losses), self._first_output)
         labels = None
         for output, (name, loss) in self._losses.items():
             if given.get(output) is None:

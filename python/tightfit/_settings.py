@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping
 
-from . import _names, _tightfit
+from . import _data, _names, _tightfit
 from ._bytes import budget_settings
 
 # What `compile` and `plan` take besides, and what the settings call it.
@@ -63,8 +63,9 @@ def settings(
 ) -> dict[str, Any]:
     """Settings without the batch."""
     outputs = [name for name, _, _ in network.outputs()]
-    losses = _by_output("loss", loss, outputs)
-    weights = _by_output("loss_weights", loss_weights, outputs) if loss_weights is not None else {}
+    _, first = network.keras_names()
+    losses = _by_output("loss", loss, outputs, first)
+    weights = _by_output("loss_weights", loss_weights, outputs, first) if loss_weights is not None else {}
     if outputs[0] not in losses:
         raise ValueError(f"loss: that of `{outputs[0]}`, the model's last layer, is missing")
     chosen, besides = _names.optimizer(optimizer)
@@ -98,14 +99,17 @@ def settings(
     for name, value in (others or {}).items():
         if name not in _OTHERS:
             raise TypeError(f"there is no setting `{name}`: besides those in the signature there are {', '.join(_OTHERS)}")
+        if name == "threads" and value is not None and not 1 <= value <= _tightfit.MOST_THREADS:
+            raise ValueError(f"threads={value!r} is not possible: give a whole number from 1 to {_tightfit.MOST_THREADS}")
         if value is not None:
             result[name] = [value] if name in ("freeze", "train_only") and isinstance(value, str) else value
     return result
 
 
-def _by_output(what: str, given: Any, outputs: list[str]) -> dict[str, Any]:
+def _by_output(what: str, given: Any, outputs: list[str], first: str | None) -> dict[str, Any]:
     is_several = isinstance(given, Mapping) and "kind" not in given and "class_name" not in given
     if is_several:
+        given = _data.renamed(given, outputs, first)
         unknown = [name for name in given if name not in outputs]
         if unknown:
             raise ValueError(f"{what}: the model has no output `{unknown[0]}`, it has {', '.join(outputs)}")

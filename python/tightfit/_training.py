@@ -37,35 +37,27 @@ class Listener:
     def __init__(self, model: Any, callbacks: CallbackList, progress: Progress, first_epoch: int, epochs: int) -> None:
         self._model, self._callbacks, self._progress = model, callbacks, progress
         self._first, self._epochs = first_epoch, epochs
-        self._means = Means()
-        self._batch = 0
         # What an epoch has besides, such as the validation on batches; filled in by who fits.
         self.validate: Any = None
 
     def on_epoch_begin(self, epoch: int) -> bool:
         number = self._first + epoch - 1
-        self._means, self._batch = Means(), 0
         self._progress.epoch_begin(number, self._epochs)
         self._callbacks.tell("on_epoch_begin", number, {})
-        return self._next_batch()
+        return self._next_batch(0)
 
-    def _next_batch(self) -> bool:
+    def _next_batch(self, batch: int) -> bool:
         if not self._model.stop_training and self._callbacks.has_batch_hooks:
-            self._callbacks.tell("on_train_batch_begin", self._batch, {})
+            self._callbacks.tell("on_train_batch_begin", batch, {})
         return self._model.stop_training
 
-    def on_step(self, epoch: int, step: int, steps: int, samples: int, step_ms: float, values: Mapping[str, Any]) -> bool:
-        outcome = {"loss": values["loss"], "samples": samples}
-        if "accuracy" in values:
-            outcome |= {"correct": values["accuracy"] * samples, "counted": samples}
-        self._means.add(outcome)
-        self._batch += 1
-        shown = self._means.values()
-        self._progress.step(self._batch, steps, shown)
+    def on_steps(self, batches: int, steps: int, means: Mapping[str, float]) -> bool:
+        """After each step where there are callbacks for batches, else after some; `means` is what the epoch came to so far."""
+        self._progress.step(batches, steps, means)
         if not self._callbacks.has_batch_hooks:
             return False
-        self._callbacks.tell("on_train_batch_end", self._batch - 1, shown)
-        return self._model.stop_training if self._batch == steps else self._next_batch()
+        self._callbacks.tell("on_train_batch_end", batches - 1, dict(means))
+        return self._model.stop_training if batches == steps else self._next_batch(batches)
 
     def on_epoch_end(self, epoch: int, values: Mapping[str, Any]) -> bool:
         return end_epoch(self._model, self._callbacks, self._progress, self._first + epoch - 1, dict(values), self.validate)

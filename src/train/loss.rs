@@ -1,6 +1,7 @@
 //! What training minimises: in a graph, and on the host for evaluation.
 
 mod check;
+mod correct;
 mod formula;
 mod mean;
 mod registry;
@@ -25,7 +26,6 @@ use crate::graph::Graph;
 use crate::ops::elementwise::clamp::Clamp;
 use crate::ops::elementwise::log::Log;
 use crate::ops::elementwise::logit::Logit;
-use crate::ops::loss::accuracy::Accuracy;
 use crate::ops::loss::bce_with_logits::BceWithLogits;
 use crate::ops::loss::cross_entropy::CrossEntropy;
 use crate::ops::loss::dice::{Dice, Probabilities};
@@ -429,23 +429,6 @@ impl Loss {
             }
         }
         Ok((sum.expect("bug: a sum without terms was refused"), 1.0))
-    }
-
-    /// Adds the number of positions that are predicted right, where the targets are labels.
-    pub(super) fn correct(
-        &self,
-        graph: &mut Graph,
-        prediction: ValueId,
-        target: ValueId,
-        weights: Option<ValueId>,
-    ) -> Result<Option<ValueId>, GraphError> {
-        if !self.takes_labels() {
-            return Ok(None);
-        }
-        let prediction = self.prediction(graph, prediction)?;
-        let op = Accuracy { ignore_index: self.ignored(), sample_weights: weights.is_some() };
-        let inputs: Vec<_> = [prediction, target].into_iter().chain(weights).collect();
-        graph.apply(op, &inputs).map(Some)
     }
 
     /// What the loss takes besides prediction and target in a step on samples of these labels, by name.

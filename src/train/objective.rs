@@ -145,12 +145,15 @@ impl Objective {
     /// How many positions of a batch count towards accuracy.
     pub(super) fn counted(&self, batch: &Batch) -> usize {
         let loss = &self.heads[0].loss;
+        let counts = (0..batch.len()).filter(|&place| self.weight(batch, place) != 0.0);
+        if loss.limit().is_some() {
+            return counts.filter(|&place| batch.floats(TARGET, place).len() == 1).count();
+        }
         // What is right by a formula of one's own is not known.
         if !loss.takes_labels() {
             return 0;
         }
         let ignored = loss.ignored();
-        let counts = (0..batch.len()).filter(|&place| self.weight(batch, place) != 0.0);
         labels_of(batch, TARGET, counts).filter(|label| Some(*label) != ignored).count()
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tightfit::data::{Targets, TensorDataset, Values};
 use tightfit::nn::{
-    BatchNorm, Conv2d, Flatten, HardSigmoid, Hardtanh, Layer, LogSoftmax, Model, Sequential, Sigmoid, Softmax,
+    BatchNorm, Conv2d, Flatten, HardSigmoid, Hardtanh, Layer, Linear, LogSoftmax, Model, Sequential, Sigmoid, Softmax,
 };
 use tightfit::plan::{ArenaRole, Limits};
 use tightfit::tensor::Shape;
@@ -591,4 +591,38 @@ fn a_mean_over_millions_keeps_its_digits() {
         let bias = trainer.parameters().expect("parameters")["linear1.bias"].1[0];
         assert!((loss - 0.01).abs() < 1e-7 && (bias - 0.2).abs() < 1e-6, "{device}: loss {loss}, bias {bias}");
     }
+}
+
+/// Of one yes or no a sample, training says how many are right: those on the same side of the limit, of samples that count.
+#[test]
+fn binary_classifiers_have_an_accuracy_in_training() {
+    let x = vec![-2.0, -1.0, 1.0, 2.0, 3.0, -3.0];
+    let y = vec![0.0, 1.0, 1.0, 0.1, 0.9, 0.0];
+    let data = |width: usize| {
+        let targets = Targets::Values { values: y.clone(), shape: [width].into() };
+        TensorDataset::new(Values::F32(x.clone()), [width], targets).expect("data")
+    };
+    let step = |model: Sequential, loss: Loss, weights: Option<Vec<f32>>, width: usize, micro_batches: usize| {
+        let samples = 6 / width;
+        let config =
+            Config::default().batch(samples).loss(loss).optimizer(Optimizer::sgd(0.0)).micro_batches(micro_batches);
+        let mut trainer = Trainer::new(model, config.sample_weights(weights.is_some()), "cpu").expect("a trainer");
+        let identity: Vec<f32> = (0..width * width).map(|i| f32::from(u8::from(i % (width + 1) == 0))).collect();
+        trainer.set_parameter("linear1.weight", &identity).expect("a parameter");
+        let data =
+            weights.into_iter().fold(data(width), |data, weights| data.with_sample_weights(weights).expect("weights"));
+        let all: Vec<usize> = (0..samples).collect();
+        trainer.step(&data, &all).expect("a step").correct
+    };
+    let line = |width: usize| Sequential::new("line", [width]).push(Linear::new(width).bias(false));
+    for micro_batches in [1, 2] {
+        // The second and the fourth are wrong.
+        assert_eq!(step(line(1), Loss::bce_with_logits(), None, 1, micro_batches), Some((4.0, 6.0)));
+        let sigmoid = line(1).push(Sigmoid);
+        assert_eq!(step(sigmoid, Loss::Bce { pos_weight: Vec::new() }, None, 1, micro_batches), Some((4.0, 6.0)));
+        let weights = vec![1.0, 0.0, 2.0, 1.0, 0.0, 1.0];
+        assert_eq!(step(line(1), Loss::bce_with_logits(), Some(weights), 1, micro_batches), Some((3.0, 4.0)));
+    }
+    // Of several labels a sample it is not said what right means.
+    assert_eq!(step(line(2), Loss::bce_with_logits(), None, 2, 1), None);
 }

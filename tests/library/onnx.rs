@@ -281,6 +281,7 @@ fn models_of_torchvision_train_alike() {
     #[derive(Deserialize)]
     struct Training {
         shape: Vec<usize>,
+        lr: f64,
         losses: Vec<f32>,
     }
 
@@ -303,7 +304,7 @@ fn models_of_torchvision_train_alike() {
         assert_close(&found, &expected, 1e-4, name);
         let targets = Targets::Values { values: vec![0.0; expected.len()], shape: [expected.len() / batch].into() };
         let data = TensorDataset::new(Values::F32(input), sample, targets).expect("data");
-        let config = Config::default().loss(Loss::Mse).optimizer(Optimizer::sgd(1e-4)).batch(batch);
+        let config = Config::default().loss(Loss::Mse).optimizer(Optimizer::sgd(training.lr)).batch(batch);
         let mut trainer = Trainer::new(imported.model, config, "cpu").expect("a trainer");
         imported.weights.apply(&mut trainer).expect("weights fit");
         let all: Vec<usize> = (0..batch).collect();

@@ -142,6 +142,16 @@ impl Architecture {
         self.optimizer.as_ref()
     }
 
+    /// What Keras calls its inputs. The first is the input named `input` of the model here.
+    pub fn input_names(&self) -> impl Iterator<Item = &str> {
+        self.network.inputs.iter().map(|input| &*input.name)
+    }
+
+    /// What Keras calls its outputs. The first is what the last layer of the model here makes.
+    pub fn output_names(&self) -> impl Iterator<Item = &str> {
+        self.network.outputs.iter().map(|(name, _)| &**name)
+    }
+
     /// Whether Keras takes images with their channels last. The model here takes them with the channels first.
     pub fn input_order(&self) -> ChannelOrder {
         self.input_order

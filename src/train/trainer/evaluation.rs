@@ -143,7 +143,7 @@ impl Trainer {
     /// # Errors
     /// Where the data does not fit the model or the device fails.
     pub fn predict<'d>(&mut self, data: impl Into<DataLoader<'d>>) -> Result<Prediction, TrainError> {
-        let mut outputs = self.predict_on(data, Carried::Fresh)?;
+        let mut outputs = self.predict_all(data)?;
         Ok(outputs.remove(OUTPUT).expect("bug: a model without an output"))
     }
 
@@ -154,7 +154,8 @@ impl Trainer {
     /// # Errors
     /// As [`predict`](Self::predict).
     pub fn predict_next<'d>(&mut self, data: impl Into<DataLoader<'d>>) -> Result<Prediction, TrainError> {
-        let mut outputs = self.predict_on(data, Carried::GoesOn)?;
+        let outputs = self.predict_on(data, Carried::GoesOn, &mut |_| true)?;
+        let mut outputs = outputs.expect("bug: it was not stopped");
         Ok(outputs.remove(OUTPUT).expect("bug: a model without an output"))
     }
 
@@ -166,14 +167,28 @@ impl Trainer {
         &mut self,
         data: impl Into<DataLoader<'d>>,
     ) -> Result<BTreeMap<String, Prediction>, TrainError> {
-        self.predict_on(data, Carried::Fresh)
+        Ok(self.predict_all_while(data, |_| true)?.expect("bug: it was not stopped"))
+    }
+
+    /// As [`predict_all`](Self::predict_all), for as long as `go_on` says so: it is told the number of samples that are done, now and
+    /// then. `None` where it stopped.
+    ///
+    /// # Errors
+    /// As [`predict`](Self::predict).
+    pub fn predict_all_while<'d>(
+        &mut self,
+        data: impl Into<DataLoader<'d>>,
+        mut go_on: impl FnMut(usize) -> bool,
+    ) -> Result<Option<BTreeMap<String, Prediction>>, TrainError> {
+        self.predict_on(data, Carried::Fresh, &mut go_on)
     }
 
     fn predict_on<'d>(
         &mut self,
         data: impl Into<DataLoader<'d>>,
         carried: Carried,
-    ) -> Result<BTreeMap<String, Prediction>, TrainError> {
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Option<BTreeMap<String, Prediction>>, TrainError> {
         let (data, fed) = (data.into(), self.fed.of_inputs());
         let program = self.evaluate_program();
         let graph = self.planned.graphs[program].clone();
@@ -191,14 +206,16 @@ impl Trainer {
                 prediction.values.extend_from_slice(output);
             }
         };
-        self.predictions(&data, &fed, carried, &mut visit, &mut |_| true)?;
+        if !self.predictions(&data, &fed, carried, &mut visit, go_on)? {
+            return Ok(None);
+        }
         for prediction in &mut predictions {
             // Those that cannot be read are left out, and nobody knows before how many a stream has.
             let mut shape = prediction.shape.to_vec();
             shape[0] = samples;
             prediction.shape = shape.into();
         }
-        Ok(self.output_names().into_iter().zip(predictions).collect())
+        Ok(Some(self.output_names().into_iter().zip(predictions).collect()))
     }
 
     fn evaluate_program(&self) -> usize {

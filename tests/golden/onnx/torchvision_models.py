@@ -1,7 +1,7 @@
 """Writes models of torchvision and an LSTM with what PyTorch makes of them: `python torchvision_models.py FOLDER`.
 
-Of each: NAME.onnx, NAME.json with the shape of a batch, the norm of the output in evaluation and the losses of ten steps of SGD (learning rate 0.0001) on
-the mean squared error to zeros, and NAME.input with the batch. Then `TIGHTFIT_ONNX_TRAIN=FOLDER cargo test --release --test library
+Of each: NAME.onnx, NAME.json with the shape of a batch, the learning rate and the losses of ten steps of SGD on the mean squared error
+to zeros, NAME.input with the batch and NAME.output with what the model makes of it in evaluation. Then `TIGHTFIT_ONNX_TRAIN=FOLDER cargo test --release --test library
 models_of_torchvision_train_alike` compares.
 """
 
@@ -25,18 +25,18 @@ class Lstm(nn.Module):
 
 
 MODELS = {
-    "resnet18": (lambda: torchvision.models.resnet18(num_classes=10), (3, 64, 64)),
-    "mobilenet_v3_small": (lambda: torchvision.models.mobilenet_v3_small(num_classes=10, dropout=0.0), (3, 64, 64)),
+    "resnet18": (lambda: torchvision.models.resnet18(num_classes=10), (3, 64, 64), 1e-3),
+    "mobilenet_v3_small": (lambda: torchvision.models.mobilenet_v3_small(num_classes=10, dropout=0.0), (3, 128, 128), 1e-1),
     "efficientnet_b0": (
-        lambda: torchvision.models.efficientnet_b0(num_classes=10, dropout=0.0, stochastic_depth_prob=0.0), (3, 64, 64)),
-    "lstm": (Lstm, (20, 8)),
+        lambda: torchvision.models.efficientnet_b0(num_classes=10, dropout=0.0, stochastic_depth_prob=0.0), (3, 128, 128), 1e-4),
+    "lstm": (Lstm, (20, 8), 1e-1),
 }
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (make, shape) in MODELS.items():
+    for name, (make, shape, lr) in MODELS.items():
         torch.manual_seed(3)
         model = make().eval()
         x = torch.randn(8, *shape)
@@ -45,7 +45,7 @@ def main():
             model, (x,), str(folder / f"{name}.onnx"), dynamo=False, opset_version=18, input_names=["x"], output_names=["y"],
             dynamic_axes={"x": {0: "batch"}}, do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)
         model.train()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.0001)
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
         losses = []
         for _ in range(10):
             optimizer.zero_grad()
@@ -55,7 +55,7 @@ def main():
             losses.append(loss.item())
         (folder / f"{name}.input").write_bytes(x.numpy().tobytes())
         (folder / f"{name}.output").write_bytes(output.numpy().tobytes())
-        (folder / f"{name}.json").write_text(json.dumps({"shape": list(x.shape), "losses": losses}))
+        (folder / f"{name}.json").write_text(json.dumps({"shape": list(x.shape), "lr": lr, "losses": losses}))
         print(name, losses)
 
 

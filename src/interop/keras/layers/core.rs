@@ -3,7 +3,7 @@
 use super::activation::Activation;
 use crate::error::{GraphError, ImportError};
 use crate::interop::Weight;
-use crate::interop::keras::config::Config;
+use crate::interop::keras::config::{Config, shown};
 use crate::interop::keras::value::{Call, Layer, Value, reshape};
 use crate::interop::keras::weights::{Form, Slot};
 use crate::nn::{self, Init, Module, Scheme, Scope};
@@ -67,26 +67,86 @@ impl Layer for Embedding {
     }
 }
 
-/// Zeros for random elements, or for random channels.
+/// Zeros for random elements, channels or samples.
 #[derive(Debug)]
 struct Dropout {
     p: f32,
-    /// Whether channels are last, of a dropout of channels.
-    channels: Option<bool>,
+    of: Dropped,
+}
+
+/// What is zeroed together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Dropped {
+    Elements,
+    Channels { last: bool },
+    Samples,
 }
 
 impl Layer for Dropout {
     fn apply<'a>(&self, call: &Call<'_, 'a>) -> Value<'a> {
         let x = call.input();
-        match self.channels {
-            None => x.like(call.layer(x.tensor, nn::Dropout::new(self.p))),
-            Some(true) => Value::first(call.layer(x.channels_first(), nn::Dropout2d::new(self.p))),
-            Some(false) => Value::plain(call.layer(x.keras(), nn::Dropout2d::new(self.p))),
+        match self.of {
+            Dropped::Elements => x.like(call.layer(x.tensor, nn::Dropout::new(self.p))),
+            Dropped::Channels { last: true } => {
+                Value::first(call.layer(x.channels_first(), nn::Dropout2d::new(self.p)))
+            }
+            Dropped::Channels { last: false } => Value::plain(call.layer(x.keras(), nn::Dropout2d::new(self.p))),
+            Dropped::Samples => x.like(call.layer(x.tensor, nn::StochasticDepth::new(self.p))),
         }
     }
 
     fn converts(&self) -> bool {
-        self.channels == Some(true)
+        self.of == Dropped::Channels { last: true }
+    }
+}
+
+impl Dropped {
+    /// As `noise_shape` says: along an axis where that is 1, all is zeroed together.
+    fn of(config: &Config<'_>) -> Result<Self, ImportError> {
+        let Some(shape) = config.get("noise_shape").filter(|shape| !shape.is_null()) else {
+            return Ok(Dropped::Elements);
+        };
+        let together: Option<Vec<bool>> = shape.as_array().map(|axes| axes.iter().map(|axis| axis == 1).collect());
+        match together.as_deref() {
+            Some([false, axes @ ..]) if !axes.contains(&true) => Ok(Dropped::Elements),
+            Some([false, axes @ ..]) if !axes.contains(&false) => Ok(Dropped::Samples),
+            Some([false, axes @ .., false]) if !axes.contains(&false) => Ok(Dropped::Channels { last: true }),
+            _ => Err(config.unsupported(format!(
+                "`noise_shape` {} is not supported: all of a sample (1 but for the first axis) or all of a channel (1 but for the first and the last) may be dropped together",
+                shown(shape)
+            ))),
+        }
+    }
+}
+
+/// A factor for each channel, as `keras.applications` has it in ConvNeXt.
+#[derive(Debug)]
+struct LayerScale {
+    init: f32,
+}
+
+impl Layer for LayerScale {
+    fn apply<'a>(&self, call: &Call<'_, 'a>) -> Value<'a> {
+        let x = call.input();
+        Value::first(call.layer(x.channels_first(), Factors(self.init)))
+    }
+
+    fn slots(&self) -> Vec<Slot> {
+        vec![Slot::new(0, Form::same("weight"))]
+    }
+}
+
+/// `x · weight` along axis 1.
+#[derive(Debug)]
+struct Factors(f32);
+
+impl Module for Factors {
+    fn build(&self, scope: &mut Scope<'_>, input: ValueId) -> Result<ValueId, GraphError> {
+        let shape = scope.shape(input);
+        let weight = scope.parameter("weight", [shape[1]], Init::Constant { value: self.0 })?;
+        let spread = [vec![shape[1]], vec![1; shape.len() - 2]].concat();
+        let weight = scope.apply(Reshape { shape: spread.into() }, &[weight])?;
+        scope.formula([input, weight], |[x, weight]| x * weight)
     }
 }
 
@@ -220,14 +280,14 @@ pub(super) fn parse(config: &Config<'_>, input: Option<&[usize]>) -> Result<Opti
             config.refuse("lora_rank", "merge it into the table before saving")?;
             Box::new(Embedding { rows: config.count("input_dim")?, columns: config.count("output_dim")? })
         }
-        "Dropout" => {
-            config.refuse("noise_shape", "use SpatialDropout1D or SpatialDropout2D to drop channels")?;
-            Box::new(Dropout { p: rate(config, "rate")?, channels: None })
-        }
-        "SpatialDropout1D" => Box::new(Dropout { p: rate(config, "rate")?, channels: Some(true) }),
+        "Dropout" => Box::new(Dropout { p: rate(config, "rate")?, of: Dropped::of(config)? }),
+        "SpatialDropout1D" => Box::new(Dropout { p: rate(config, "rate")?, of: Dropped::Channels { last: true } }),
         "SpatialDropout2D" | "SpatialDropout3D" => {
-            Box::new(Dropout { p: rate(config, "rate")?, channels: Some(config.channels_last()?) })
+            let last = config.channels_last()?;
+            Box::new(Dropout { p: rate(config, "rate")?, of: Dropped::Channels { last } })
         }
+        "StochasticDepth" => Box::new(Dropout { p: rate(config, "drop_path_rate")?, of: Dropped::Samples }),
+        "LayerScale" => Box::new(LayerScale { init: config.number("init_values", 1e-6)? as f32 }),
         "Identity" => Box::new(Identity),
         "Rescaling" => {
             let one = |key: &str, default: f64| {
@@ -282,4 +342,46 @@ fn normalization(config: &Config<'_>, input: Option<&[usize]>) -> Result<Normali
         return Err(config.unsupported("`axis` must be the last one (-1), or none with one mean and variance for all"));
     }
     Ok(layer)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::interop::keras::Architecture;
+    use crate::nn::{Mode, Statistics};
+
+    /// How many numbers each random one holds for, of samples `[2, 3, 4]` in Keras's order.
+    fn dropped_together(noise_shape: &str) -> Result<String, String> {
+        let json = format!(
+            r#"{{"class_name": "Sequential", "config": {{"name": "m", "layers": [
+                {{"class_name": "InputLayer", "config": {{"name": "x", "batch_shape": [null, 2, 3, 4]}}}},
+                {{"class_name": "Conv2D", "config": {{"name": "c", "filters": 4, "kernel_size": [1, 1]}}}},
+                {{"class_name": "Dropout", "config": {{"name": "d", "rate": 0.5, "noise_shape": {noise_shape}}}}}
+            ]}}}}"#
+        );
+        let architecture = Architecture::from_json(&json).map_err(|error| error.to_string())?;
+        let built = architecture.model().build(2, Mode::Train(Statistics::Exact)).map_err(|error| error.to_string())?;
+        let node = built.graph.nodes().iter().find(|node| node.op.name() == "dropout");
+        Ok(node.map(|node| format!("{:?}", node.op)).expect("dropout drops in training"))
+    }
+
+    #[test]
+    fn noise_shapes_drop_elements_channels_or_samples() {
+        for (noise_shape, block) in [
+            ("null", 1),
+            ("[null, null, null, null]", 1),
+            ("[null, 1, 1, 4]", 6),
+            ("[null, 1, 1, null]", 6),
+            ("[null, 1, 1, 1]", 24),
+        ] {
+            let op = dropped_together(noise_shape).expect(noise_shape);
+            assert!(
+                op.contains(&format!("block: {block} ")) || op.contains(&format!("block: {block},")),
+                "{noise_shape}: {op}"
+            );
+        }
+        for noise_shape in ["[1, 1, 1, 4]", "[null, 1, 3, 1]", "[]", "7"] {
+            let error = dropped_together(noise_shape).expect_err(noise_shape);
+            assert!(error.contains("noise_shape"), "{error}");
+        }
+    }
 }
