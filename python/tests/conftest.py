@@ -1,6 +1,7 @@
 """What tests share. They train on the CPU, which is there everywhere; TIGHTFIT_TEST_DEVICE names another device."""
 
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -14,6 +15,14 @@ LAYERS = [
     {"kind": "relu"},
     {"kind": "linear", "out_features": 3},
 ]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_raises():
+    """Also where the tests run in the background of a shell, which has Ctrl-C ignored there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
