@@ -72,6 +72,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     x, y = (read(Path(arguments.data), f"train-{name}") for name in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    # As the command reads them: what is timed must be the same graph.
+    x = x.astype(np.float32) / 255
     steps = -(-len(x) // arguments.batch)
     sides = {"command": lambda: of_command(arguments), "Python": lambda: of_python(arguments, x, y)}
     times = {name: [] for name in sides}

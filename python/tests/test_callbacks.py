@@ -208,3 +208,29 @@ def test_a_model_frees_its_memory_when_it_goes(mlp, points):
 def threading_count():
     """Threads of the process, Python's and others."""
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else pytest.skip("Linux alone says so")
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_hooks_of_evaluations_and_predictions(mlp, points, as_batches):
+    x, y = points
+    heard = []
+    hooks = [f"on_{what}_{when}" for what in ("test", "predict") for when in ("begin", "end")]
+    callback = cb.LambdaCallback(**{hook: lambda logs, hook=hook: heard.append((hook, dict(logs))) for hook in hooks})
+    model = mlp()
+    data = [(x[:32], y[:32])] * 2 if as_batches else (x, y)
+    history = model.fit(x, y, epochs=2, validation_data=data, callbacks=[callback], verbose=0).history
+    assert [hook for hook, _ in heard] == ["on_test_begin", "on_test_end"] * 2
+    assert heard[-1][1]["loss"] == history["val_loss"][-1]
+    heard.clear()
+    loss, _ = model.evaluate(x, y, callbacks=callback)
+    model.predict(x, callbacks=[callback])
+    assert [hook for hook, _ in heard] == hooks and heard[1][1]["loss"] == loss
+    with pytest.raises(ValueError, match="there are no batches"):
+        model.evaluate(iter(()))
+
+    def fails(logs):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        model.fit(x, y, validation_data=(x, y), callbacks=[cb.LambdaCallback(on_test_end=fails)], verbose=0)
+    assert model.fit(x, y, verbose=0).epoch == [0]

@@ -1,3 +1,4 @@
+import copy
 import os
 import signal
 import threading
@@ -184,9 +185,30 @@ def test_binary_classifiers_have_an_accuracy(device, points):
 def test_settings_and_errors_have_the_names_of_arguments(device):
     with pytest.raises(ValueError, match="threads=1000000000 is not possible"):
         tf_.Model.builtin("mnist-mlp").compile(device=device, threads=10**9)
+    for wrong in (0, -1, 2.5, True, "x", None):
+        if wrong is not None:
+            with pytest.raises(ValueError, match=f"threads={wrong!r} is not"):
+                tf_.Model.builtin("mnist-mlp").compile(device=device, threads=wrong)
+        with pytest.raises((ValueError, TypeError), match="shape"):
+            tf_.Model.builtin("mnist-cnn", input_shape=(1, 28, wrong))
+        with pytest.raises((ValueError, TypeError), match="path|end its name"):
+            tf_.Model.builtin("mnist-mlp").save_weights(wrong)
+    with pytest.raises(ValueError, match="outputs=18446744073709551616 is not possible: give a whole number, from 1 to"):
+        tf_.Model.builtin("mnist-mlp", outputs=2**64)
     with pytest.raises(ValueError, match='statistics="ghost"') as raised:
         tf_.plan("resnet18_cifar", batch=8, micro_batches=2)
     assert "--" not in str(raised.value)
+
+
+def test_weights_are_numbers_and_models_are_not_pickled(mlp):
+    model = mlp()
+    name, values = next(iter(model.get_weights().items()))
+    with pytest.raises(ValueError, match="too large for float32"):
+        model.set_weights({name: np.full(values.shape, 1e300)})
+    with pytest.raises(TypeError, match="complex64"):
+        model.set_weights({name: values * 1j})
+    with pytest.raises(TypeError, match="save_weights"):
+        copy.deepcopy(model)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGINT") or os.name == "nt", reason="signals of POSIX")

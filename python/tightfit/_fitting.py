@@ -65,8 +65,8 @@ class Fitting:
         self._compiled()
         if self._is_fitting:
             raise RuntimeError("a fit of this model is running: wait for it, or use another model")
-        epochs, initial_epoch = _count("epochs", epochs), _count("initial_epoch", initial_epoch)
-        steps = None if steps_per_epoch is None else _count("steps_per_epoch", steps_per_epoch, least=1)
+        epochs, initial_epoch = _settings.count("epochs", epochs), _settings.count("initial_epoch", initial_epoch)
+        steps = None if steps_per_epoch is None else _settings.count("steps_per_epoch", steps_per_epoch, least=1)
         history, progress = History(), Progress(resolve(verbose))
         self.stop_training = False
         self._is_fitting = True
@@ -95,14 +95,14 @@ class Fitting:
             if not is_batches:
                 validation = feed.all(*_data.unpacked(tuple(validation_data), needs_targets=True), weighted=weighted)
         elif validation_split:
-            if not 0.0 < validation_split < 1.0:
+            if not isinstance(validation_split, (int, float)) or not 0.0 < validation_split < 1.0:
                 raise ValueError(f"validation_split={validation_split} is not possible: it must be between 0 and 1")
             at = int(len(entries[0][1]) * (1.0 - validation_split))
             if at == 0 or at == len(entries[0][1]):
                 raise ValueError(f"validation_split={validation_split} leaves nothing of {len(entries[0][1])} samples to train or validate on")
             entries, validation = _data.part(entries, None, at), _data.part(entries, at, None)
         count = len(entries[0][1])
-        batch = min(_count("batch_size", 32 if batch_size is None else batch_size, least=1), count)
+        batch = min(_settings.count("batch_size", 32 if batch_size is None else batch_size, least=1), count)
         if steps is not None:
             batches = _training.slices(entries, batch, shuffle=bool(shuffle), seed=self._settings["seed"])
             source = _training.Batches(batches, steps)
@@ -176,9 +176,9 @@ class Fitting:
             return lambda: self._evaluate_batches(data, steps, averaged=True)
         return lambda: _without_samples(self._trainer.evaluate(data, True))
 
-    def _callbacks(self, callbacks: Any, history: History, epochs: int, steps: int | None) -> CallbackList:
+    def _callbacks(self, callbacks: Any, history: History | None, epochs: int, steps: int | None) -> CallbackList:
         given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-        return CallbackList([history, *given], self, {"epochs": epochs, "steps": steps, "verbose": 0})
+        return CallbackList(given if history is None else [history, *given], self, {"epochs": epochs, "steps": steps, "verbose": 0})
 
     def evaluate(
         self,
@@ -188,10 +188,13 @@ class Fitting:
         verbose: Any = 0,
         sample_weight: Any = None,
         steps: int | None = None,
+        callbacks: Any = None,
         return_dict: bool = False,
     ) -> Any:
         """The loss, or a list of it and of metrics; with `return_dict` by name. `batch_size` does not matter: the plan has its own."""
         self._compiled()
+        chosen = self._callbacks(callbacks, None, 1, steps)
+        chosen.tell("on_test_begin", {})
         if _data.is_batches(x):
             values = self._evaluate_batches(x, steps)
         else:
@@ -201,6 +204,7 @@ class Fitting:
                 self._refit_weights()
                 trainer = self._any_trainer()
             values = _without_samples(trainer.evaluate(self._feed().all(x, y, sample_weight, weighted=weighted), False))
+        chosen.tell("on_test_end", values)
         if resolve(verbose):
             progress = Progress(2)
             progress.begin()
@@ -236,8 +240,15 @@ class Fitting:
         values.update(running.values())
         return values
 
-    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = 0, steps: int | None = None) -> Any:
+    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = 0, steps: int | None = None, callbacks: Any = None) -> Any:
         """What the model makes of samples: an array, or a dict by name of a model with several outputs. `batch_size` does not matter."""
+        chosen = self._callbacks(callbacks, None, 1, steps)
+        chosen.tell("on_predict_begin", {})
+        predictions = self._predict(x, steps)
+        chosen.tell("on_predict_end", {})
+        return predictions
+
+    def _predict(self, x: Any, steps: int | None) -> Any:
         feed = self._feed()
         if not _data.is_batches(x):
             return feed.predictions(self._any_trainer().predict(feed.inputs(x)))
@@ -279,16 +290,6 @@ class Fitting:
         """Begins what stateful layers carry from batch to batch anew."""
         if self._trainer is not None:
             self._trainer.reset_state()
-
-
-def _count(name: str, value: Any, least: int = 0) -> int:
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}={value!r} is not a whole number") from None
-    if number != value or number < least:
-        raise ValueError(f"{name}={value!r} is not possible: give a whole number, {least} or more")
-    return number
 
 
 def _without_samples(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,9 @@ class Model(Fitting):
         self.stop_training = False
         self.history: History | None = None
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a model cannot be pickled or copied: save_weights writes its weights, and load_weights reads them into another")
+
     # How models are made.
 
     @classmethod
@@ -81,8 +84,10 @@ class Model(Fitting):
 
         Images are ``[channels, height, width]``. Arrays of bytes (uint8) are taken as pixels, from 0 to 1.
         """
-        if outputs is not None and outputs < 1:
-            raise ValueError(f"outputs={outputs} is not possible: it must be 1 or more")
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r} is no name of a model: tightfit.models() lists them")
+        if outputs is not None:
+            outputs = _settings.count("outputs", outputs, least=1, most=_MOST)
         model = cls(_tightfit.Network.builtin(name, None if input_shape is None else _shape(input_shape), outputs))
         model._defaults = {"loss": _LOSSES.get(name, {"kind": "cross-entropy"})}
         return model
@@ -132,13 +137,13 @@ class Model(Fitting):
     @classmethod
     def from_keras_file(cls, path: str | os.PathLike[str]) -> "Model":
         """A model from a ``.keras`` or an ``.h5`` that has the model too. As `from_keras`."""
-        return cls._imported(_tightfit.read_keras(os.fspath(path)))
+        return cls._imported(_tightfit.read_keras(_settings.path(path)))
 
     @classmethod
     def from_onnx(cls, path: str | os.PathLike[str], input_shape: Sequence[int] | None = None) -> "Model":
         """A model in ONNX, with its weights: docs/onnx.md lists the operators. `input_shape` is that of one sample, where the file leaves more of it
         free than the batch."""
-        return cls._imported(_tightfit.read_onnx(os.fspath(path), None if input_shape is None else _shape(input_shape)))
+        return cls._imported(_tightfit.read_onnx(_settings.path(path), None if input_shape is None else _shape(input_shape)))
 
     @classmethod
     def from_safetensors(
@@ -147,7 +152,7 @@ class Model(Fitting):
         """The built-in model `name` with weights from a file of safetensors or PyTorch, which holds no network: as `builtin`, then
         `load_weights`."""
         model = cls.builtin(name, input_shape, outputs)
-        model._weights = dict(_tightfit.read_weights(model._network, os.fspath(path)))
+        model._weights = dict(_tightfit.read_weights(model._network, _settings.path(path)))
         return model
 
     @classmethod
@@ -285,7 +290,7 @@ class Model(Fitting):
         """Overwrites parameters and buffers by name: those that are given, all of them or none."""
         if not isinstance(weights, Mapping):
             raise TypeError("set_weights takes a dict of arrays by name, as get_weights gives it")
-        arrays = [(name, np.asarray(value, dtype=np.float32)) for name, value in weights.items()]
+        arrays = [(str(name), _numbers(name, value)) for name, value in weights.items()]
         self._any_trainer().set_weights(arrays)
 
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
@@ -309,7 +314,7 @@ class Model(Fitting):
     def load_weights(self, filepath: str | os.PathLike[str], *, matching: bool = False) -> list[str]:
         """Reads parameters and buffers from a file of safetensors, PyTorch (``.pt``, ``.pth``), Keras or ONNX. With `matching`, of a file of
         safetensors or PyTorch, what fits by name and shape: returns the names of what was left as it was."""
-        path = os.fspath(filepath)
+        path = _settings.path(filepath)
         if not matching:
             self.set_weights(dict(_tightfit.read_weights(self._network, path)))
             return []
@@ -389,19 +394,35 @@ class Model(Fitting):
             self._trainer.set_lr(rate)
 
 
+def _numbers(name: Any, value: Any) -> np.ndarray:
+    """Weights as floats, finite where they were."""
+    found = np.asarray(value)
+    if found.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` is an array of {found.dtype}: give one of numbers, such as float32")
+    with np.errstate(over="ignore"):
+        numbers = found.astype(np.float32)
+    if not np.array_equal(np.isfinite(numbers), np.isfinite(found)):
+        raise ValueError(f"`{name}` has a number that is too large for float32")
+    return numbers
+
+
 def _ends(filepath: str | os.PathLike[str], *endings: str) -> str:
     """A path with one of these endings: anything else would be overwritten by what nobody expects there."""
-    path = os.fspath(filepath)
+    path = _settings.path(filepath)
     if not path.endswith(endings):
         raise ValueError(f"{path}: end its name in {' or '.join(endings)}, which say what is written")
     return path
 
 
+# An extent at most: what is larger fits no memory.
+_MOST = 2**31 - 1
+
+
 def _shape(shape: Any) -> list[int]:
     try:
-        extents = [shape] if isinstance(shape, int) else [int(extent) for extent in shape]
-    except (TypeError, ValueError):
+        given = list(shape) if not isinstance(shape, (int, str, bytes)) else [shape]
+    except TypeError:
         raise ValueError(f"the shape {shape!r} is not one: give whole numbers, without the batch") from None
-    if not extents or any(extent < 1 for extent in extents):
-        raise ValueError(f"the shape {shape!r} is not possible: every extent must be 1 or more, and the batch is none of them")
-    return extents
+    if not given:
+        raise ValueError("the shape has no extents: give those of a sample, without the batch")
+    return [_settings.count("an extent of the shape", extent, least=1, most=_MOST) for extent in given]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Mapping
 
 from . import _data, _names, _tightfit
@@ -25,6 +26,29 @@ _OTHERS = (
 )
 
 
+def count(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) -> int:
+    """A whole number of something."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name}={value!r} is not a whole number") from None
+    if isinstance(value, (bool, str, bytes)) or number != value or not least <= number <= most:
+        wanted = f"{least} or more" if most == 2**63 - 1 else f"from {least} to {most}"
+        raise ValueError(f"{name}={value!r} is not possible: give a whole number, {wanted}")
+    return number
+
+
+def path(given: Any) -> str:
+    """A path as text."""
+    try:
+        found = os.fsdecode(given)
+    except TypeError:
+        raise TypeError(f"{given!r} is no path: give a str or a pathlib.Path") from None
+    if not found:
+        raise ValueError("the path is empty: give the name of a file")
+    return found
+
+
 def dumped(settings: Mapping[str, Any]) -> str:
     """As JSON. Numbers of NumPy are numbers."""
 
@@ -35,7 +59,11 @@ def dumped(settings: Mapping[str, Any]) -> str:
 
     try:
         return json.dumps(settings, default=plain, allow_nan=False)
-    except ValueError:
+    except RecursionError:
+        raise ValueError("settings: one holds others too deeply, or itself") from None
+    except ValueError as error:
+        if "Circular" in str(error):
+            raise ValueError("settings: one holds itself") from None
         wrong = [name for name, value in settings.items() if "NaN" in str(value) or "nan" in str(value) or "inf" in str(value)]
         raise ValueError(f"settings: {', '.join(wrong) or 'one'} has a number that is not finite") from None
 
@@ -84,14 +112,14 @@ def settings(
         ],
         "optimizer": chosen,
         "metrics": _names.metrics(metrics),
-        "seed": int(seed),
+        "seed": count("seed", seed),
         **besides,
         **budget_settings(budget),
     }
     if precision is not None:
         result["precision"] = precision
     if micro_batches is not None:
-        result["micro_batches"] = int(micro_batches)
+        result["micro_batches"] = count("micro_batches", micro_batches, least=1)
     if schedule is not None:
         result["schedule"] = {"kind": schedule} if isinstance(schedule, str) else dict(schedule)
     if clip_norm is not None:
@@ -99,8 +127,8 @@ def settings(
     for name, value in (others or {}).items():
         if name not in _OTHERS:
             raise TypeError(f"there is no setting `{name}`: besides those in the signature there are {', '.join(_OTHERS)}")
-        if name == "threads" and value is not None and not 1 <= value <= _tightfit.MOST_THREADS:
-            raise ValueError(f"threads={value!r} is not possible: give a whole number from 1 to {_tightfit.MOST_THREADS}")
+        if name == "threads" and value is not None:
+            value = count("threads", value, least=1, most=_tightfit.MOST_THREADS)
         if value is not None:
             result[name] = [value] if name in ("freeze", "train_only") and isinstance(value, str) else value
     return result

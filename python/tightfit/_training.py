@@ -70,7 +70,14 @@ class Listener:
 def end_epoch(model: Any, callbacks: CallbackList, progress: Progress, epoch: int, logs: dict[str, Any], validate: Any) -> bool:
     """What comes after the last step of an epoch. Whether the fit is to end."""
     if validate is not None:
+        callbacks.tell("on_test_begin", {})
         logs.update((f"val_{name}", value) for name, value in validate().items())
+    validated = {name.removeprefix("val_"): value for name, value in logs.items() if name.startswith("val_")}
+    if validated:
+        # The validation on arrays is done already.
+        if validate is None:
+            callbacks.tell("on_test_begin", {})
+        callbacks.tell("on_test_end", validated)
     logs["learning_rate"] = logs.pop("lr", model.optimizer.learning_rate)
     progress.end({name: value for name, value in logs.items() if name != "learning_rate"})
     callbacks.tell("on_epoch_end", epoch, logs)
@@ -85,6 +92,7 @@ class Batches:
         self._source, self._steps = source, steps
         self._iterator: Iterator[Any] | None = None
         self._first: list[Any] = []
+        self._is_begun = False
         self.steps = steps if steps is not None else _data.length(source)
 
     def peek(self) -> Any:
@@ -108,6 +116,8 @@ class Batches:
                 self._iterator = _data.iterate(self._source)
                 batch = next(self._iterator, self)
             if batch is self:
+                if count == 0 and not self._is_begun:
+                    raise ValueError("there are no batches: the iterable ended at once")
                 if count == 0:
                     raise ValueError(
                         "the iterable has ended and cannot be begun anew, as generators cannot: give one that can, such as a list or an object "
@@ -117,6 +127,7 @@ class Batches:
                     raise ValueError(f"the iterable ended after {count} of {self._steps} batches of an epoch: give more, or fewer steps_per_epoch")
                 break
             count += 1
+            self._is_begun = True
             yield batch
         if hasattr(self._source, "on_epoch_end"):
             self._source.on_epoch_end()

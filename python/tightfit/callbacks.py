@@ -50,6 +50,18 @@ class Callback:
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """After a step: means over the epoch so far."""
 
+    def on_test_begin(self, logs: Logs | None = None) -> None:
+        """Before an evaluation, and before the validation of an epoch on batches; on arrays, when that is done."""
+
+    def on_test_end(self, logs: Logs | None = None) -> None:
+        """After an evaluation or the validation of an epoch: loss and metrics, without `val_` before their names."""
+
+    def on_predict_begin(self, logs: Logs | None = None) -> None:
+        """Before a prediction."""
+
+    def on_predict_end(self, logs: Logs | None = None) -> None:
+        """After a prediction."""
+
 
 class History(Callback):
     """What a fit came to: ``epoch`` lists epochs, ``history`` has a list for each value, such as ``history["val_loss"]``."""
