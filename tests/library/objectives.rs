@@ -623,6 +623,13 @@ fn binary_classifiers_have_an_accuracy_in_training() {
         let weights = vec![1.0, 0.0, 2.0, 1.0, 0.0, 1.0];
         assert_eq!(step(line(1), Loss::bce_with_logits(), Some(weights), 1, micro_batches), Some((3.0, 4.0)));
     }
+    // A last batch that is not full has its own.
+    let config =
+        Config::default().batch(4).loss(Loss::bce_with_logits()).optimizer(Optimizer::sgd(0.0)).drop_last(false);
+    let mut trainer = Trainer::new(line(1), config, "cpu").expect("a trainer");
+    trainer.set_parameter("linear1.weight", &[1.0]).expect("a parameter");
+    let report = trainer.fit(&data(1), FitOptions::epochs(1)).expect("fits");
+    assert_eq!((report.steps, report.train_accuracy), (2, Some(4.0 / 6.0)));
     // Of several labels a sample it is not said what right means.
     assert_eq!(step(line(2), Loss::bce_with_logits(), None, 2, 1), None);
 }

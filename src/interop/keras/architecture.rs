@@ -169,8 +169,11 @@ impl Architecture {
 
     /// What the names of parameters begin with that Keras does not train, as [`Config::freeze`](crate::train::Config::freeze) takes it.
     pub fn frozen(&self) -> Vec<String> {
-        let frozen = self.layers().into_iter().filter(|layer| !layer.trainable);
-        frozen.map(|layer| layer.path.join(".") + ".").collect()
+        let prefixes =
+            self.layers().into_iter().filter(|layer| !layer.trainable).map(|layer| layer.path.join(".") + ".");
+        // Layers of statistics alone have nothing to train.
+        let built = self.model.build(1, Mode::Evaluate).map(|built| built.parameters).unwrap_or_default();
+        prefixes.filter(|prefix| built.iter().any(|parameter| parameter.name.starts_with(prefix))).collect()
     }
 
     /// All layers that have weights, in Keras's order.

@@ -4,10 +4,10 @@ use super::Loss;
 use crate::error::GraphError;
 use crate::graph::Graph;
 use crate::ops::elementwise::compare::{Compare, Relation};
-use crate::ops::elementwise::mul::Mul;
+use crate::ops::elementwise::round::Round;
+use crate::ops::elementwise::scale::Scale;
 use crate::ops::loss::accuracy::Accuracy;
-use crate::ops::reduce::sum::Sum;
-use crate::ops::shape::reshape::Reshape;
+use crate::ops::loss::mean_loss::MeanLoss;
 use crate::tensor::ValueId;
 
 impl Loss {
@@ -54,12 +54,15 @@ fn binary(
     let compare = |relation, number| Compare { relation, number };
     let predicted = graph.apply(compare(Relation::Greater, Some(limit)), &[prediction])?;
     let actual = graph.apply(compare(Relation::Greater, Some(0.5)), &[target])?;
-    let mut right = graph.apply(compare(Relation::Equal, None), &[predicted, actual])?;
-    let shape = graph.value(right).desc.shape.clone();
-    if let Some(weights) = weights {
-        let counts = graph.apply(compare(Relation::NotEqual, Some(0.0)), &[weights])?;
-        let counts = graph.apply(Reshape { shape: shape.clone() }, &[counts])?;
-        right = graph.apply(Mul, &[right, counts])?;
-    }
-    graph.apply(Sum { axes: (0..shape.len()).collect(), keepdim: false }, &[right])
+    let right = graph.apply(compare(Relation::Equal, None), &[predicted, actual])?;
+    let counts = match weights {
+        Some(weights) => Some(graph.apply(compare(Relation::NotEqual, Some(0.0)), &[weights])?),
+        None => None,
+    };
+    // Unlike a sum over axis 0, this leaves a batch free to be split.
+    let samples = graph.value(right).desc.numel();
+    let mean = MeanLoss { sample_weights: counts.is_some() };
+    let mean = graph.apply(mean, &[Some(right), counts].into_iter().flatten().collect::<Vec<_>>())?;
+    let count = graph.apply(Scale { factor: samples as f32 }, &[mean])?;
+    graph.apply(Round, &[count])
 }
