@@ -4,7 +4,6 @@ use super::Loss;
 use crate::error::GraphError;
 use crate::graph::Graph;
 use crate::ops::elementwise::compare::{Compare, Relation};
-use crate::ops::elementwise::round::Round;
 use crate::ops::elementwise::scale::Scale;
 use crate::ops::loss::accuracy::Accuracy;
 use crate::ops::loss::mean_loss::MeanLoss;
@@ -63,6 +62,6 @@ fn binary(
     let samples = graph.value(right).desc.numel();
     let mean = MeanLoss { sample_weights: counts.is_some() };
     let mean = graph.apply(mean, &[Some(right), counts].into_iter().flatten().collect::<Vec<_>>())?;
-    let count = graph.apply(Scale { factor: samples as f32 }, &[mean])?;
-    graph.apply(Round, &[count])
+    // It is rounded to a whole number where it is read.
+    graph.apply(Scale { factor: samples as f32 }, &[mean])
 }

@@ -285,7 +285,7 @@ impl Trainer {
         self.scaling = scaling;
         self.steps += 1;
         self.schedule_step += 1;
-        let correct = scalar(CORRECT).map(|correct| (f64::from(correct), counted as f64));
+        let correct = scalar(CORRECT).map(|correct| (f64::from(correct.round()), counted as f64));
         let (grad_norm, skipped, samples) = (scalar(GRAD_NORM), !are_finite, batch.len());
         Ok(StepOutcome { loss, correct, grad_norm, loss_scale, skipped, samples })
     }
