@@ -41,10 +41,13 @@ def main():
         model = make().eval()
         x = torch.randn(8, *shape)
         output = model(x).detach()
+        # In evaluation mode, the exporter makes one of weights that are equal as yet. It runs the model, whose statistics must stay.
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        model.train()
         torch.onnx.export(
             model, (x,), str(folder / f"{name}.onnx"), dynamo=False, opset_version=18, input_names=["x"], output_names=["y"],
             dynamic_axes={"x": {0: "batch"}}, do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)
-        model.train()
+        model.load_state_dict(state)
         optimizer = torch.optim.SGD(model.parameters(), lr=lr)
         losses = []
         for _ in range(10):
