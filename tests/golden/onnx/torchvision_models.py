@@ -38,16 +38,15 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     for name, (make, shape, lr) in MODELS.items():
         torch.manual_seed(3)
-        model = make().eval()
+        # In evaluation mode, the exporter makes one of weights that are equal as yet.
+        model = make().train()
         x = torch.randn(8, *shape)
-        output = model(x).detach()
-        # In evaluation mode, the exporter makes one of weights that are equal as yet. It runs the model, whose statistics must stay.
-        state = {name: value.clone() for name, value in model.state_dict().items()}
-        model.train()
         torch.onnx.export(
             model, (x,), str(folder / f"{name}.onnx"), dynamo=False, opset_version=18, input_names=["x"], output_names=["y"],
             dynamic_axes={"x": {0: "batch"}}, do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)
-        model.load_state_dict(state)
+        # It ran the model, whose statistics are in the file as they are now.
+        output = model.eval()(x).detach()
+        model.train()
         optimizer = torch.optim.SGD(model.parameters(), lr=lr)
         losses = []
         for _ in range(10):
