@@ -127,8 +127,8 @@ impl Callback for Relay<'_> {
     }
 }
 
-/// Fits. `listener` has `on_epoch_begin(epoch)`, `on_steps(batches, steps_per_epoch, means)`, `on_epoch_end(values)` and `on_replan(text)`, of which each but the last says
-/// whether the fit is to end. Where it raises, or a signal does, the fit ends with the step at hand, and the exception goes on.
+/// Fits. `listener` has `on_epoch_begin(epoch)`, `on_steps(batches, steps_per_epoch, means)`, `on_epoch_end(values)` and `on_replan(text)`, of which
+/// each but the last says whether the fit is to end. Where it raises, or a signal does, the fit ends with the step at hand, and the exception goes on.
 pub(crate) fn fit<'py>(
     py: Python<'py>,
     worker: &Worker,

@@ -172,13 +172,9 @@ impl Network {
     }
 
     /// What Keras calls the first input and the first output, of a model of Keras.
-    fn keras_names(&self) -> (Option<String>, Option<String>) {
-        let first = |name: Option<&str>| name.map(str::to_owned);
-        let architecture = self.architecture.as_ref();
-        (
-            first(architecture.and_then(|architecture| architecture.input_names().next())),
-            first(architecture.and_then(|architecture| architecture.output_names().next())),
-        )
+    fn keras_names(&self) -> (Option<&str>, Option<&str>) {
+        let Some(architecture) = &self.architecture else { return (None, None) };
+        (architecture.input_names().next(), architecture.output_names().next())
     }
 
     /// A table of the layers; with settings, of what training takes too.

@@ -169,11 +169,14 @@ impl Architecture {
 
     /// What the names of parameters begin with that Keras does not train, as [`Config::freeze`](crate::train::Config::freeze) takes it.
     pub fn frozen(&self) -> Vec<String> {
-        let prefixes =
-            self.layers().into_iter().filter(|layer| !layer.trainable).map(|layer| layer.path.join(".") + ".");
-        // Layers of statistics alone have nothing to train.
-        let built = self.model.build(1, Mode::Evaluate).map(|built| built.parameters).unwrap_or_default();
-        prefixes.filter(|prefix| built.iter().any(|parameter| parameter.name.starts_with(prefix))).collect()
+        let frozen = self.layers().into_iter().filter(|layer| !layer.trainable);
+        let mut prefixes: Vec<String> = frozen.map(|layer| layer.path.join(".") + ".").collect();
+        if !prefixes.is_empty() {
+            // Layers of statistics alone have nothing to train.
+            let parameters = self.model.build(1, Mode::Evaluate).map(|built| built.parameters).unwrap_or_default();
+            prefixes.retain(|prefix| parameters.iter().any(|parameter| parameter.name.starts_with(prefix)));
+        }
+        prefixes
     }
 
     /// All layers that have weights, in Keras's order.

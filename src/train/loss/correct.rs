@@ -54,14 +54,11 @@ fn binary(
     let predicted = graph.apply(compare(Relation::Greater, Some(limit)), &[prediction])?;
     let actual = graph.apply(compare(Relation::Greater, Some(0.5)), &[target])?;
     let right = graph.apply(compare(Relation::Equal, None), &[predicted, actual])?;
-    let counts = match weights {
-        Some(weights) => Some(graph.apply(compare(Relation::NotEqual, Some(0.0)), &[weights])?),
-        None => None,
-    };
+    let counts = weights.map(|weights| graph.apply(compare(Relation::NotEqual, Some(0.0)), &[weights])).transpose()?;
     // Unlike a sum over axis 0, this leaves a batch free to be split.
     let samples = graph.value(right).desc.numel();
-    let mean = MeanLoss { sample_weights: counts.is_some() };
-    let mean = graph.apply(mean, &[Some(right), counts].into_iter().flatten().collect::<Vec<_>>())?;
+    let inputs: Vec<_> = [right].into_iter().chain(counts).collect();
+    let mean = graph.apply(MeanLoss { sample_weights: counts.is_some() }, &inputs)?;
     // It is rounded to a whole number where it is read.
     graph.apply(Scale { factor: samples as f32 }, &[mean])
 }
